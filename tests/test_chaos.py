@@ -10,9 +10,9 @@ from chaos_run import plan, poison, report
 from chaos_run.cutting import CUT_AT, cutting
 from chaos_run.faults import Struck
 from chaos_run.load import LINES, Answer, Pool
+from chaos_run.output_reader import Watch
 from chaos_run.plan import ALL_KINDS, Object
 from chaos_run.run import Outcome, Verdict, Violation
-from chaos_run.watch import Watch
 from chaos_run.workers import Exit
 from penstock import config
 from penstock.adapters.s3.obstore_client import ObstoreObjects

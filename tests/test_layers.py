@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, str] = {
     "plugins": "errors",
     "process": "errors",
     "core": "errors messages",
-    "console": "core",
+    "terminal_text": "core",
     "embedded": "core errors handlers process",
     "encodings": "core messages",
     "formats": "core errors plugins",
@@ -34,10 +34,10 @@ MAY_IMPORT: dict[str, str] = {
     "lane": "core messages ports",
     "adapters": "config core errors messages ports process requests",
     "stages": "calls core decoders encodings errors formats lane messages ports process telemetry",
-    "dlq": "adapters config console core errors messages ports process",
+    "dlq": "adapters config terminal_text core errors messages ports process",
     "pipeline": "calls core decoders errors formats lane ports process stages telemetry",
     "ops": (
-        "adapters calls config console core errors lane messages pipeline ports process "
+        "adapters calls config terminal_text core errors lane messages pipeline ports process "
         "requests telemetry"
     ),
     "settings": (
@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, str] = {
     "__init__": "library",
     "demo": "adapters config errors messages ports process scenes verify",
     "replay": (
-        "adapters calls config console core errors library messages pipeline ports process "
+        "adapters calls config terminal_text core errors library messages pipeline ports process "
         "settings verify worker"
     ),
     "commands": (

@@ -45,7 +45,7 @@ Where to look, from what a person starts down to what everything rests on:
     errors          the three families: transient, poison, fatal; the exit codes
     telemetry/      metrics: of every worker; of several models, a shadow, regions
     logs            log lines, without secrets
-    console         texts, times and tables for people, as several commands print them
+    terminal_text   texts, times and tables for people, as several commands print them
     process/        our own processes: children, ending with the parent, leaving; clock, threads
     scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters

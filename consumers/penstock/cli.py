@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock.process.leaving import leave_when_asked
+from penstock.process.command_exit import leave_when_asked
 
 # Commands that go on until they are asked to end, which is no failure of theirs.
 SERVICES = ("run", "replay", "scenes")

@@ -15,7 +15,7 @@
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every library error into one of these; any other exception is a
-fault: `calls/unforeseen.py` says what it costs.
+fault: `calls/unexpected_errors.py` says what it costs.
 """
 
 from typing import Literal, Self
@@ -120,7 +120,7 @@ class Rejected(Poison):
 
 class Unforeseen(Poison):
     """A bug of ours, of a library or of a plug-in that this record, object or row met. `place`:
-    where it was reported (`calls/unforeseen.py`).
+    where it was reported (`calls/unexpected_errors.py`).
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:

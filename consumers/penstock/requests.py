@@ -63,7 +63,7 @@ def known() -> Mapping[str, RequestForm]:
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
     """A user's `encode`, with a check of its result that the connection needs. If it raises, the
-    rows it was given fail (`calls/unforeseen.py`).
+    rows it was given fail (`calls/unexpected_errors.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:

@@ -15,9 +15,9 @@ from pathlib import Path
 from chaos_run import chain, plan, report, scenes
 from chaos_run.cutting import cutting
 from chaos_run.load import LINES
-from chaos_run.place import Place, crash, environ_of, model_worker_pid, seeded
 from chaos_run.poison import CUT
 from chaos_run.run import Outcome, chaos
+from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, seeded
 from realstack import layout, stack
 from realstack.errors import StackError
 

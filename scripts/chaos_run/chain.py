@@ -17,8 +17,8 @@ import orjson
 
 from chaos_run import pace
 from chaos_run.instants import JITTER_MS, PARTITIONS, REJECTED_EVERY, Shape, event_time
-from chaos_run.place import Place, crash, environ_of, model_worker_pid
 from chaos_run.scenes import judged, placed, read_all
+from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import LOOK_S, Crew
 from penstock.adapters.kafka.topics import delete_topics

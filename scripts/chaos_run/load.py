@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from chaos_run import poison
-from chaos_run.place import Place
 from chaos_run.plan import Object, Plan
+from chaos_run.services_under_test import Place
 
 # A prime, so that objects with different first lines seldom share their later ones.
 LINES = 9_973

@@ -19,13 +19,13 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from chaos_run.faults import Faults, Struck
 from chaos_run.load import make_pool, store
-from chaos_run.place import Place
+from chaos_run.output_reader import Watch, watching
 from chaos_run.plan import PARTITIONS, Plan
 from chaos_run.poison import message
-from chaos_run.watch import Watch, watching
+from chaos_run.services_under_test import Place
 from chaos_run.workers import Crew, Exit
 from penstock.adapters.kafka.client import connection, translated
-from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.committed_positions import positions
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, Transient
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference

@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaTimeoutError
 
 from chaos_run import oracle
 from chaos_run.instants import PARTITIONS, Shape, said_at
-from chaos_run.place import Place, crash, environ_of, model_worker_pid, seeded
+from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, seeded
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import Crew, Worker
 from penstock import config

@@ -11,8 +11,8 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos_run.place import Place
 from chaos_run.plan import PARTITIONS
+from chaos_run.services_under_test import Place
 from penstock.process import parent
 from penstock.process.children import Child, last_words, running
 

@@ -20,7 +20,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from regions_run.place import Place, placed, status_of
+from regions_run.two_regions import Place, placed, status_of
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics

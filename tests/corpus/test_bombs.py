@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.archives.compression import Expansion, GzipParser
 from penstock.formats.archives.tar import TarParser
-from penstock.formats.base.push import Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.simulation.virtual_time import virtual_time
 from tests.corpus.archives import BOMBS, MIB, archive_of_bombs, member, packed, zeros

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from penstock import config
 from penstock.adapters.kafka.follower import Bite
-from penstock.demo.reading import Tail
+from penstock.demo.onlooker import Tail
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.verify.topics import Entry, Topics

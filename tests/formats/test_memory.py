@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.push import EXPANDING_STEP_BYTES
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.registry import open_decoder

@@ -6,9 +6,9 @@ import pytest
 
 from chaos_run import plan, report
 from chaos_run.load import LINES
-from chaos_run.place import Place, model_worker_pid
 from chaos_run.plan import Kind
 from chaos_run.run import chaos
+from chaos_run.services_under_test import Place, model_worker_pid
 from tests.integration.conftest import MakeTopics
 from tests.support.services import Services, stack_status
 from tests.support.worker import environment

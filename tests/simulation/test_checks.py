@@ -9,13 +9,13 @@ import pytest
 from penstock.core.progress import cursor
 from penstock.formats.base.runs import RowOptions
 from penstock.ports import Commit, Record
+from penstock.simulation.announcements import echo
 from penstock.simulation.checks.history import History, Violation
 from penstock.simulation.checks.inherited import Terms
 from penstock.simulation.checks.life import Life
 from penstock.simulation.checks.log import Letter, Log
 from penstock.simulation.checks.outcome import Outcome
 from penstock.simulation.checks.truth import Truths
-from penstock.simulation.load import echo
 from penstock.simulation.virtual_time import run
 
 Answer = dict[str, Any]

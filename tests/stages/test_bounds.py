@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.calls.unforeseen import Guards
+from penstock.calls.unexpected_errors import Guards
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import Run

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.decoders.queue import Places
-from penstock.decoders.task import Decoder, Said, Task
+from penstock.decoders.next_object import Places
+from penstock.decoders.protocol import Decoder, Said, Task
 from penstock.ports import Body, Location
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until

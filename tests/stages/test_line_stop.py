@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.order.line_stop import LineLimits
-from penstock.core.order.resumptions import Word, digest, encode
+from penstock.core.order.operator_words import Word, digest, encode
 from penstock.core.progress.cursor import StopMark, with_stop, without_stop
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits

@@ -23,7 +23,7 @@ from penstock.formats.registry import formats, known_formats
 from penstock.plugins import plugins
 from penstock.ports import Answers, Location, Part, Stored
 from penstock.simulation.virtual_time import virtual_time
-from tests.stages.test_results import writing
+from tests.stages.test_result_objects import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, running, until
 from tests.support.trap_formats import ENTRY_POINTS, Trap
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from penstock.decoders.pool import Pool
-from penstock.decoders.task import Decoder, Said, Task
+from penstock.decoders.protocol import Decoder, Said, Task
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.transactions import KafkaOutlets
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.calls.startup import until_answered
-from penstock.core.records.records import Labels
+from penstock.calls.wait_for_services import until_answered
+from penstock.core.records.output_records import Labels
 from penstock.decoders.in_process import DecodersAtHand
 from penstock.errors import Fatal
 from penstock.pipeline.life import Pipeline
@@ -25,7 +25,7 @@ from penstock.ports import Adapters, Transactions
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 from penstock.simulation.virtual_time import inline
-from penstock.stages.letters import LetterTerms
+from penstock.stages.dead_letters import LetterTerms
 from penstock.telemetry.worker import Telemetry
 from tests.support.kafka_proxy import KafkaProxy, proxy_before
 from tests.support.pipelines import SETTINGS, changed

@@ -19,25 +19,25 @@ from penstock.adapters.memory.transactions import MemoryOutlets
 from penstock.core.comparing.agreement import Agreement
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.records.output_partition import same_partition
-from penstock.core.records.records import Labels
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.routes import Route, Routes
 from penstock.core.rows.blocks import Ticket
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.in_process import DecodersAtHand
-from penstock.decoders.task import Decoders
+from penstock.decoders.protocol import Decoders
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.wiring import Settings, TimeLimits, Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms
+from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.download_object import ObjectTerms
-from penstock.stages.letters import LetterTerms
 from penstock.stages.publish import PublishTerms
-from penstock.stages.results import Offload
+from penstock.stages.result_objects import Offload
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
 from penstock.telemetry.worker import Telemetry

@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
-from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.topics import controller_known
 from penstock.errors import Transient
 from penstock.ports import Commit

@@ -12,7 +12,7 @@ from penstock.simulation.virtual_time import run
 from penstock.verify.findings import Report
 from penstock.verify.judge import Scope
 from penstock.verify.several_models import SeveralJudges
-from tests.stages.test_results import writing
+from tests.stages.test_result_objects import writing
 from tests.support.pipelines import DEAD_LETTERS, World, csv, run_to_end
 
 BOTH = Route(("rows", "a"), stream="x/*")

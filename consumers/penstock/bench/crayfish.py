@@ -22,9 +22,9 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import load
 from penstock.bench.crayfish_model import deployed
+from penstock.bench.percentiles import percentile
 from penstock.bench.reader import read
 from penstock.bench.services import QUIET_WAIT_S, quiet, service_pids
-from penstock.bench.tails import percentile
 from penstock.bench.throughput import check_answered, cpu_s_per_row, steady_rate, watch
 from penstock.bench.topics_and_bucket import (
     PARTITIONS,

@@ -19,7 +19,7 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import load
 from penstock.bench.body import Body
-from penstock.bench.tails import percentile
+from penstock.bench.percentiles import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
 from penstock.process.tasks import say, serve
 

@@ -11,9 +11,9 @@ import orjson
 from rich.console import Console, RenderableType
 
 from penstock import config
-from penstock.bench import beside, crayfish, streams, tables, throughput
-from penstock.bench.beside import BesidePlan
+from penstock.bench import crayfish, replay_cost, streams, tables, throughput
 from penstock.bench.crayfish import CrayfishPlan
+from penstock.bench.replay_cost import BesidePlan
 from penstock.bench.streams import StreamsPlan
 from penstock.bench.throughput import ThroughputPlan
 
@@ -50,7 +50,7 @@ async def run_streams(
 async def run_beside(
     cfg: config.Config, config_path: Path | None, plan: BesidePlan, json_path: Path | None
 ) -> None:
-    report = await beside.measure(cfg, config_path, plan, _tell())
+    report = await replay_cost.measure(cfg, config_path, plan, _tell())
     _give("replay", report, json_path, tables.beside_table(report), tables.beside_line(report))
 
 

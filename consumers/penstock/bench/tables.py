@@ -8,10 +8,10 @@ from itertools import zip_longest
 
 from rich.table import Table
 
-from penstock.bench.beside import BesideReport
 from penstock.bench.crayfish import CrayfishReport
+from penstock.bench.percentiles import ticks_needed
+from penstock.bench.replay_cost import BesideReport
 from penstock.bench.streams import StreamsReport
-from penstock.bench.tails import ticks_needed
 from penstock.bench.throughput import ThroughputReport
 from penstock.bench.verdict import Trial
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from penstock.bench.generator import Sent
+from penstock.bench.percentiles import is_proven, percentile
 from penstock.bench.reader import Tick
-from penstock.bench.tails import is_proven, percentile
 
 # The broker cuts its time stamps to whole milliseconds: on average they are half of one too low.
 BROKER_CUT_MS = 0.5

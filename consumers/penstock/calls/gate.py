@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 
 from penstock.core.health.breaker import Breaker, Call
-from penstock.core.window.turns import Turn, Turns
+from penstock.core.window.batch_or_search import Turn, Turns
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Clock
 

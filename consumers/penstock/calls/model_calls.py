@@ -14,8 +14,8 @@ from typing import Final
 
 from penstock.calls.gate import Gate, Rank
 from penstock.calls.outage import Outage
-from penstock.calls.startup import ask_model
-from penstock.calls.unforeseen import Guards
+from penstock.calls.unexpected_errors import Guards
+from penstock.calls.wait_for_services import ask_model
 from penstock.core.bad_rows.deaths import Mishaps
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.retry import Backoff

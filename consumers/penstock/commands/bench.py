@@ -215,7 +215,7 @@ def beside(
     context: Context, rows: int, streams: int, hz: float, seconds: float, json_path: Path | None
 ) -> None:
     """What penstock replay costs live streams in latency. About three minutes."""
-    from penstock.bench.beside import BesidePlan
+    from penstock.bench.replay_cost import BesidePlan
     from penstock.bench.report import run_beside
 
     plan = BesidePlan(

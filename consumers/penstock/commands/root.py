@@ -39,7 +39,7 @@ from penstock.errors import (
     Unreachable,
 )
 from penstock.process import heap, parent
-from penstock.process.leaving import leave
+from penstock.process.command_exit import leave
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

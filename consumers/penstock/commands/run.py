@@ -10,7 +10,7 @@ import click
 from penstock import config
 from penstock.commands.common_options import Context, common, pass_context, run_async
 from penstock.errors import DISTRIBUTION
-from penstock.process.lean import without_pandas
+from penstock.process.without_pandas import without_pandas
 
 log = logging.getLogger(__name__)
 

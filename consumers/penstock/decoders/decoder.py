@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from penstock.decoders.child import RANGE
+from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.packing import unpacked
-from penstock.decoders.task import Died, Said, Task
-from penstock.decoders.wire import (
+from penstock.decoders.protocol import Died, Said, Task
+from penstock.decoders.socket_messages import (
     DATA,
     DONE,
     FAILED,
@@ -37,7 +37,7 @@ from penstock.decoders.wire import (
     receive,
     said,
 )
-from penstock.decoders.zygote import Zygote
+from penstock.decoders.zygote_client import Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
 from penstock.formats.base.ranged import Need
 from penstock.formats.base.runs import Notices

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from queue import SimpleQueue
 
-from penstock.decoders.queue import Places
-from penstock.decoders.task import Decoder, Said, Task, decode
+from penstock.decoders.next_object import Places
+from penstock.decoders.protocol import Decoder, Said, Task, decode
 from penstock.formats.base.ranged import Need
 from penstock.formats.base.runs import Run
 

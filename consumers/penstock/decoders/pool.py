@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from penstock.decoders.decoder import LEAST_S, Decoder
-from penstock.decoders.queue import Places
-from penstock.decoders.task import Died
-from penstock.decoders.zygote import Zygote
+from penstock.decoders.next_object import Places
+from penstock.decoders.protocol import Died
+from penstock.decoders.zygote_client import Zygote
 
 MOST_BY_DEFAULT: Final = 4
 

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.onlooker import looking_on
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.proof import prove
-from penstock.demo.reading import looking_on
 from penstock.demo.services import Place, embedded, on_stack
 from penstock.demo.streams import Producers, forms, stream_name
 from penstock.demo.view import View

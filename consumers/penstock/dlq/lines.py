@@ -9,8 +9,8 @@ from contextlib import aclosing
 
 from penstock import config
 from penstock.adapters.kafka.reader import Reader, open_reader
-from penstock.adapters.kafka.resumptions import say
-from penstock.core.order.resumptions import Verb, Word, digest
+from penstock.adapters.kafka.stopped_lines import say
+from penstock.core.order.operator_words import Verb, Word, digest
 from penstock.core.routing.naming import Naming, fallback, key_text
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.cloud_events import structured

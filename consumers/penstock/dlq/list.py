@@ -15,9 +15,9 @@ from rich.text import Text
 
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
-from penstock.console import utc, visible
 from penstock.dlq.choice import Choice
 from penstock.dlq.letters import Filed, OnRead, Seen, letters, rows_text
+from penstock.terminal_text import utc, visible
 
 
 class Listing:

@@ -7,8 +7,8 @@ is shortened. Owner: the publish stage.
 
 from typing import Any
 
-from penstock.core.order.order import Release
-from penstock.core.records.records import (
+from penstock.core.order.releases import Release
+from penstock.core.records.output_records import (
     Encoded,
     Failed,
     Fits,

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.formats.base.format import Format
-from penstock.formats.base.push import Parser, feed_whole
+from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 

@@ -17,15 +17,15 @@ from penstock.formats.archives.compression import GZIP_MAGIC, Expansion, GzipPar
 from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
 from penstock.formats.archives.zip import read_zip
-from penstock.formats.base.fits_request import check_fit, misfit
 from penstock.formats.base.format import Format, WantsRanges
 from penstock.formats.base.members import Members
-from penstock.formats.base.push import (
+from penstock.formats.base.parser_chain import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
     Parser,
     PushDecoder,
 )
+from penstock.formats.base.rows_fit_request import check_fit, misfit
 from penstock.formats.base.runs import Decoder, RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours

@@ -12,7 +12,7 @@ from penstock.formats.archives.codecs import LONGEST_MAGIC_BYTES
 from penstock.formats.archives.codecs import MAGICS as PACKED_MAGICS
 from penstock.formats.archives.compression import GZIP_MAGIC
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.push import Parser, feed_whole
+from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import Run
 from penstock.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from penstock.core.order.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop
-from penstock.core.order.order import Order, PartitionOrder, Release, Room, StreamOrder
+from penstock.core.order.releases import Order, PartitionOrder, Release, Room, StreamOrder
 from penstock.core.order.stall import Snapshot, holder
 from penstock.core.progress import position
 from penstock.core.progress.cursor import Cursor

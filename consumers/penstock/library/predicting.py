@@ -20,8 +20,8 @@ from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
-from penstock.adapters.stores.local import LocalObjects, local_path
-from penstock.calls.startup import ask_store, until_answered
+from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
+from penstock.calls.wait_for_services import ask_store, until_answered
 from penstock.config.variables import nearest
 from penstock.decoders.pool import Pool
 from penstock.errors import EXIT_USAGE, Fatal, first_cause
@@ -34,7 +34,7 @@ from penstock.ports import Adapters
 from penstock.process.clock import SystemClock
 from penstock.settings.results import results_for_call
 from penstock.settings.worker import for_call
-from penstock.stages.results import ResultPlan
+from penstock.stages.result_objects import ResultPlan
 from penstock.telemetry.worker import Telemetry
 
 

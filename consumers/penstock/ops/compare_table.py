@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.console import agreement, folded, utc, worst_streams
 from penstock.messages.shadow import ModelId, Said
 from penstock.ops.compare import Found
+from penstock.terminal_text import agreement, folded, utc, worst_streams
 
 
 def render(found: Found, worst: int) -> RenderableType:

@@ -17,8 +17,8 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.choice import advice, each_endpoint, open_model, wanted
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import folder_of
-from penstock.calls.probe import canary_of
-from penstock.calls.startup import ask_model, ask_store
+from penstock.calls.canary import canary_of
+from penstock.calls.wait_for_services import ask_model, ask_store
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError
 from penstock.messages.errors import SchemaError

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.inputs.urls import references
 from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.stores.choice import places_of_caller
-from penstock.adapters.stores.local import local_path
+from penstock.adapters.stores.files_and_stdin import local_path
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.messages.codec import encode_reference

@@ -12,9 +12,9 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from penstock.core.order import resumptions
+from penstock.core.order import operator_words
 from penstock.core.order.line_stop import LineStop
-from penstock.core.order.resumptions import Word
+from penstock.core.order.operator_words import Word
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError, Transient
 from penstock.lane.lane import Lane
 from penstock.pipeline.takeover import Takeover, check_count
@@ -248,7 +248,7 @@ class Pipeline:
             return False
         acted = False
         for lane in lanes:
-            words = self._news(lane, resumptions.decode(said.get(lane.number, "")))
+            words = self._news(lane, operator_words.decode(said.get(lane.number, "")))
             if words and self._lanes.get(lane.number) is lane:
                 log.info("partition %d goes on: %s", lane.number, words)
                 await self._begin_again(lane.number)

@@ -11,29 +11,29 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.calls.outage import KAFKA, Outage
-from penstock.calls.unforeseen import Guards
-from penstock.core.health.helping import HelpTerms
+from penstock.calls.unexpected_errors import Guards
+from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.order.jobs import Share
 from penstock.core.order.line_stop import LineStop
-from penstock.core.records.records import Labels
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.places import DEFAULT
 from penstock.core.routing.routes import Routes
-from penstock.core.window.bulk import Neighbour
-from penstock.decoders.task import Decoders
+from penstock.core.window.bulk_gives_way import Neighbour
+from penstock.decoders.protocol import Decoders
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane, LaneLimits
-from penstock.pipeline.track import ModelTerms, Shared, Track
+from penstock.pipeline.model_track import ModelTerms, Shared, Track
 from penstock.pipeline.watchdog import Watchdog
 from penstock.ports import Adapters, Clock, Commit, Model
-from penstock.stages.admission import Seats
-from penstock.stages.assist import Assist
 from penstock.stages.consume import Consume, Intake, IntakeTerms
+from penstock.stages.dead_letters import LetterTerms, Reject
 from penstock.stages.download_object import ObjectTerms
-from penstock.stages.letters import LetterTerms, Reject
+from penstock.stages.help_regions import Assist
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish, PublishTerms
-from penstock.stages.results import (
+from penstock.stages.reading_permits import Seats
+from penstock.stages.result_objects import (
     ObjectResults,
     Offload,
     ResultPlan,

@@ -7,7 +7,7 @@ settle commits.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.health.helping import Standing
+from penstock.core.health.region_needs_help import Standing
 
 
 class Record(NamedTuple):
@@ -88,7 +88,7 @@ class Source(Protocol):
         ...
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """What people say of their lines (`core.order.resumptions`). Raises `Transient`, or
+        """What people say of their lines (`core.order.operator_words`). Raises `Transient`, or
         `Fatal` where that may not be read.
         """
         ...

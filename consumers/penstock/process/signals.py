@@ -1,7 +1,8 @@
 """SIGTERM and SIGINT once a loop runs: they end a service, or drain a worker.
 
 Rule: a signal lets work in progress end in its own time, and then always ends the process. Before
-there is a loop, `leaving` handles signals. Owner: the command that runs until it is asked to end.
+there is a loop, `command_exit` handles signals. Owner: the command that runs until it is asked to
+end.
 """
 
 import asyncio

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.adapters.inputs.bounded import BoundedSource
-from penstock.adapters.kafka.groups import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.adapters.kafka.topics import create_topics, topic_shapes
-from penstock.calls.startup import until_answered
+from penstock.calls.wait_for_services import until_answered
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.replay import Replayed, ReplayedPartition
 from penstock.pipeline.life import Pipeline

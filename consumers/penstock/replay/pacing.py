@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.adapters.inputs.bounded import BoundedSource
-from penstock.adapters.kafka.groups import Groups
+from penstock.adapters.kafka.replay_positions import Groups
 from penstock.core.health.keeping_up import KeepingUp, Seen
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Fatal, Transient

@@ -7,9 +7,9 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from penstock.console import folded, worst_streams
 from penstock.core.comparing.agreement import Share
 from penstock.messages.replay import Difference, Replayed
+from penstock.terminal_text import folded, worst_streams
 
 
 def render(done: Replayed) -> RenderableType:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from penstock.adapters.kafka.groups import Groups
 from penstock.adapters.kafka.reader import Reader
+from penstock.adapters.kafka.replay_positions import Groups
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit, Where
 from penstock.replay.worker_settings import Options, Plan

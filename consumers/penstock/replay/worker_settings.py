@@ -17,7 +17,7 @@ from penstock import config
 from penstock.core.routing.routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.predicting import with_model
-from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.wiring import Settings
 
 # A replay uses a fraction of what a worker takes of store and model. Each of these bounds the work

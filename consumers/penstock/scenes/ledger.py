@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from penstock.errors import Fatal
 from penstock.scenes.boundary import Changelog, Out, Send
 from penstock.scenes.changelog import ENDED, Book, Replay, State
-from penstock.scenes.core.due import Due
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Site
+from penstock.scenes.core.sites_due import Due
 from penstock.scenes.core.state import OtherForm, SiteState, dump, load
 from penstock.scenes.figures import Watch
 from penstock.scenes.packing import Packing

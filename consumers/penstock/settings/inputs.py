@@ -8,7 +8,7 @@ import re
 
 from penstock import config
 from penstock.adapters.stores.choice import places_of
-from penstock.core.health.helping import HelpTerms
+from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal
 

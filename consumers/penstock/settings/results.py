@@ -13,7 +13,7 @@ from penstock.core.records.bundles import Blocks
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.encodings import registry as encodings
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.stages.results import ResultPlan
+from penstock.stages.result_objects import ResultPlan
 
 
 def results_for_call(

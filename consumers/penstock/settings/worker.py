@@ -11,28 +11,28 @@ from dataclasses import replace
 from penstock import config, requests
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.stores.choice import places_of_caller
-from penstock.calls.probe import canary_of
+from penstock.calls.canary import canary_of
 from penstock.core.comparing.agreement import Agreement
 from penstock.core.health.download_retry import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_partition import by_stream, same_partition
-from penstock.core.records.records import Labels
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.places import DEFAULT, Places
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
-from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.wiring import Settings, TimeLimits
 from penstock.settings.inputs import check_inputs, helping, near_of_topics, places_near, stream_from
 from penstock.settings.results import blocks, results_for_worker
 from penstock.settings.routes import routes_of, shadow_of
 from penstock.settings.rows import row_options
 from penstock.stages.consume import IntakeTerms
+from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.download_object import ObjectTerms
-from penstock.stages.letters import LetterTerms
 from penstock.stages.publish import PublishTerms
-from penstock.stages.results import ResultPlan
+from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
 

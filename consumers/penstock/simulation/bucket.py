@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.simulation import load
+from penstock.simulation import announcements
 from penstock.simulation.checks.eras import Eras, Troubles
 from penstock.simulation.checks.history import History
 from penstock.simulation.poison import PoisonMessages
@@ -49,11 +49,11 @@ class Bucket:
         self._history = history
         self._unsteady = unsteady
         self._draws = draws
-        zoo, make = load.Objects(draws.load), scenario.make_object
+        zoo, make = announcements.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
         # In a world where failures in a row stop a line, its few objects are of one stream.
         streams = 1 if troubles.lines else 5
-        self._messages = load.Messages(draws.load, make_object, self.put, streams)
+        self._messages = announcements.Messages(draws.load, make_object, self.put, streams)
         self._poison = PoisonMessages(draws.poison, self.put, streams)
         self._spoilt = 0.6 if troubles.lines else 0.3 if troubles.poison else 0.0
 
@@ -69,12 +69,12 @@ class Bucket:
         else:
             value = self._messages.make()
         for name in self._messages.cursed:
-            self.cursed.add(f"{load.BUCKET}/{name}")
-        self.cut |= {f"{load.BUCKET}/{key}": at for key, at in self._poison.cut.items()}
+            self.cursed.add(f"{announcements.BUCKET}/{name}")
+        self.cut |= {f"{announcements.BUCKET}/{key}": at for key, at in self._poison.cut.items()}
         for name in (*self.cursed, *self.cut):
             self._unsteady[name].add("unavailable")
         for key in (*self._messages.missing, *self._poison.missing):
-            self._unsteady[f"{load.BUCKET}/{key}"].add("not_found")
+            self._unsteady[f"{announcements.BUCKET}/{key}"].add("not_found")
         return value
 
     def overwrite(self) -> None:
@@ -83,7 +83,7 @@ class Bucket:
             self._overwrite(*self._draws.storm.choice(self._messages.present))
 
     def _overwrite(self, key: str, suffix: str) -> None:
-        name = f"{load.BUCKET}/{key}"
+        name = f"{announcements.BUCKET}/{key}"
         if name not in self.cursed:
             self._history.note("overwrite", key)
             self._unsteady[name].add("changed")
@@ -97,21 +97,21 @@ class Bucket:
                     self._overwrite(*one)
 
     def put(self, key: str, data: bytes) -> str:
-        etag = self.objects.put(load.BUCKET, key, data)
+        etag = self.objects.put(announcements.BUCKET, key, data)
         for version in (f"v{etag[1:-1]}", etag):
-            self._eras.put(f"{load.BUCKET}/{key}", version, data)
+            self._eras.put(f"{announcements.BUCKET}/{key}", version, data)
         return etag
 
     def delete(self) -> None:
         """Delete an object, even while a worker reads it."""
         if self._messages.present:
             key, _ = self._draws.storm.choice(self._messages.present)
-            name = f"{load.BUCKET}/{key}"
+            name = f"{announcements.BUCKET}/{key}"
             if name not in self.cursed:
                 self._history.note("delete", key)
                 self._unsteady[name] |= {"not_found", "changed"}
                 self._messages.present = [one for one in self._messages.present if one[0] != key]
-                self.objects.delete(load.BUCKET, key)
+                self.objects.delete(announcements.BUCKET, key)
 
     def switch_versions(self) -> None:
         """The bucket starts or stops to give objects a version id."""

@@ -8,8 +8,8 @@ import asyncio
 from collections import Counter
 
 from penstock.core.order.line_stop import LineStop
-from penstock.core.order.resumptions import Verb, Word, decode, digest, encode
-from penstock.simulation.crew import Crew
+from penstock.core.order.operator_words import Verb, Word, decode, digest, encode
+from penstock.simulation.worker_fleet import Crew
 from penstock.simulation.world import World
 
 # Longer than a worker takes to hear a word and to stop again.

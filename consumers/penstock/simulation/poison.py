@@ -11,8 +11,16 @@ from typing import Any
 
 import orjson
 
-from penstock.simulation import load
-from penstock.simulation.load import BUCKET, FINE, HANGS, HUNG_UP_ON, KILLS, LARGE, REFUSED_ALONE
+from penstock.simulation import announcements
+from penstock.simulation.announcements import (
+    BUCKET,
+    FINE,
+    HANGS,
+    HUNG_UP_ON,
+    KILLS,
+    LARGE,
+    REFUSED_ALONE,
+)
 
 UNPARSABLE = (
     b"nonsense",
@@ -105,7 +113,7 @@ class PoisonMessages:
         return self._reference(key)
 
     def _all_refused(self) -> bytes:
-        flag = self._random.choice((load.REFUSED_ALONE, load.REFUSED_WITH_ALL))
+        flag = self._random.choice((announcements.REFUSED_ALONE, announcements.REFUSED_WITH_ALL))
         return self._named(self._lines(*[flag] * self._random.randint(1, 60)))
 
     def _deadly(self) -> bytes:

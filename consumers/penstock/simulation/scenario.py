@@ -9,18 +9,18 @@ from random import Random
 
 from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_partition import same_partition
-from penstock.core.records.records import Labels
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.routes import Route, Routes
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
-from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.wiring import Settings, TimeLimits
-from penstock.simulation import load
+from penstock.simulation import announcements
 from penstock.simulation.checks.truth import Answer, MakeObject
 from penstock.stages.consume import IntakeTerms
+from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.download_object import ObjectTerms
-from penstock.stages.letters import LetterTerms
 from penstock.stages.publish import PublishTerms
 
 # Some of the worlds have this model beside the default one.
@@ -38,7 +38,7 @@ class Scenario:
     shadow, which behaves as it likes.
     """
 
-    answer: Answer = load.echo
+    answer: Answer = announcements.echo
     make_object: MakeObject | None = None
     rows: RowOptions | None = None
     shadow: bool = False

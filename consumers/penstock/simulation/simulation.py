@@ -17,13 +17,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.simulation.calm import Calm
 from penstock.simulation.checks.eras import NONE
 from penstock.simulation.checks.history import Violation
-from penstock.simulation.crew import Crew
 from penstock.simulation.operator import Operator
+from penstock.simulation.recovery import Calm
 from penstock.simulation.scenario import Scenario
 from penstock.simulation.virtual_time import VirtualTimeLoop
+from penstock.simulation.worker_fleet import Crew
 from penstock.simulation.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]

@@ -29,10 +29,10 @@ from penstock.simulation.kafka.group import Group, Topic
 from penstock.simulation.kafka.outlets import SimulatedOutlets
 from penstock.simulation.kafka.sink import SimulatedSink
 from penstock.simulation.kafka.source import SimulatedSource
-from penstock.simulation.results import SimulatedResults, drawn_plan
+from penstock.simulation.result_objects import SimulatedResults, drawn_plan
 from penstock.simulation.scenario import FAN_OUT, Scenario
-from penstock.simulation.services import Process, SimulatedModel, SimulatedObjects
 from penstock.simulation.shadow import ShadowSink, SimulatedShadow, drawn_shadow
+from penstock.simulation.unreliable_services import Process, SimulatedModel, SimulatedObjects
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.simulation.worker import Worker
 from penstock.telemetry.worker import Telemetry

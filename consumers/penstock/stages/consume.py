@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.calls.unforeseen import Guards
+from penstock.calls.unexpected_errors import Guards
 from penstock.core.routing.naming import Naming, fallback, key_text
 from penstock.core.routing.places import Places, is_whole
 from penstock.core.routing.routes import Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
-from penstock.core.window.gather import Gather
+from penstock.core.window.poll_wait import Gather
 from penstock.errors import Poison, Unforeseen
 from penstock.lane.lane import Lane
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from penstock.calls.outage import Outage
-from penstock.calls.unforeseen import Guards
+from penstock.calls.unexpected_errors import Guards
 from penstock.core.health.download_retry import Tries
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.errors import Poison, Transient, Unforeseen

@@ -15,14 +15,14 @@ from penstock.core.health.download_retry import Tries
 from penstock.core.progress.cursor import START
 from penstock.core.routing.places import DEFAULT
 from penstock.core.rows.blocks import Ticket
-from penstock.decoders.task import Died
+from penstock.decoders.protocol import Died
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.formats.base.ranged import TAIL_BYTES
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Body, Clock, Location, Objects, Part
-from penstock.stages.admission import Admission, GaveWay, Permit
 from penstock.stages.expand import Expand
-from penstock.stages.results import ResultPlan
+from penstock.stages.reading_permits import Admission, GaveWay, Permit
+from penstock.stages.result_objects import ResultPlan
 from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)

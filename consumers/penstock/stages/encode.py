@@ -8,9 +8,9 @@ shortened, not left out. Owner: the publish stage.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.calls.unforeseen import Guard
-from penstock.core.order.order import Release
-from penstock.core.records.records import Encoded, Records, ends_alone
+from penstock.calls.unexpected_errors import Guard
+from penstock.core.order.releases import Release
+from penstock.core.records.output_records import Encoded, Records, ends_alone
 from penstock.core.rows.blocks import Block, Rejection
 from penstock.errors import Unforeseen
 

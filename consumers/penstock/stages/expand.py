@@ -13,21 +13,21 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from penstock.calls.unforeseen import Guard, Guards
+from penstock.calls.unexpected_errors import Guard, Guards
 from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Rejection, Ticket
 from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import Payload
 from penstock.core.rows.reasons import ReasonsBuilder
-from penstock.decoders.task import NEXT, TAIL, Decoder, Task, tail_of
+from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
 from penstock.formats.base.inline import open_inline
 from penstock.formats.base.reading import way_in
 from penstock.formats.base.runs import Decoder as FormatDecoder
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.messages.reference import LATEST_MS, epoch_ms
-from penstock.stages.admission import Permit
 from penstock.stages.microbatch import Microbatch
+from penstock.stages.reading_permits import Permit
 
 # The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
 TURN_BYTES = 32 * 1024

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.window.batch import Batch
-from penstock.core.window.bulk import BulkPace, Neighbour
+from penstock.core.window.bulk_gives_way import BulkPace, Neighbour
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.window import Window
 from penstock.lane.budget import ModelShare

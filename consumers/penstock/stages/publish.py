@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from penstock.calls.unforeseen import Guards
+from penstock.calls.unexpected_errors import Guards
 from penstock.core.order.line_stop import LineStop
-from penstock.core.order.order import Release, Room
+from penstock.core.order.releases import Release, Room
 from penstock.core.records.bundles import FRAME_BYTES, Blocks, bundled
-from penstock.core.records.records import Encoded, Failed, Labels, Records
+from penstock.core.records.output_records import Encoded, Failed, Labels, Records
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.window.pace import Pace
 from penstock.encodings.arrow_records import ArrowRecords
@@ -28,9 +28,9 @@ from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result
 from penstock.ports import Clock, Outgoing, Outlet, Sink
+from penstock.stages.dead_letters import Reject
 from penstock.stages.encode import encoded
-from penstock.stages.letters import Reject
-from penstock.stages.results import LaneResults, ObjectResults
+from penstock.stages.result_objects import LaneResults, ObjectResults
 from penstock.telemetry.worker import Telemetry, TimeSpent
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.

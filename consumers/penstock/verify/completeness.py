@@ -7,7 +7,7 @@ messages the numbers of the complete objects are kept. Owner: `Answers`.
 from collections.abc import Iterator, Mapping
 
 from penstock.core.progress.ranges import Ranges
-from penstock.verify.asked import Asked
+from penstock.verify.input_topic import Asked
 from penstock.verify.repeats import ObjectAt
 
 

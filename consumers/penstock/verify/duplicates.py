@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from penstock.verify.asked import Want
+from penstock.verify.input_topic import Want
 from penstock.verify.repeats import ObjectAt
 
 

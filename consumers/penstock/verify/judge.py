@@ -16,14 +16,14 @@ from penstock.messages.codec import SchemaError
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
 from penstock.messages.prediction import Source
 from penstock.ports import Commit
-from penstock.verify.answers import Answers
-from penstock.verify.asked import NO_REFERENCE, Asked, Want, Wants, wants
+from penstock.verify.dead_letters import Letters
 from penstock.verify.fields import AskedFields, Fields, asked_of, message_of, named
 from penstock.verify.findings import Findings, Report
-from penstock.verify.letters import Letters
+from penstock.verify.input_topic import NO_REFERENCE, Asked, Want, Wants, wants
+from penstock.verify.output_topic import Answers
 from penstock.verify.records import Open
 from penstock.verify.repeats import ObjectAt
-from penstock.verify.results import Claim, Found, wrong_with
+from penstock.verify.result_objects import Claim, Found, wrong_with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from penstock import config
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.reader import Reader, Spans, offsets, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
-from penstock.adapters.stores.local import LOCAL, LocalObjects, local_path
+from penstock.adapters.stores.files_and_stdin import LOCAL, LocalObjects, local_path
 from penstock.core.routing.naming import Naming
 from penstock.core.routing.places import Places
 from penstock.messages.urls import split_url
@@ -22,7 +22,7 @@ from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, render, together
 from penstock.verify.judge import Judge, Scope
 from penstock.verify.records import each
-from penstock.verify.results import AT_A_TIME, Claim, look
+from penstock.verify.result_objects import AT_A_TIME, Claim, look
 from penstock.verify.several_models import SeveralJudges
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]

@@ -15,8 +15,8 @@ from penstock.core.progress.ranges import Ranges
 from penstock.encodings.blocks import records_of
 from penstock.messages.prediction import Failure, ObjectId, Result, Source
 from penstock.messages.reference import EventTime
-from penstock.verify.asked import Want
 from penstock.verify.fields import Fields, named
+from penstock.verify.input_topic import Want
 from penstock.verify.repeats import Content, ObjectAt
 from penstock.verify.resumed_repeats import Runs
 

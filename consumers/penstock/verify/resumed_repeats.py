@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from penstock.core.progress.ranges import END
-from penstock.verify.asked import Asked
+from penstock.verify.input_topic import Asked
 from penstock.verify.repeats import ObjectAt, row_text
 
 # How many interrupted runs are remembered. Usually two owners of a partition repeat at once; more

@@ -16,11 +16,11 @@ from penstock.core.routing.naming import fallback, key_text
 from penstock.core.routing.routes import Routes, place_of
 from penstock.messages.codec import Ignored, Inline
 from penstock.messages.prediction import Source
-from penstock.verify.asked import NOT_OURS, Wants, wants
 from penstock.verify.fields import Message, asked_of, message_of
 from penstock.verify.findings import Report
+from penstock.verify.input_topic import NOT_OURS, Wants, wants
 from penstock.verify.judge import Judge, Scope
-from penstock.verify.results import Claim
+from penstock.verify.result_objects import Claim
 
 
 class _Said(Struct, gc=False):

@@ -21,7 +21,7 @@ from penstock.adapters.kafka.transactions import KafkaOutlets
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects
-from penstock.calls.startup import ask_store, until_answered, until_one_answered
+from penstock.calls.wait_for_services import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import Fatal, PenstockError
 from penstock.ops.health import serve_health

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.order.order import PartitionOrder, Release
+from penstock.core.order.releases import PartitionOrder, Release
 from penstock.core.progress.cursor import Cursor, Progress, decode, encode
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.blocks import Block, Rejection, Ticket

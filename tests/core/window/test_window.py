@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.blocks import Block
 from penstock.core.window.batch import Batch
-from penstock.core.window.bulk import BULK_ROWS
+from penstock.core.window.bulk_gives_way import BULK_ROWS
 from penstock.core.window.window import Window, WindowLimits
 from tests.core.builders import StubLane, block, ticket
 

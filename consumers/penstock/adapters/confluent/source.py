@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock import config
+from penstock.adapters.confluent.blocking_calls import CallThread
+from penstock.adapters.confluent.broker_calls import Questions
 from penstock.adapters.confluent.client import (
     noted,
     of_ours,
@@ -24,15 +26,13 @@ from penstock.adapters.confluent.client import (
 )
 from penstock.adapters.confluent.inbox import Inbox
 from penstock.adapters.confluent.member import member_options
-from penstock.adapters.confluent.questions import Questions
-from penstock.adapters.confluent.thread import CallThread
 from penstock.adapters.kafka.client import (
     LEAVE_S,
     REQUEST_TIMEOUT_MS,
     answered_within,
     within,
 )
-from penstock.adapters.kafka.positions import GroupPositions
+from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S
 from penstock.adapters.kafka.starting_points import Places, check_joined
 from penstock.errors import Fatal

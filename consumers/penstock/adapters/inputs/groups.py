@@ -9,10 +9,10 @@ from typing import Final
 
 from penstock import config
 from penstock.adapters.inputs.regions import RegionalSource
-from penstock.adapters.kafka.numbering import Numbers
+from penstock.adapters.kafka.group_lag import GroupStanding
+from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.adapters.kafka.standing import GroupStanding
-from penstock.core.health.helping import Standing
+from penstock.core.health.region_needs_help import Standing
 
 # Client ids of helping workers begin with this; all other members are the group's own.
 HELPER: Final = "penstock-help"

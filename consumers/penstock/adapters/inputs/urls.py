@@ -7,7 +7,7 @@ in their order, and the transfer waits while the caller does not read. Owner: `l
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.adapters.stores.local import LOCAL, local_files, local_path
+from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.messages.codec import SchemaError, encode_reference

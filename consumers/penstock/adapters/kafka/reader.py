@@ -14,8 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.adapters.kafka.positions import positions
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.messages.cloud_events import structured

@@ -29,12 +29,12 @@ from penstock.adapters.kafka.client import (
     start,
     translated,
 )
+from penstock.adapters.kafka.committed_positions import positions, words
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, state_of
-from penstock.adapters.kafka.listener import Listener
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
-from penstock.adapters.kafka.numbering import Numbers
-from penstock.adapters.kafka.positions import positions, words
+from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.adapters.kafka.rebalance_listener import Listener
 from penstock.adapters.kafka.starting_points import Places, check_joined
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.messages.cloud_events import structured

@@ -1,12 +1,11 @@
 """A model on several servers: `model.url`, and `model.replicas` for when that is unavailable.
 
-Rule: `core.health.standby` decides which server is asked: the first one while it is healthy. A
-request that could not be sent, or got no answer within `model.failover_ms`, goes to the next
-server. If a connection broke or a worker died during a request, the error goes to the caller,
-which finds out whether the rows are the cause. A server that was unavailable is probed without
-rows, also while calls wait for the only server left. A replica with a wrong setting counts as
-unavailable, so that the first server's work goes on. Owner: the application, around the protocol's
-adapters.
+Rule: `core.health.replica_choice` decides which server is asked: the first one while it is healthy.
+A request that could not be sent, or got no answer within `model.failover_ms`, goes to the next
+server. If a connection broke or a worker died during a request, the error goes to the caller, which
+finds out whether the rows are the cause. A server that was unavailable is probed without rows, also
+while calls wait for the only server left. A replica with a wrong setting counts as unavailable, so
+that the first server's work goes on. Owner: the application, around the protocol's adapters.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
-from penstock.core.health.standby import Standby
+from penstock.core.health.replica_choice import Standby
 from penstock.core.rows.payload import Payload
 from penstock.errors import (
     Fatal,

@@ -1,9 +1,9 @@
 """A store and its replicas: the same objects elsewhere, for when the store is unavailable.
 
-Rule: `core.health.standby` decides which store is asked: the store itself while it is healthy. On a
-replica the entity tag must match the pin, since each store has version ids of its own. If a replica
-does not have the object, that proves nothing, as it may come later: then the store itself is waited
-for. Owner: the stores, one for each store with replicas.
+Rule: `core.health.replica_choice` decides which store is asked: the store itself while it is
+healthy. On a replica the entity tag must match the pin, since each store has version ids of its
+own. If a replica does not have the object, that proves nothing, as it may come later: then the
+store itself is waited for. Owner: the stores, one for each store with replicas.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from penstock.adapters.stores.names import name
-from penstock.core.health.standby import Standby
+from penstock.core.health.replica_choice import Standby
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import Poison, Unreachable
 from penstock.ports import Body, Listed, Location, Objects, Part

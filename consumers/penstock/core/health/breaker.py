@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.core.health.retry import MOST_ASKED_S, Backoff
-from penstock.core.window.turns import Turn
+from penstock.core.window.batch_or_search import Turn
 
 # TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
 # that is down for long.

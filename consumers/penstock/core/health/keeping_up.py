@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from penstock.core.window.bulk import Neighbour
+from penstock.core.window.bulk_gives_way import Neighbour
 
 Part = TypeVar("Part", bound=Hashable)
 

@@ -17,7 +17,7 @@ from backports import zstd
 
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.archives.compression import GZIP_MAGIC, PIECE_BYTES, Expansion
-from penstock.formats.base.push import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import Run
 
 # The default limit of the programs `zstd` and `xz` themselves: 128 MiB.

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.push import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
 GZIP_MAGIC = b"\x1f\x8b"

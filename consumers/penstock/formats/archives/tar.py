@@ -18,7 +18,7 @@ from penstock.formats.archives.tar_header import (
     path_text,
 )
 from penstock.formats.base.members import Members, of_member
-from penstock.formats.base.push import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 

@@ -16,7 +16,7 @@ from penstock.errors import Poison
 from penstock.formats.archives.compression import PIECE_BYTES, Expansion
 from penstock.formats.archives.tar_header import check_path
 from penstock.formats.base.members import Members, of_member
-from penstock.formats.base.push import Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import bad_row
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError
-from penstock.formats.base.push import Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import Read
 

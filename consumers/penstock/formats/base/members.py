@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from penstock.errors import Poison
-from penstock.formats.base.push import Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import Run
 
 

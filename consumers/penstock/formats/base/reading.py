@@ -12,11 +12,11 @@ from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from penstock.errors import PenstockError, Poison
 from penstock.formats.archives.tar_header import BLOCK_BYTES
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.push import PIECE_ROWS, Parser
+from penstock.formats.base.parser_chain import PIECE_ROWS, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.registry import open_parser, ranged_format
-from penstock.formats.unforeseen import foreseen
+from penstock.formats.unexpected_errors import foreseen
 
 # As much as some Arrow batches; to hand over a piece costs a tenth of a millisecond.
 PIECE_BYTES: Final = 2 << 20

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.numbers import to_float32
 from penstock.formats.text.lines import RawRows, RowSplitter, count_rows, halves, rows_of

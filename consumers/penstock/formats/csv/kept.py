@@ -1,6 +1,6 @@
 """The cells of a CSV that stay with their row: `rows.keep` and `rows.time`.
 
-Rule: as in `keeping`, a cell that cannot be kept is null and makes no row bad. Owner: the CSV
+Rule: as in `kept_columns`, a cell that cannot be kept is null and makes no row bad. Owner: the CSV
 parser, which makes it once the header says where the columns are.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring as json_string
 
 from penstock.core.rows.kept import Kept
-from penstock.formats.base.keeping import moment_ms
+from penstock.formats.base.kept_columns import moment_ms
 from penstock.formats.csv.cells import OutOfRange, split_cells
 
 

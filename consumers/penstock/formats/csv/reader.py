@@ -11,8 +11,8 @@ import numpy as np
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.keeping import with_kept
-from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.kept_columns import with_kept
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.rows import (
     EXACT_ROWS,
     MOST_EXACT_ROWS,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from penstock.core.rows.payload import Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.containers import breaks_off
-from penstock.formats.base.gathering import Gathered
+from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such

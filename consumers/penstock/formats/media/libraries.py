@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from penstock.core.rows.payload import Form
 from penstock.errors import EXIT_USAGE, Fatal, Poison
-from penstock.formats.base.push import Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Read, Source, Wanted

@@ -13,7 +13,7 @@ import orjson
 from penstock.core.rows.kept import Kept
 from penstock.errors import ErrorCode
 from penstock.formats.base.members import Members
-from penstock.formats.base.push import PLAIN_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
 # A kept file goes into the record of each row: it is for labels and boxes, not for pictures.

@@ -17,7 +17,7 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
 from penstock.formats.archives.containers import Boxes, breaks_off, is_transport_stream
-from penstock.formats.base.gathering import Gathered
+from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such

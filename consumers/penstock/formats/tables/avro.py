@@ -19,8 +19,8 @@ import orjson
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import ErrorCode, Poison, missing_extra
-from penstock.formats.base.keeping import moment_ms
-from penstock.formats.base.push import EXPANDING_STEP_BYTES
+from penstock.formats.base.kept_columns import moment_ms
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES
 from penstock.formats.base.rows import BadRow, join_floats, read_rows, too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.numbers import to_float32

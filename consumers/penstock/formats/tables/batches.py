@@ -18,7 +18,7 @@ from penstock.core.rows.kept import NO_TIME, Kept
 from penstock.core.rows.payload import Columns, Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.compression import Expansion
-from penstock.formats.base.keeping import EARLIEST_MS, LATEST_MS, moment_ms
+from penstock.formats.base.kept_columns import EARLIEST_MS, LATEST_MS, moment_ms
 from penstock.formats.base.rows import bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.tables.json_values import objects, plain

@@ -18,7 +18,7 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.magic import no_such

@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 import numpy as np
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 from penstock.formats.text.json_rows import JsonRowReader

@@ -9,7 +9,7 @@ known the first line is held, up to the limit of a row.
 from collections.abc import Callable, Iterator
 
 from penstock.errors import ErrorCode
-from penstock.formats.base.push import PLAIN_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.text.json import JsonArrayParser, is_array
 from penstock.formats.text.json_rows import open_ndjson

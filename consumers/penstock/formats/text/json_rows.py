@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
-from penstock.formats.base.keeping import KeepRows, of_json, with_kept
+from penstock.formats.base.kept_columns import KeepRows, of_json, with_kept
 from penstock.formats.base.rows import (
     MOST_EXACT_ROWS,
     BadRow,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.errors import ErrorCode
-from penstock.formats.base.push import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.rows import BadRow, bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 

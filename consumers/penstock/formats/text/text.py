@@ -11,7 +11,7 @@ from typing import Literal
 import orjson
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Payload
-from penstock.formats.base.push import Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import BadRow, LinesParser, read_rows
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.text.lines import RawRows, rows_of

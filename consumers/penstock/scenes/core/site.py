@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.messages.scene import ClosedBy, Status
-from penstock.scenes.core import slots
+from penstock.scenes.core import scene_choice
 from penstock.scenes.core.arrival import Arrival, without_answer
-from penstock.scenes.core.marks import Marks
+from penstock.scenes.core.feed_progress import Marks
 from penstock.scenes.core.members import Members
 from penstock.scenes.core.rules import BEHIND_MS, Rules
 from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
@@ -191,14 +191,14 @@ class Site:
 
     def _place(self, arrival: Arrival, member: str, time: int) -> None:
         rules, scenes = self._rules, self.state.open
-        slot = slots.grid_time(time, rules) if rules.is_grid else time
+        slot = scene_choice.grid_time(time, rules) if rules.is_grid else time
         if slot is None:
             self._refuse(arrival, member, "off_grid", None)
             return
         if rules.is_grid:
-            scene = slots.find(scenes, slot)
+            scene = scene_choice.find(scenes, slot)
         else:
-            scene = slots.near(scenes, member, time, rules)
+            scene = scene_choice.near(scenes, member, time, rules)
         if scene is None:
             scene = self._opened(arrival, member, slot, time)
         elif member in scene.taken:
@@ -208,7 +208,7 @@ class Site:
             scene.taken[member] = arrival
             scene.times[member] = time
             if member == rules.leader:
-                slots.lead(scenes, scene, time, self.state.emitted)
+                scene_choice.lead(scenes, scene, time, self.state.emitted)
 
     def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
         """A new scene for the prediction. None: it was refused, or it amended a decided scene."""
@@ -223,7 +223,7 @@ class Site:
                 return None
         # A prediction from the future waits until its time has come.
         scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
-        slots.insert(self.state.open, scene)
+        scene_choice.insert(self.state.open, scene)
         self._may_be_sooner = True
         return scene
 

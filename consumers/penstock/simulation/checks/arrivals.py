@@ -21,7 +21,7 @@ from penstock.simulation.checks.outcome import Outcome, letters
 from penstock.simulation.kafka.group import Group
 from penstock.simulation.kafka.sink import Accepted
 from penstock.simulation.kafka.source import SimulatedSource
-from penstock.simulation.results import as_rows
+from penstock.simulation.result_objects import as_rows
 from penstock.simulation.scenario import OUTPUT
 
 

@@ -6,7 +6,7 @@ Rule: the limits are the worker's own settings. Owner: one simulation.
 from collections.abc import Sequence
 
 from penstock.pipeline.life import Pipeline
-from penstock.simulation import load
+from penstock.simulation import announcements
 from penstock.simulation.checks.eras import Era
 from penstock.simulation.checks.history import History
 from penstock.simulation.checks.log import Log
@@ -41,7 +41,7 @@ class Bounds:
         for lane in pipeline.wiring.lanes.values():
             # A record with several objects is admitted whole as soon as there is room for one of
             # them.
-            most = settings.lane.max_objects - 1 + load.MOST_OBJECTS * _answers(era)
+            most = settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(era)
             of_models = (
                 [jobs.in_work for jobs in lane.jobs.values()]
                 if settings.lane.order_by_stream

@@ -18,7 +18,7 @@ from penstock.ports import Record
 from penstock.simulation.checks.inherited import Terms
 from penstock.simulation.checks.truth import Asked, Truths
 from penstock.simulation.scenario import Scenario, drawn_settings, with_fan_out
-from penstock.stages.results import ResultPlan
+from penstock.stages.result_objects import ResultPlan
 
 
 @dataclass(frozen=True, slots=True)

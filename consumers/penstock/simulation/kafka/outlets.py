@@ -13,7 +13,7 @@ from penstock.errors import Fenced, Transient
 from penstock.ports import Commit, Outgoing
 from penstock.simulation.checks.history import History
 from penstock.simulation.faults import Weather
-from penstock.simulation.services import Process
+from penstock.simulation.unreliable_services import Process
 
 # While the broker is in trouble, closing an outlet may take this long.
 CLOSE_S = 5.0

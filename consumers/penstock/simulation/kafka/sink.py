@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.errors import Fatal
 from penstock.ports import Outgoing
 from penstock.simulation.faults import Weather
-from penstock.simulation.services import Process
+from penstock.simulation.unreliable_services import Process
 
 
 class Accepted(NamedTuple):

@@ -17,7 +17,7 @@ from penstock.simulation.checks.history import History
 from penstock.simulation.faults import Weather
 from penstock.simulation.kafka.group import Group, Topic
 from penstock.simulation.kafka.sink import IN_ORDER_S
-from penstock.simulation.services import Process
+from penstock.simulation.unreliable_services import Process
 
 # A hand-back may take this much longer than the drain: commits may fail, outlets may close slowly,
 # and the worker looks at those only every ten seconds.

@@ -14,10 +14,10 @@ from penstock.adapters.memory.kafka import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
-from penstock.core.health.helping import HelpTerms, Standing
+from penstock.core.health.region_needs_help import HelpTerms, Standing
 from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_partition import same_partition
-from penstock.core.records.records import Labels
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.places import Place, Places
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.in_process import DecodersAtHand
@@ -25,18 +25,18 @@ from penstock.errors import Unreachable
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.track import ModelTerms
+from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.wiring import Settings, TimeLimits, Wiring
 from penstock.ports import Adapters, Objects
 from penstock.simulation.checks.history import History
 from penstock.simulation.faults import Faults, Weather
 from penstock.simulation.kafka.group import SESSION_S, Group
 from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Member, Region, Unwatched
-from penstock.simulation.services import Process
+from penstock.simulation.unreliable_services import Process
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms
+from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.download_object import ObjectTerms
-from penstock.stages.letters import LetterTerms
 from penstock.stages.publish import PublishTerms
 from penstock.telemetry.replicas import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry

@@ -14,7 +14,7 @@ import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.oip.outputs import spread
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,

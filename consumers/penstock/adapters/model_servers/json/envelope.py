@@ -13,7 +13,7 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
 from penstock.adapters.model_servers.json.presets import LINES, envelope
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,

@@ -18,11 +18,10 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.certificates import authorities
-from penstock.adapters.model_servers.calls import (
+from penstock.adapters.model_servers.http_calls import (
     LEARNED_SHARE,
     LEAST_LIMIT_BYTES,
     Request,
-    read_token,
 )
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
@@ -30,6 +29,7 @@ from penstock.adapters.model_servers.oip.grpc_refusals import refusal
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.refusals import of_server
+from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
 
 LOOK_S: Final = 5.0

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from penstock.adapters.model_servers.calls import Reply, Request
+from penstock.adapters.model_servers.http_calls import Reply, Request
 from penstock.adapters.model_servers.oip.columns import Column, Filled
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.refusals import (

@@ -13,7 +13,7 @@ import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.calls import ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
 from penstock.adapters.model_servers.oip import rest_bodies
 from penstock.adapters.model_servers.oip.columns import Filled, fit_for_json
 from penstock.adapters.model_servers.oip.model import Description

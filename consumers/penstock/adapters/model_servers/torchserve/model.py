@@ -12,7 +12,7 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.calls import HttpModel, ModelHttp, Request, address_of
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Request, address_of
 from penstock.adapters.model_servers.refusals import NOT_FOUND, OK
 from penstock.adapters.model_servers.torchserve import refusals
 from penstock.core.rows.payload import Payload

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from penstock.adapters.model_servers.calls import Reply
+from penstock.adapters.model_servers.http_calls import Reply
 from penstock.adapters.model_servers.refusals import (
     by_status,
     clean,

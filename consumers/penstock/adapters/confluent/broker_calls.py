@@ -1,0 +1,103 @@
+"""Commits, and questions about the group and the topic, by librdkafka's consumer.
+
+Rule: each call has a deadline here. The calls run on the thread of the reads and wait for the end
+of the current read, because confluent-kafka lets one thread at a time use a consumer. A partition
+begins at its earliest record only if the broker says that nothing is committed.
+
+The group's positions are asked for by aiokafka instead: confluent-kafka 2.16 reads a commit's
+metadata beyond its end, and a cursor with stray bytes after it cannot be decoded. Owner: the
+source.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from penstock.adapters.confluent.blocking_calls import CallThread
+from penstock.adapters.confluent.client import NO_MEMBER, of_ours, translated
+from penstock.adapters.kafka.client import COMMIT_S, answered_within
+from penstock.adapters.kafka.committed_positions import GroupPositions
+from penstock.adapters.kafka.source import END_OFFSETS_S, QUESTION_S
+from penstock.ports import Commit
+
+T = TypeVar("T")
+
+# In a ListOffsets request these stand for the earliest and the next offset.
+EARLIEST, NEXT = -2, -1
+ENDS = "a question about the ends of partitions"
+
+
+class Questions:
+    def __init__(
+        self,
+        consumer: Any,
+        thread: CallThread,
+        group: GroupPositions,
+        topic: str,
+        timeout_s: float,
+    ) -> None:
+        self._consumer = consumer
+        self._group = group
+        self._topic = topic
+        self._limit_s = min(QUESTION_S, timeout_s)
+        self._commit_s = min(COMMIT_S, timeout_s)
+        self._thread = thread
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        offsets = [
+            TopicPartition(self._topic, number, commit.next_offset, commit.metadata)
+            for number, commit in commits.items()
+        ]
+        work = partial(self._consumer.commit, offsets=offsets, asynchronous=False)
+        try:
+            _check_each(await self._ask("the commit", work, self._commit_s))
+        except KafkaException as error:
+            # A member that lost its partitions need not commit: the new owner starts at the last
+            # commit.
+            if error.args[0].code() not in NO_MEMBER:
+                raise of_ours("the commit", error.args[0]) from error
+
+    async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
+        what = "a question about the committed offsets"
+        async with answered_within(what, self._limit_s):
+            found = await self._group.committed(partitions)
+        starts = {number: commit for number, commit in found.items() if commit is not None}
+        fresh = [number for number in partitions if number not in starts]
+        begins = await self._offsets(fresh, EARLIEST, self._limit_s) if fresh else {}
+        return starts | {number: Commit(offset) for number, offset in begins.items()}
+
+    async def span(self, partition: int) -> tuple[int, int]:
+        begins = await self._offsets([partition], EARLIEST, self._limit_s)
+        ends = await self._offsets([partition], NEXT, self._limit_s)
+        return begins[partition], ends[partition]
+
+    async def ends(self, partitions: Collection[int]) -> dict[int, int]:
+        """With a shorter deadline, as it is asked every two seconds."""
+        return await self._offsets(partitions, NEXT, END_OFFSETS_S)
+
+    async def partitions(self) -> int:
+        what = "a question about the input topic"
+        work = partial(self._consumer.list_topics, self._topic, timeout=self._limit_s)
+        with translated(what):
+            found = await self._ask(what, work, self._limit_s)
+        return len(found.topics[self._topic].partitions)
+
+    async def _offsets(self, partitions: Collection[int], which: int, s: float) -> dict[int, int]:
+        wanted = [TopicPartition(self._topic, number, which) for number in partitions]
+        with translated(ENDS):
+            work = partial(self._consumer.offsets_for_times, wanted, timeout=s)
+            found = await self._ask(ENDS, work, s)
+            _check_each(found)
+        return {one.partition: one.offset for one in found}
+
+    async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
+        async with answered_within(what, limit_s):
+            return await self._thread.call(work)
+
+
+def _check_each(places: Any) -> None:
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)

@@ -1,0 +1,75 @@
+"""Reads the positions of consumer groups, and sets first ones, without being a member.
+
+Rule: a position is written here only where the group has none yet; all others are committed by the
+group's own members. Every request has a deadline and raises `Transient` past it, and the replay
+asks again. Owner: the replay.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.structs import OffsetAndMetadata
+
+from penstock import config
+from penstock.adapters.kafka.client import answered_within, connection, opened
+from penstock.adapters.kafka.committed_positions import positions
+from penstock.adapters.kafka.inside.handles import client_of
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Commit, Where
+
+# The same as `kafka_source.QUESTION_S`.
+QUESTION_S = 10.0
+
+
+class Groups:
+    """Get one from `open_groups`."""
+
+    def __init__(self, settings: config.Kafka, consumer: AIOKafkaConsumer) -> None:
+        self._settings = settings
+        self._consumer = consumer
+
+    async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
+        """What the group has committed. Partitions without a commit are left out."""
+        asked = [TopicPartition(*part) for part in parts]
+        async with answered_within(f"a question about group {group}", QUESTION_S):
+            found = await positions(client_of(self._consumer), group, asked)
+        return {Where(*part): commit for part, commit in found.items() if commit is not None}
+
+    async def ends(self, parts: Collection[Where]) -> Mapping[Where, int]:
+        """The offset after the last record of each."""
+        asked = [TopicPartition(*part) for part in parts]
+        async with answered_within("a question about the ends of the input", QUESTION_S):
+            found = await self._consumer.end_offsets(asked)
+        return {Where(*part): end for part, end in found.items()}
+
+    async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
+        """Commit first positions for partitions that have none. Kafka refuses this once the group
+        has members: they have begun at positions of their own.
+        """
+        if not commits:
+            return
+        settings = self._settings
+        consumer = AIOKafkaConsumer(
+            **connection(settings), group_id=group, enable_auto_commit=False
+        )
+        said = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
+        async with opened(consumer, settings, f"the beginning of group {group}"):
+            consumer.assign(list(said))
+            async with answered_within(f"the beginning of group {group}", QUESTION_S):
+                try:
+                    await consumer.commit(said)
+                except kafka_errors.CommitFailedError as error:
+                    raise Fatal(
+                        f"group {group} has members already, and no positions yet: another start "
+                        "is under way. Start again in a few seconds.",
+                        exit_code=EXIT_USAGE,
+                    ) from error
+
+
+@asynccontextmanager
+async def open_groups(settings: config.Kafka) -> AsyncIterator[Groups]:
+    consumer = AIOKafkaConsumer(**connection(settings), enable_auto_commit=False)
+    async with opened(consumer, settings, "the questions about groups"):
+        yield Groups(settings, consumer)

@@ -1,0 +1,246 @@
+"""Requests to a model server over HTTP, whatever protocol it speaks.
+
+Rule: every failure of a connection becomes one of our errors here. Nothing is repeated here, except
+once with a fresh token. The caller bounds the calls.
+"""
+
+import asyncio
+import base64
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from yarl import URL
+
+from penstock import config
+from penstock.adapters.http.answers import Answer, TooLong, Unusable
+from penstock.adapters.http.certificates import trusting
+from penstock.adapters.model_servers.exchange import (
+    HEADERS,
+    MOST_ANSWER_BYTES,
+    Exchange,
+    NotConnected,
+)
+from penstock.adapters.model_servers.refusals import OK, TOO_LARGE
+from penstock.adapters.model_servers.token_file import read_token
+from penstock.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable
+
+# After a 413 the limit falls to this share of the request's size. Two or three such steps reach
+# most limits.
+LEARNED_SHARE: Final = 0.75
+LEAST_LIMIT_BYTES: Final = 1 << 16
+# Bounds the cache of request heads: one model has addresses for predictions, health, descriptions.
+_MOST_ADDRESSES: Final = 16
+# Blanks and control characters, which would break the line of a request's head.
+_UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f]")
+
+
+class Request(NamedTuple):
+    """A body and the headers that say what it is."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Reply(NamedTuple):
+    """An answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+_NOTHING: Final = Request(b"", {})
+Says = Callable[[Reply], bool]
+
+
+def unauthorized(reply: Reply) -> bool:
+    return reply.status == 401
+
+
+def too_large(reply: Reply) -> bool:
+    return reply.status == TOO_LARGE
+
+
+class ModelHttp:
+    """`post` sends rows; `look` asks the server about itself.
+
+    Several rows are never sent in more than `most_bytes`, which falls whenever the server answers
+    that a request `is_too_large`. A single row is always sent, in case the server takes it.
+    `is_denied` recognises the answer to an expired token.
+    """
+
+    def __init__(
+        self,
+        settings: config.Model,
+        *,
+        most_bytes: int,
+        is_denied: Says = unauthorized,
+        is_too_large: Says = too_large,
+    ) -> None:
+        self.base = address_of(settings)
+        self._timeout_s = settings.timeout_ms / 1000
+        self._token_file = Path(settings.token_file) if settings.token_file else None
+        self._token = read_token(self._token_file) if self._token_file else settings.token
+        if self.base.user is not None and self._token is not None:
+            raise Fatal(
+                "model.url has a user in it, and there is a model.token: both are sent as "
+                "Authorization; leave one out",
+                exit_code=EXIT_USAGE,
+            )
+        self._most_bytes = most_bytes
+        self._is_denied = is_denied
+        self._is_too_large = is_too_large
+        self._url_secrets = config.url_secrets(settings.url)
+        is_secure = self.base.scheme == "https"
+        self._exchange = Exchange(
+            self.base.raw_host or "",
+            self.base.port or 0,
+            trusting(settings.ssl_cafile, "model.ssl_cafile") if is_secure else None,
+        )
+        self._start_of = lru_cache(_MOST_ADDRESSES)(self._make_start)
+
+    async def post(self, url: URL, request: Request, rows: int) -> Reply:
+        """The answer, whatever its status. Raises `Poison` if rows or answer are too large, and
+        `Unreachable`.
+        """
+        sent_bytes = len(request.body)
+        if sent_bytes > self._most_bytes and rows > 1:
+            raise Poison("too_large", f"{rows} rows are {sent_bytes} bytes")
+        reply = await self._with_good_token("POST", url, request, self._timeout_s)
+        if rows > 1 and self._is_too_large(reply):
+            learned = int(sent_bytes * LEARNED_SHARE)
+            self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+        return reply
+
+    async def look(
+        self, url: URL, most_s: float, method: str = "GET", request: Request = _NOTHING
+    ) -> Reply:
+        """The same for a request without rows, with a shorter deadline."""
+        return await self._with_good_token(method, url, request, min(most_s, self._timeout_s))
+
+    async def aclose(self) -> None:
+        await self._exchange.aclose()
+
+    async def _with_good_token(
+        self, method: str, url: URL, request: Request, timeout_s: float
+    ) -> Reply:
+        reply = await self._send(method, url, request, timeout_s)
+        if self._token_file and self._is_denied(reply):
+            # Tokens in files are replaced while we run: TorchServe's and Kubernetes' every hour.
+            self._token = await asyncio.to_thread(read_token, self._token_file)
+            self._start_of.cache_clear()
+            reply = await self._send(method, url, request, timeout_s)
+        return reply if reply.status == OK else reply._replace(body=self._masked(reply.body))
+
+    async def _send(self, method: str, url: URL, request: Request, timeout_s: float) -> Reply:
+        head = self._start_of(method, url) + _rest_of_head(method, request)
+        try:
+            return _reply(await self._exchange.ask(head, request.body, timeout_s))
+        except NotConnected as error:
+            raise Unreachable(self._said(url, str(error))) from None
+        except TooLong:
+            raise Poison(
+                "result_too_large",
+                f"the model's answer has more than {MOST_ANSWER_BYTES} bytes; answer less for each "
+                "row, or lower window.max_rows",
+            ) from None
+        except TimeoutError:
+            reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
+            raise NoAnswer(self._said(url, reason)) from None
+        except (Unusable, OSError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        # The server may have hung up because the request is larger than it reads, or it died: for
+        # an oversize request the caller tries smaller ones first.
+        is_oversize = len(request.body) > self._most_bytes
+        if is_oversize:
+            reason = f"{reason} under a request of {len(request.body)} bytes"
+        raise HungUp(self._said(url, reason), is_oversize=is_oversize)
+
+    def _make_start(self, method: str, url: URL) -> bytes:
+        """The beginning of a request's head, the same for all requests to this address."""
+        if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token or ""):
+            raise Fatal(
+                "model.url, model.name or the model's token has a blank or a control character in "
+                "it, which a request cannot carry",
+                exit_code=EXIT_USAGE,
+            )
+        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
+        if self._token is not None:
+            lines.append(f"Authorization: Bearer {self._token}")
+        elif url.user is not None:
+            name = f"{url.user}:{url.password or ''}".encode()
+            lines.append(f"Authorization: Basic {base64.b64encode(name).decode()}")
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def _said(self, url: URL, reason: str) -> str:
+        hint = "check model.url and that the model server runs"
+        return f"{config.shown_url(str(url))}: {reason}; {hint}"
+
+    def _masked(self, body: bytes) -> bytes:
+        """Mask our secrets: a server may quote the request in its error, which we log and send."""
+        for secret in self._url_secrets | ({self._token} - {None, ""}):
+            body = body.replace(str(secret).encode(), config.MASK.encode())
+        return body
+
+
+class HttpModel:
+    """What all models over HTTP share of the port `Model`: a subclass predicts and checks."""
+
+    # The most rows of one request, if the server has told.
+    most_rows: int | None = None
+
+    def __init__(self, settings: config.Model, http: ModelHttp) -> None:
+        self._http = http
+        self._version = settings.version
+
+    @property
+    def version(self) -> str | None:
+        return self._version
+
+    async def ready(self) -> bool:
+        try:
+            await self.check()
+        except (Transient, Fatal):
+            return False
+        return True
+
+    async def check(self) -> None:
+        """Returns if the model is there; otherwise raises the error that its absence means."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+
+def _rest_of_head(method: str, request: Request) -> bytes:
+    lines = [f"{name}: {value}\r\n" for name, value in request.headers.items()]
+    if request.body or method != "GET":
+        lines.append(f"Content-Length: {len(request.body)}\r\n")
+    lines.append("\r\n")
+    return "".join(lines).encode()
+
+
+def _reply(answer: Answer) -> Reply:
+    """If a header came twice, the first value counts."""
+    fields = answer.fields
+    headers = {
+        shown: fields[name].partition(b"\n")[0].decode("latin-1")
+        for name, shown in HEADERS.items()
+        if name in fields
+    }
+    return Reply(answer.status, headers, answer.body)
+
+
+def address_of(settings: config.Model) -> URL:
+    """`model.url`, checked: http or https, with a host."""
+    base = URL(settings.url)
+    if base.scheme not in ("http", "https") or not base.host:
+        raise Fatal(
+            f"model.url = {config.shown_url(settings.url)!r} is not an address; "
+            "write http://host:8080",
+            exit_code=EXIT_USAGE,
+        )
+    return base

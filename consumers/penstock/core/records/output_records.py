@@ -1,0 +1,315 @@
+"""The records of a release on the output topic, and a list of the rows that failed in it.
+
+Rule: records are encoded in bulk, the constant part once per object, and once for neighbours that
+failed for one reason. No record is larger than the topic takes: a larger one is replaced by an
+error, and an error that is still too large is shortened. Owner: the publish stage.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.core.order.releases import Release
+from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.messages.prediction import RecordFrame, Result, as_json
+
+# Does the topic take a record of this key with a value of this many bytes?
+Fits = Callable[[bytes | None, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The constant fields of every prediction: its input topic and its model. `versions`: of the
+    models beside the default one.
+    """
+
+    input_topic: str
+    output_topic: str
+    model: str
+    model_version: str | None
+    markers: bool
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+
+    def model_of(self, ticket: Ticket) -> tuple[str, str | None]:
+        """Name and version of the model that answers it."""
+        if ticket.model is None:
+            return self.model, self.model_version
+        return ticket.model, self.versions.get(ticket.model)
+
+
+class Failed(NamedTuple):
+    """`rows` rows from `row` on that are answered by one error; `row` None: the object itself, or
+    the rest of it.
+    """
+
+    row: int | None
+    rows: int
+    member: str | None
+    why: Rejection
+
+
+class Encoded(NamedTuple):
+    """Records of a release, in order, all under the stream's key, and the rows that failed."""
+
+    values: list[bytes]
+    failed: list[Failed]
+
+
+def has_result(ticket: Ticket) -> bool:
+    """Is a result written for this closed object? Not if it could not be read at all, nor if it is
+    answered elsewhere.
+    """
+    is_named = ticket.reference is not None or ticket.inline is not None
+    is_read = ticket.failure is None or ticket.tail is not None
+    return is_named and is_read and ticket.duplicate_of is None
+
+
+class Records:
+    """Encodes releases: a record for each row, one for each object whose answers are written as a
+    result, or both.
+    """
+
+    def __init__(
+        self, labels: Labels, fits: Fits, *, of_rows: bool = True, of_objects: bool = False
+    ) -> None:
+        self._labels = labels
+        self._fits = fits
+        self._of_rows = of_rows
+        self._of_objects = of_objects
+
+    def frame_bytes(self, ticket: Ticket) -> int:
+        """The bytes that a record of this ticket takes besides its answer and its member."""
+        return self._frame_of(ticket).nbytes
+
+    def encode(self, release: Release) -> Encoded:
+        ticket = release.ticket
+        out = Encoded([], [])
+        if self._of_rows:
+            self._add_rows(release, out)
+        else:
+            out.failed.extend(failed_rows(release))
+        if ticket.published_rows:
+            known = published_rows(release)
+            out = Encoded(out.values[known:], unpublished(ticket, out.failed))
+        if ends_alone(release):
+            self._add_end(ticket, out)
+        return out
+
+    def object_record(self, ticket: Ticket, result: Result) -> bytes:
+        """The record of a finished object, which follows those of its rows."""
+        failure = ticket.failure
+        error = (failure.code, failure.message) if failure else None
+        value = b""
+        for frame in self._frames(ticket):
+            value = frame.result(ticket.rows, result, error)
+            if self._fits(ticket.stream.encode(), len(value)):
+                break
+        return value
+
+    def lost_result(self, ticket: Ticket, why: Rejection) -> bytes:
+        """In place of the record of a result that could not be written."""
+        value = b""
+        for frame in self._frames(ticket):
+            value = frame.marker(ticket.rows if self._of_rows else 0, (why.code, why.message))
+            if self._fits(ticket.stream.encode(), len(value)):
+                break
+        return value
+
+    def _add_rows(self, release: Release, out: Encoded) -> None:
+        ticket = release.ticket
+        for block in release.blocks:
+            is_last = release.finished and block.next is None and ticket.failure is None
+            last_rows = ticket.rows if is_last else None
+            if block.answers is None:
+                self._add_refused(block, last_rows, out)
+            else:
+                self._add_answered(block, block.answers, last_rows, out)
+
+    def _add_refused(self, block: Block, last_rows: int | None, out: Encoded) -> None:
+        row = block.first_row
+        end = row + block.rows
+        for rows, why in block.rejections():
+            is_last = row + rows == end
+            self._add_failed(
+                block.ticket,
+                Failed(row, rows, block.member, why),
+                last_rows if is_last else None,
+                out,
+            )
+            if block.kept is not None:
+                self._keep_refused(block, row, rows, out)
+            row += rows
+
+    def _keep_refused(self, block: Block, row: int, rows: int, out: Encoded) -> None:
+        """Rows that the model refused get their kept values, too, if the topic takes the longer
+        record.
+        """
+        key, begin = block.ticket.stream.encode(), len(out.values) - rows
+        for index in range(rows):
+            value = self._with_kept(block, out.values[begin + index], row - block.first_row + index)
+            if self._fits(key, len(value)):
+                out.values[begin + index] = value
+
+    def _add_answered(
+        self, block: Block, answers: Sequence[bytes], last_rows: int | None, out: Encoded
+    ) -> None:
+        ticket, member = block.ticket, block.member
+        frame, key = self._frame_of(ticket), ticket.stream.encode()
+        values = frame.rows(block.first_row, answers, member)
+        final = block.rows - 1
+        if last_rows is not None:
+            values[final] = frame.last_row(
+                block.first_row + final, answers[final], member, last_rows
+            )
+        errors = dict(block.errors)
+        most_bytes = frame.nbytes + 6 * len(member or "") + block.answer_bytes
+        if block.kept is not None:
+            values = [self._with_kept(block, value, row) for row, value in enumerate(values)]
+            most_bytes += block.kept.row_bytes
+        if not self._fits(key, most_bytes):
+            errors = _too_large(values, lambda value: self._fits(key, len(value))) | errors
+        if not errors:
+            out.values.extend(values)
+            return
+        start = 0
+        for index in sorted(errors):
+            out.values.extend(values[start:index])
+            failed = Failed(block.first_row + index, 1, member, errors[index])
+            self._add_failed(ticket, failed, last_rows if index == final else None, out)
+            value = self._with_kept(block, out.values[-1], index)
+            if self._fits(key, len(value)):
+                out.values[-1] = value
+            start = index + 1
+        out.values.extend(values[start:])
+
+    def _with_kept(self, block: Block, value: bytes, row: int) -> bytes:
+        if block.kept is None:
+            return value
+        origin = block.ticket.reference or block.ticket.inline
+        event_time = origin.event_time if origin else None
+        said = None if event_time is None else as_json(event_time)
+        return block.kept.into(value, row, said)
+
+    def _add_failed(
+        self, ticket: Ticket, failed: Failed, last_rows: int | None, out: Encoded
+    ) -> None:
+        """Append the errors of consecutive rows."""
+        row, why = failed.row, failed.why
+        assert row is not None
+        out.failed.append(failed)
+        key = ticket.stream.encode()
+        for frame in self._frames(ticket):
+            values = frame.rejected(
+                row, failed.rows, why.code, why.message, failed.member, last_rows
+            )
+            if self._fits(key, len(values[-1])):  # the longest: its row number is
+                break
+        out.values.extend(values)
+
+    def _add_end(self, ticket: Ticket, out: Encoded) -> None:
+        """Append the marker of an object without rows, or that could not be read (to its end). It
+        is left out when the record of the object's result says the same.
+        """
+        failure = ticket.failure
+        if self._labels.markers and not (self._of_objects and has_result(ticket)):
+            key = ticket.stream.encode()
+            error = (failure.code, failure.message) if failure else None
+            first = ticket.duplicate_of
+            if first is not None and not self._of_rows:
+                first = first._replace(row=None)
+            for frame in self._frames(ticket):
+                value = (
+                    frame.duplicate(*first)
+                    if first
+                    else frame.marker(ticket.rows if failure else 0, error)
+                )
+                if self._fits(key, len(value)):
+                    break
+            out.values.append(value)
+        if failure is not None:
+            out.failed.append(Failed(None, 1, None, failure))
+
+    def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
+        """Three frames, each shorter: the full one; one without the sender's attributes; and one
+        without the object's name, which can still be found by `source`.
+        """
+        yield self._frame_of(ticket)
+        yield self._frame(ticket, attributes=None, event_time=None)
+        yield self._frame(
+            ticket, attributes=None, event_time=None, bucket=None, stream=ticket.stream[:200]
+        )
+
+    def _frame_of(self, ticket: Ticket) -> RecordFrame:
+        if ticket.frame is None:
+            ticket.frame = self._frame(ticket)
+        return ticket.frame
+
+    def _frame(self, ticket: Ticket, **changes: str | None) -> RecordFrame:
+        reference, origin = ticket.reference, ticket.reference or ticket.inline
+        model, version = self._labels.model_of(ticket)
+        fields = {
+            "stream": ticket.stream,
+            "bucket": reference.bucket if reference else None,
+            "key": reference.key if reference else None,
+            "store": reference.store if reference else None,
+            "event_time": origin.event_time if origin else None,
+            "attributes": origin.attributes if origin else None,
+        }
+        return RecordFrame(
+            topic=ticket.owner.topic,
+            partition=ticket.owner.partition,
+            offset=ticket.record.offset,
+            object_index=ticket.object_index,
+            version=ticket.version,
+            model=model,
+            model_version=version,
+            **(fields | changes),  # type: ignore[arg-type]
+        )
+
+
+def failed_rows(release: Release) -> Iterator[Failed]:
+    for block in release.blocks:
+        if block.answers is None:
+            row = block.first_row
+            for rows, why in block.rejections():
+                yield Failed(row, rows, block.member, why)
+                row += rows
+        else:
+            for index in sorted(block.errors):
+                yield Failed(block.first_row + index, 1, block.member, block.errors[index])
+
+
+def ends_alone(release: Release) -> bool:
+    """Does the object end in this release without a row whose record could say so?"""
+    ticket = release.ticket
+    return release.finished and (ticket.failure is not None or ticket.tail is None)
+
+
+def published_rows(release: Release) -> int:
+    """How many of the release's rows a former assignment published: these are answered again for
+    the result object alone. Each row has one record.
+    """
+    published = release.ticket.published_rows
+    return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
+
+
+def unpublished(ticket: Ticket, failed: Sequence[Failed]) -> list[Failed]:
+    """The failures without those of rows that a former assignment published."""
+    found: list[Failed] = []
+    for one in failed:
+        passed = max(0, ticket.published_rows - (one.row or 0))
+        if passed < one.rows:
+            found.append(one._replace(row=(one.row or 0) + passed, rows=one.rows - passed))
+    return found
+
+
+def too_large(nbytes: int) -> Rejection:
+    return Rejection(
+        "result_too_large",
+        f"the prediction's record has {nbytes} bytes, more than the topic takes",
+        "publish",
+    )
+
+
+def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:
+    return {index: too_large(len(value)) for index, value in enumerate(values) if not fits(value)}

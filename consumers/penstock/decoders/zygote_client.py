@@ -1,0 +1,136 @@
+"""The worker's side of the zygote: it is started at first need, and asked for decoders.
+
+Rule: a call here waits only for the zygote's answer. If the zygote ends, its decoders end with it,
+and the pool starts another one when it next needs a decoder. Owner: the pool.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from typing import Final
+
+from penstock.decoders.socket_messages import INBOX_BYTES
+from penstock.decoders.zygote_process import ENDED, FORK, FORKED, KILL, UNFILTERED
+from penstock.errors import Transient
+
+log = logging.getLogger(__name__)
+
+_MAIN: Final = "penstock.decoders.zygote_process"
+# Variables that a decoder gets: it must see no secrets; these are for Python and its libraries.
+_ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+# One thread each, as there are as many decoders as cores.
+_SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
+_MESSAGE_BYTES: Final = 64
+
+
+class Zygote:
+    """`start` it on the loop that will use it."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self._forks: deque[asyncio.Future[int]] = deque()
+        self._ends: dict[int, asyncio.Future[int]] = {}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environ = {name: os.environ[name] for name in _ENVIRON if name in os.environ}
+        environ |= {"PYTHONPATH": os.pathsep.join(sys.path), **_SET}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _MAIN, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environ,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise Transient(f"no process to decode objects in: {error}") from error
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._end = ours
+        asyncio.get_running_loop().add_reader(ours, self._hear)
+
+    async def fork(self) -> tuple[int, socket.socket, int]:
+        """A new decoder: its process id, our end of its socket, and the memory of its inbox."""
+        forked = asyncio.get_running_loop().create_future()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        memory = os.memfd_create("inbox", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(memory, INBOX_BYTES)
+            socket.send_fds(self._end, [FORK], [theirs.fileno(), memory])
+            self._forks.append(forked)
+            number = await forked
+        except BaseException as error:
+            ours.close()
+            os.close(memory)
+            if isinstance(error, OSError):
+                raise Transient(f"no process to decode objects in: {error}") from error
+            raise
+        finally:
+            theirs.close()
+        return number, ours, memory
+
+    def ended(self, number: int) -> asyncio.Future[int]:
+        """The exit code of a decoder, or the negative signal."""
+        return self._ends[number]
+
+    def kill(self, number: int) -> None:
+        if self.is_alive and not self._ends[number].done():
+            self._end.send(KILL + b"%d" % number)
+
+    def forget(self, number: int) -> None:
+        """Drop the exit code of a decoder that no caller will ask for."""
+        del self._ends[number]
+
+    def close(self) -> None:
+        """End it and all of its decoders."""
+        if self.is_alive:
+            self._gone()
+        self._process.kill()
+        self._process.wait()
+
+    def _hear(self) -> None:
+        try:
+            message = self._end.recv(_MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self._gone()
+        elif message[:1] == FORKED:
+            number = int(message[1:])
+            self._ends[number] = asyncio.get_running_loop().create_future()
+            forked = self._forks.popleft()
+            if forked.cancelled():
+                self.kill(number)
+                self.forget(number)
+            else:
+                forked.set_result(number)
+        elif message[:1] == ENDED:
+            number, code = map(int, message[1:].split())
+            if number in self._ends:
+                self._ends[number].set_result(code)
+        elif message[:1] == UNFILTERED:
+            log.warning(
+                "this kernel does not keep decoders from sockets and files (no seccomp); "
+                "they are bounded in memory and time"
+            )
+
+    def _gone(self) -> None:
+        self.is_alive = False
+        asyncio.get_running_loop().remove_reader(self._end)
+        self._end.close()
+        for forked in self._forks:
+            if not forked.done():
+                forked.set_exception(Transient("the process that starts decoders was ended"))
+        for ended in self._ends.values():
+            if not ended.done():
+                ended.set_result(-signal.SIGKILL)

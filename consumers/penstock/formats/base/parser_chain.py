@@ -1,0 +1,130 @@
+"""How parsers are chained, and how the outermost one becomes a `Decoder`.
+
+Rule: inside, a parser is lazy: it yields runs while it reads, so that one inflated piece is parsed
+before the next one is made. Outside, `feed` returns lists of bounded length. Rows that were
+complete before the damage are returned first; the error is raised by the next call, which may be a
+second `close`.
+Owner: the stage that expands objects, one decoder per object.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Protocol
+
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.errors import ErrorCode, Poison
+from penstock.formats.base.runs import Run
+from penstock.formats.unexpected_errors import foreseen
+
+# A feed is about 1 ms of the event loop: text is read at 100-400 MB/s.
+PLAIN_STEP_BYTES = 256 << 10
+# At the default expansion_ratio of 200 this is 25 MB of text.
+EXPANDING_STEP_BYTES = 128 << 10
+
+# One call reads this many bytes, in 1 to 3 ms, before other tasks have a turn. Bulk reads are
+# larger.
+PIECE_BYTES = 16 << 10
+PIECE_ROWS = 128
+
+
+class Parser(Protocol):
+    """A lazy decoder: `feed` must be exhausted before the next call."""
+
+    step_bytes: int
+    damage: ErrorCode
+    """What it is called when the bytes break off or the wrapper around them is broken."""
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        """Take the next bytes; yield the rows now complete."""
+        ...
+
+    def close(self) -> Iterator[Run]:
+        """There are no more bytes: yield the remaining rows."""
+        ...
+
+
+def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
+    """Feed all bytes of an object. A parser of text with a method `whole` reads the last row
+    together with the others, although no newline ends it.
+    """
+    feed: Callable[[bytes], Iterator[Run]] = getattr(parser, "whole", parser.feed)
+    return feed(data)
+
+
+class PushDecoder:
+    """The `Decoder` around a chain of parsers; applies `on_bad_row`."""
+
+    def __init__(self, parser: Parser, *, fail_on_bad_row: bool) -> None:
+        self._parser = parser
+        self._fail_on_bad_row = fail_on_bad_row
+        self._rows = 0
+        self._runs: Iterator[Run] | None = None
+        self._failure: Poison | None = None
+        self._closed = False
+
+    @property
+    def pending(self) -> bool:
+        return self._runs is not None
+
+    def feed(self, data: bytes) -> list[Run]:
+        if self._failure is None and (data or self._runs is None):
+            self._then(self._parser.feed(data))
+        return self._piece()
+
+    def whole(self, data: bytes) -> list[Run]:
+        self._closed = True
+        self._then(self._whole(data))
+        return self._piece()
+
+    def _whole(self, data: bytes) -> Iterator[Run]:
+        yield from feed_whole(self._parser, data)
+        yield from self._parser.close()
+
+    def close(self) -> list[Run]:
+        if self._failure is None and not self._closed:
+            self._closed = True
+            self._then(self._parser.close())
+        return self._piece()
+
+    def _then(self, runs: Iterator[Run]) -> None:
+        self._runs = runs if self._runs is None else chain(self._runs, runs)
+
+    def _piece(self) -> list[Run]:
+        runs: list[Run] = []
+        if self._runs is not None:
+            try:
+                self._take(self._runs, runs)
+            except Exception as error:
+                failure = foreseen(error)
+                if not isinstance(failure, Poison):
+                    raise failure from None
+                self._failure, self._runs = failure, None
+        if self._failure is not None and not runs:
+            raise self._failure
+        return runs
+
+    def _take(self, found: Iterator[Run], runs: list[Run]) -> None:
+        """Take runs until they are enough for one piece; neighbouring rows that are bad for the
+        same reason are joined into one run.
+        """
+        nbytes = 0
+        enough = self._rows + PIECE_ROWS
+        for run in found:
+            if run.payload is not None:
+                nbytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
+                nbytes += run.kept.nbytes if run.kept is not None else 0
+            elif run.error is not None and self._fail_on_bad_row:
+                raise Poison("bad_row", self._describe(run))
+            self._rows += run.rows
+            before = runs[-1] if run.error is not None and runs else None
+            if before is not None and (before.error, before.member) == (run.error, run.member):
+                runs[-1] = before._replace(rows=before.rows + run.rows)
+            else:
+                runs.append(run)
+            if nbytes + len(runs) * BLOCK_COST_BYTES > PIECE_BYTES or self._rows >= enough:
+                return
+        self._runs = None
+
+    def _describe(self, run: Run) -> str:
+        where = f' of member "{run.member}"' if run.member is not None else ""
+        return f"row {self._rows}{where}: {run.error} (rows.on_bad_row is fail_object)"

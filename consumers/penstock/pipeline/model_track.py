@@ -1,0 +1,145 @@
+"""One model's own part of the pipeline: its fetchers, its window, its calls.
+
+Rule: a model that fails or is slow holds up only its own track. Its objects have fetchers of their
+own, its rows a window and a breaker of their own; only lanes, the byte budget and publishing are
+shared. Owner: the wiring, which has a track for each model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+
+from penstock.calls.model_calls import ModelCalls
+from penstock.calls.outage import Outage
+from penstock.calls.unexpected_errors import Guards
+from penstock.core.rows.payload import Payload
+from penstock.core.window.pace import BatchPlan, Pace
+from penstock.core.window.window import Window, WindowLimits
+from penstock.decoders.protocol import Decoders
+from penstock.formats.base.runs import RowOptions
+from penstock.lane.budget import Budget, ModelShare
+from penstock.lane.dedupe import Dedupe
+from penstock.ports import Adapters, Model
+from penstock.stages.download import Download
+from penstock.stages.download_object import ObjectReader, ObjectTerms
+from penstock.stages.expand import Expand
+from penstock.stages.microbatch import Microbatch
+from penstock.stages.predict import Predict
+from penstock.stages.reading_permits import Admission, Seats
+from penstock.stages.result_objects import ResultPlan
+from penstock.stages.shadow.asking import Shadow
+from penstock.telemetry.calls import CallsTelemetry
+from penstock.telemetry.worker import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTerms:
+    """The settings of one model, as plain values."""
+
+    rows: RowOptions
+    window: WindowLimits
+    target_p99_s: float | None
+    callers: int
+    canary: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """`name`: the model's name in records."""
+
+    name: str
+    pace: Pace | None
+    microbatch: Microbatch
+    calls: ModelCalls
+    predict: Predict
+    download: Download
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all models of a worker share. `is_alone`: there is only one model."""
+
+    adapters: Adapters
+    budget: Budget
+    telemetry: Telemetry
+    dedupe: Dedupe
+    stores_away: Mapping[str, Outage]
+    decoders: Decoders
+    seats: Seats
+    jitter: Callable[[], float]
+    guards: Guards
+    _: KW_ONLY
+    is_alone: bool
+    terms: ObjectTerms
+    results: ResultPlan | None
+
+    def track(
+        self,
+        model: str | None,
+        name: str,
+        server: Model,
+        terms: ModelTerms,
+        telemetry: CallsTelemetry,
+        away: Outage,
+        shadow: Shadow | None,
+    ) -> Track:
+        """Make the track of one model; None: the default one."""
+        clock, window = self.adapters.clock, terms.window
+        fixed = BatchPlan(window.max_rows, window.max_wait_s, terms.callers)
+        pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None
+        microbatch = Microbatch(
+            Window(window),
+            pace,
+            clock,
+            self.telemetry,
+            calls=terms.callers,
+            share=None if self.is_alone else ModelShare(self.budget),
+        )
+        calls = ModelCalls(
+            server,
+            terms.canary,
+            terms.callers,
+            clock,
+            telemetry,
+            away,
+            self.jitter,
+            self.guards,
+            is_alone=self.is_alone,
+        )
+        predict = Predict(
+            calls,
+            microbatch,
+            fixed,
+            pace,
+            clock,
+            most_bytes=window.max_bytes,
+            shadow=shadow,
+        )
+        expand = Expand(terms.rows, microbatch, self.guards, self.terms.inline_bytes)
+        download = self._download(model, expand, microbatch)
+        return Track(name, pace, microbatch, calls, predict, download)
+
+    def _download(self, model: str | None, expand: Expand, microbatch: Microbatch) -> Download:
+        clock = self.adapters.clock
+        reader = ObjectReader(
+            self.adapters.objects,
+            expand,
+            Admission(self.budget, microbatch, self.decoders, self.seats, clock),
+            clock,
+            self.telemetry,
+            self.stores_away,
+            self.dedupe,
+            self.terms,
+            self.results,
+        )
+        return Download(
+            model,
+            reader,
+            microbatch,
+            clock,
+            self.telemetry,
+            self.stores_away,
+            self.dedupe,
+            self.jitter,
+            self.guards,
+            self.terms,
+        )

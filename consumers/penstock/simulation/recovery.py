@@ -1,0 +1,98 @@
+"""After the storm: no service fails any more, so everything must be answered and come to an end.
+
+Rule: each partition with uncommitted records moves within a bounded time. An operator releases
+lines that have stopped. Owner: one simulation.
+"""
+
+import asyncio
+
+from penstock.simulation.operator import Operator
+from penstock.simulation.worker_fleet import Crew
+from penstock.simulation.world import World
+
+# What is not answered within this time after the storm never will be.
+CALM_S = 7_200.0
+# A partition must move within this time. An object that cannot be read is given up after two
+# minutes, a row that stalls the model after nearly as long, and with few fetchers these add up.
+MOVES_S = 300.0
+LOOK_S = 0.5
+
+
+class Calm:
+    def __init__(self, world: World, crew: Crew) -> None:
+        self._world = world
+        self._crew = crew
+        self._operator = Operator(world, crew)
+        self._speaks = world.random.random() < 0.5
+        self._moved: dict[int, tuple[object, float]] = {}
+
+    async def come(self) -> None:
+        world, crew = self._world, self._crew
+        world.calm()
+        for worker in crew.running():
+            worker.go_on()
+        await self._answered()
+        await self._stopped()
+
+    async def _answered(self) -> None:
+        world = self._world
+        deadline_s = asyncio.get_running_loop().time() + CALM_S
+        while owed := [
+            number
+            for number in range(world.partitions)
+            if world.group.start(number).next_offset != world.topic.end(number)
+        ]:
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise self._stuck("not all is committed")
+            for number in owed:
+                self._check_moves(number)
+            self._mend_lines()
+            if all(worker.stopping for worker in self._crew.running()):
+                self._crew.hire()
+            await asyncio.sleep(LOOK_S)
+        if missing := list(world.outcome.missing()):
+            raise world.history.broken(f"not answered: {missing}")
+
+    def _check_moves(self, number: int) -> None:
+        now_s, at = asyncio.get_running_loop().time(), self._world.group.start(number)
+        before, since_s = self._moved.get(number, (None, 0.0))
+        if before != at:
+            self._moved[number] = (at, now_s)
+        elif now_s - since_s > MOVES_S * (1 + self._world.bucket.slow):
+            raise self._stuck(f"partition {number} does not move")
+
+    def _stuck(self, what: str) -> Exception:
+        world = self._world
+        workers = ", ".join(repr(worker.pipeline) for worker in self._crew.running())
+        return world.history.broken(f"{what}: {world.group.committed}, {workers}")
+
+    def _mend_lines(self) -> None:
+        """An operator releases lines that have stopped: by a word to each, or by new settings for
+        all workers.
+        """
+        world, crew = self._world, self._crew
+        stopped = [worker for worker in crew.running() if worker.pipeline.stopped]
+        if not stopped:
+            return
+        world.history.counts["line stopped"] += 1
+        if self._speaks:
+            self._operator.speak()
+            return
+        world.eras.mend_lines()
+        for worker in crew.running():
+            if not worker.stopping:
+                crew.end(worker)
+        self._moved.clear()
+
+    async def _stopped(self) -> None:
+        """All workers must drain, end, and return every byte of their budget."""
+        last = self._crew.running()
+        for worker in last:
+            if not worker.stopping:
+                self._crew.end(worker)
+        await self._crew.ended()
+        for worker in last:
+            if worker.pipeline.wiring.budget.spent_bytes:
+                raise self._world.history.broken(
+                    f"{worker.name} ends with {worker.pipeline.wiring.budget!r}"
+                )

@@ -1,0 +1,184 @@
+"""Dead letters: the place of what could not be answered, one letter per run of rows with one
+reason.
+
+Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
+published again as it is. A message without a reference is kept whole, in the first letter about it.
+A letter that is too large for its topic is shortened until it fits. A run ends with the release,
+which is sent as one. The log tells of letters, too, but not of each. Owner: the publish stage.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from penstock.calls.unexpected_errors import Guards
+from penstock.core.bad_rows.telling import ROUND_S, Telling
+from penstock.core.records.output_records import Failed, Labels
+from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.errors import Unforeseen
+from penstock.messages.dead_letter import dead_letter
+from penstock.messages.prediction import Source, printable
+from penstock.messages.reference import RowRange
+from penstock.ports import Clock, Outgoing, Sink
+
+log = logging.getLogger(__name__)
+
+# Of each name, in a line of the log; names may have thousands of characters.
+_SHOWN = 200
+
+# A letter that is too large leaves out the message (`source` says where it is on the input topic),
+# then the reference, which may have long attributes and ranges, then every name.
+_LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTerms:
+    """Where letters go. `are_logged`: the log tells of them."""
+
+    topic: str
+    partitions: int
+    are_logged: bool = True
+
+
+class Reject:
+    """Encodes letters for the publish stage; `run` logs how many there were after the first."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        labels: Labels,
+        clock: Clock,
+        guards: Guards,
+        terms: LetterTerms,
+    ) -> None:
+        self._sink = sink
+        self._labels = labels
+        self._guard = guards.at("letter")
+        self._terms = terms
+        self._clock = clock
+        self._telling = Telling()
+        self._has_news = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            await self._has_news.wait()
+            try:
+                await asyncio.sleep(ROUND_S)
+            finally:  # at the end of the worker, too
+                self._has_news.clear()
+                for kind, count in self._telling.round_over():
+                    what = (
+                        "other streams or codes"
+                        if kind is None
+                        else f"stream {kind[0]!r} by {kind[1]}"
+                    )
+                    log.warning("rejected within a minute: %d more of %s", count, what)
+
+    def outgoing(self, partition: int, letters: list[bytes]) -> Outgoing:
+        keys: list[bytes | None] = [None] * len(letters)
+        return Outgoing(self._terms.topic, partition % self._terms.partitions, keys, letters)
+
+    def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
+        """The letters about one release of the ticket, in row order."""
+        for one in _runs(failed):
+            rows = ((one.row, one.row + one.rows),) if one.row is not None else _rest(ticket)
+            yield self._letter(ticket, one, rows)
+
+    def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
+        """A letter about the whole object, although its rows were answered: its result was lost."""
+        rows = ticket.reference.rows if ticket.reference else None
+        return self._letter(ticket, Failed(None, 1, None, why), rows)
+
+    def _letter(self, ticket: Ticket, failed: Failed, rows: tuple[RowRange, ...] | None) -> bytes:
+        reference, why = ticket.reference, failed.why
+        if self._terms.are_logged:
+            self._has_news.set()
+            if self._telling.first(ticket.stream[:_SHOWN], why.code, failed.rows):
+                log.warning("rejected: %s", _in_words(ticket, failed))
+        origin = reference or ticket.inline
+        model = self._labels.model_of(ticket)[0]
+        if reference is not None and ticket.index != ticket.object_index:
+            # The other models have answered: when it is sent back, only this one is to answer.
+            reference = structs.replace(reference, model=model)
+        whole: dict[str, Any] = {
+            "code": why.code,
+            "stage": why.stage,
+            "message": why.message,
+            "attempts": why.attempts,
+            "stream": ticket.stream,
+            "source": Source(ticket.owner.topic, ticket.owner.partition, ticket.record.offset),
+            "object_index": ticket.object_index,
+            "reference": reference,
+            "version": ticket.version,
+            "member": failed.member,
+            "rows": rows,
+            "event_time": origin.event_time if origin else None,
+            "failed_at": self._clock.wall_ms(),
+            "model": model,
+            "value": None if ticket.value_kept else ticket.record.value,
+        }
+        ticket.value_kept = True
+        bare = {"value": None, "reference": None, "member": None, "rows": None, "event_time": None}
+        short = {"stream": ticket.stream[:200], "message": why.message[:200]}
+        for less in _LESS:
+            try:
+                with self._guard:
+                    letter = dead_letter(**(whole | less))
+                    if self._sink.fits(self._terms.topic, None, len(letter)):
+                        return letter
+            except Unforeseen:
+                continue
+        return dead_letter(**(whole | bare | short))
+
+
+def _in_words(ticket: Ticket, failed: Failed) -> str:
+    where, reference = ticket.owner, ticket.reference
+    place = f"{where.topic}/{where.partition}, offset {ticket.record.offset}"
+    place += f", object {ticket.object_index}"
+    if reference is not None:
+        place += f" ({_plain(f'{reference.bucket}/{reference.key}'[:_SHOWN])})"
+    if failed.member is not None:
+        place += f", member {_plain(failed.member[:_SHOWN])}"
+    if failed.row is not None:
+        place += f", row {failed.row}"
+    said = _plain(printable(failed.why.message))
+    return f"stream {ticket.stream[:_SHOWN]!r} at {place}: {failed.why.code}: {said}"
+
+
+def _plain(text: str) -> str:
+    """On one line, whatever is in it."""
+    return text if text.isprintable() else repr(text)
+
+
+def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
+    """The missing rows of an object that could not be read (to its end)."""
+    if not ticket.next_row:
+        return None
+    selected = ticket.reference.rows if ticket.reference else None
+    return tuple(
+        (max(first, ticket.next_row), stop)
+        for first, stop in selected or ((0, None),)
+        if stop is None or stop > ticket.next_row
+    ) or ((ticket.next_row, None),)
+
+
+def _runs(failed: Sequence[Failed]) -> Iterator[Failed]:
+    """Join consecutive rows that failed for the same reason."""
+    run: Failed | None = None
+    for one in failed:
+        if (
+            run is not None
+            and run.row is not None
+            and (one.row, one.member, one.why) == (run.row + run.rows, run.member, run.why)
+        ):
+            run = run._replace(rows=run.rows + one.rows)
+            continue
+        if run is not None:
+            yield run
+        run = one
+    if run is not None:
+        yield run

@@ -1,0 +1,160 @@
+"""Helps other regions, and gives back: a member of their groups for as long as they need one.
+
+Rule: `core.health.region_needs_help` decides whether to help. To help is to join the region's
+group; to give back is to hand over the assigned partitions and leave, as in any rebalance. A
+failure ends the help, never the worker, whose own work needs no other region. Owner: the pipeline
+runs `run`; when it ends, it leaves all groups.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+
+from penstock.core.health.region_needs_help import Help, HelpTerms, Standing
+from penstock.errors import PenstockError, Transient, first_cause
+from penstock.lane.lane import Lane
+from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source
+from penstock.stages.consume import Consume
+from penstock.telemetry.region import RegionTelemetry
+
+log = logging.getLogger(__name__)
+
+# A look costs three small requests to the broker.
+LOOK_EVERY_S = 2.0
+# Pause after a failure, as each joining costs the other region a rebalance.
+REST_S = 60.0
+
+
+class Assist:
+    """`stop` ends the reading for other regions; `idle` returns when it has ended. `helped`: the
+    regions that are helped now. `standings`: the last known state of each region.
+    """
+
+    def __init__(
+        self,
+        neighbours: Neighbours,
+        terms: Mapping[str, HelpTerms],
+        lanes: Mapping[int, Lane],
+        clock: Clock,
+        telemetry: RegionTelemetry,
+    ) -> None:
+        self._neighbours = neighbours
+        self._helps = {region: Help(one) for region, one in terms.items()}
+        self._lanes = lanes
+        self._clock = clock
+        self._telemetry = telemetry
+        self._reading: set[Consume] = set()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._stopping = False
+        self.standings: dict[str, Standing | None] = {}
+
+    @property
+    def helped(self) -> list[str]:
+        return [region for region, one in self._helps.items() if one.is_on]
+
+    def stop(self) -> None:
+        self._stopping = True
+        for one in self._reading:
+            one.stop()
+
+    async def idle(self) -> None:
+        await self._is_idle.wait()
+
+    async def run(self, rebalance: Rebalance) -> None:
+        """Runs until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for region in self._helps:
+                tasks.create_task(self._watch(region, rebalance))
+
+    async def _watch(self, region: str, rebalance: Rebalance) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                if await self._is_needed(region) and not self._stopping:
+                    await self._help(region, rebalance)
+            except PenstockError as error:
+                self._helps[region].failed()
+                log.error("region %s cannot be helped, next try in %g s: %s", region, REST_S, error)
+                await asyncio.sleep(REST_S)
+
+    async def _is_needed(self, region: str) -> bool:
+        one = self._helps[region]
+        standing = self.standings[region] = await self._look(region)
+        own = None if one.is_on else await self._look(None)
+        is_free = own is None or own.lag <= one.terms.lag
+        is_on = one.look(standing, self._clock.now(), is_free=is_free)
+        lag = standing.lag if standing is not None else None
+        self._telemetry.seen(region, lag, is_helped=is_on)
+        return is_on
+
+    async def _look(self, region: str | None) -> Standing | None:
+        try:
+            return await self._neighbours.look(region)
+        except Transient as error:
+            log.debug("nobody knows how region %s stands: %s", region or "ours", error)
+            return None
+
+    async def _help(self, region: str, rebalance: Rebalance) -> None:
+        """Help until the region is well. If the worker stops, wait to be cancelled."""
+        log.warning("region %s is helped from now on: %s", region, self.standings[region])
+        member, ours = self._neighbours.join(region), _Ours(rebalance)
+        try:
+            try:
+                await member.start(ours)
+                await self._read(region, member)
+            finally:
+                ours.is_leaving = True
+            if self._stopping:
+                await asyncio.Event().wait()  # the pipeline hands all back at once, then cancels us
+            await rebalance.revoked(ours.partitions)
+            log.warning("region %s is well again: %s", region, self.standings[region])
+        except PenstockError:
+            await rebalance.revoked(ours.partitions)
+            raise
+        finally:
+            self._neighbours.left(region)
+            await member.stop()
+
+    async def _read(self, region: str, member: Source) -> None:
+        consume = Consume(member, self._lanes, self._clock)
+        self._reading.add(consume)
+        self._is_idle.clear()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                looking = tasks.create_task(self._until_well(region, consume))
+                await consume.run()
+                looking.cancel()
+        except* PenstockError as failures:
+            raise first_cause(failures) from None
+        finally:
+            self._reading.discard(consume)
+            if not self._reading:
+                self._is_idle.set()
+
+    async def _until_well(self, region: str, consume: Consume) -> None:
+        is_needed = True
+        while is_needed:
+            await asyncio.sleep(LOOK_EVERY_S)
+            is_needed = await self._is_needed(region)
+        consume.stop()
+
+
+class _Ours:
+    """The partitions that another region's group assigned to us. While we leave it, new ones are
+    refused.
+    """
+
+    def __init__(self, rebalance: Rebalance) -> None:
+        self._rebalance = rebalance
+        self.partitions: set[int] = set()
+        self.is_leaving = False
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        if not self.is_leaving:
+            self.partitions |= starts.keys()
+            await self._rebalance.assigned(starts)
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        await self._rebalance.revoked(partitions)
+        self.partitions -= set(partitions)

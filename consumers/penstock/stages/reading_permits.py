@@ -1,0 +1,143 @@
+"""May the reading of an object go on? The reader asks before each step.
+
+Rule: a step waits until its model's window has room for the stream and the byte budget has room for
+more. An object that everything behind it waits for goes on although the budget is spent. An object
+that needs a decoder first takes a seat of its store, of which there are as many as fetchers: so it
+keeps no fetcher from others. Where one of several models is behind, its objects keep no seat and no
+decoder from those of the others. Owner: the reader of objects, which has a permit for each try.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from penstock.core.health.download_retry import Tries
+from penstock.core.rows.blocks import Ticket
+from penstock.decoders.next_object import Places
+from penstock.decoders.protocol import Decoder, Decoders
+from penstock.lane.budget import Budget
+from penstock.ports import Clock
+from penstock.stages.microbatch import Microbatch
+
+# So long a full window may hold up an object that has a decoder, before others may have this.
+PATIENCE_S = 1.0
+
+
+class GaveWay(Exception):
+    """This try gave its decoder to an object that everything waits for, and begins again later."""
+
+
+class Seats:
+    """For the objects that have a decoder or are next: a number for each store, for all models."""
+
+    def __init__(self, stores: Mapping[str, int]) -> None:
+        self.of = {store: Places(most) for store, most in stores.items()}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Does an object that everything waits for find no seat?"""
+        return any(places.is_wanted for places in self.of.values())
+
+
+class Admission:
+    """For the objects of one model: a `permit` for each try; a `seat`, then a `decoder`, if it
+    needs one.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        microbatch: Microbatch,
+        decoders: Decoders,
+        seats: Seats,
+        clock: Clock,
+    ) -> None:
+        self.budget = budget
+        self.microbatch = microbatch
+        self.decoders = decoders
+        self.clock = clock
+        self._seats = seats
+
+    def permit(self, ticket: Ticket, tries: Tries) -> "Permit":
+        return Permit(self, ticket, tries)
+
+    @property
+    def is_decoder_wanted(self) -> bool:
+        """Does an object that everything waits for need a decoder that another has?"""
+        return self.decoders.is_wanted or self._seats.is_wanted
+
+    def has_seat(self, ticket: Ticket) -> bool:
+        """Is one free?"""
+        return self._seats.of[ticket.store].has_free
+
+    @asynccontextmanager
+    async def seat(self, ticket: Ticket, tries: Tries) -> AsyncIterator[None]:
+        """A seat for one try."""
+        began_s = self.clock.now()
+        must_go_on = partial(ticket.owner.may_overdraw, ticket)
+        async with self._seats.of[ticket.store].one(must_go_on, self.budget.review):
+            tries.kept_waiting(self.clock.now() - began_s)
+            self._check_share()
+            yield
+
+    @asynccontextmanager
+    async def decoder(self, ticket: Ticket, tries: Tries, *, new: bool) -> AsyncIterator[Decoder]:
+        """A decoder, lent for one try. `new`: a fresh process that has decoded nothing yet."""
+        began_s = self.clock.now()
+        must_go_on = partial(ticket.owner.may_overdraw, ticket)
+        async with self.decoders.lent(must_go_on, self.budget.review, new=new) as decoder:
+            tries.kept_waiting(self.clock.now() - began_s)
+            self._check_share()
+            yield decoder
+
+    def _check_share(self) -> None:
+        """The wait was long enough for the model to fall behind: its rows have no room now."""
+        if self.microbatch.is_over_share:
+            raise GaveWay
+
+
+class Permit:
+    """For one try at one object. While the try `has_decoder`, it gives the decoder up to an object
+    that must go on.
+    """
+
+    __slots__ = ("_admission", "_ticket", "_tries", "has_decoder")
+
+    def __init__(self, admission: Admission, ticket: Ticket, tries: Tries) -> None:
+        self.has_decoder = False
+        self._admission = admission
+        self._ticket = ticket
+        self._tries = tries
+
+    async def next_step(self) -> None:
+        """Return when the next step may be taken. The time waited does not count against the try.
+        Raises `GaveWay`.
+        """
+        admission, stream = self._admission, self._ticket.stream
+        budget, microbatch = admission.budget, admission.microbatch
+        if budget.has_room and not microbatch.is_crowded(stream):
+            return
+        began_s = admission.clock.now()
+        await self._room_in_window()
+        if not budget.has_room:
+            await budget.room(lambda: self._must_go_on() or self._is_in_the_way())
+            if self._is_in_the_way() and not self._must_go_on():
+                raise GaveWay
+        self._tries.kept_waiting(admission.clock.now() - began_s)
+
+    async def _room_in_window(self) -> None:
+        microbatch, stream = self._admission.microbatch, self._ticket.stream
+        while self.has_decoder and microbatch.is_crowded(stream):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await microbatch.room(stream)
+            if microbatch.is_over_share and self._admission.is_decoder_wanted:
+                raise GaveWay
+        await microbatch.room(stream)
+
+    def _must_go_on(self) -> bool:
+        return self._ticket.owner.may_overdraw(self._ticket)
+
+    def _is_in_the_way(self) -> bool:
+        return self.has_decoder and self._admission.is_decoder_wanted

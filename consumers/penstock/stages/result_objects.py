@@ -1,0 +1,240 @@
+"""Writes the answers of each object as one result object, while they come.
+
+Rule: a result is complete before its record leaves and before any row of its object counts as
+delivered. An interrupted result is given up and written again from the object's first row: the part
+that was written is invisible, and a compressed format cannot be continued. After an unforeseen
+exception a result that these releases began is written once more. If an earlier release began it,
+its first rows are no longer in memory, so the object is answered by that error. Owner: the publish
+stage, one `LaneResults` per lane; results that a lane leaves open are given up.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from penstock.calls.unexpected_errors import Guards
+from penstock.core.order.releases import Release
+from penstock.core.records.output_records import has_result
+from penstock.core.records.result_names import ResultNames
+from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.encodings.base import Encoding, rows_of
+from penstock.errors import Unforeseen, first_cause
+from penstock.messages.prediction import Result
+from penstock.ports import Location, Results
+from penstock.process.threads import in_thread
+from penstock.telemetry.worker import Telemetry
+
+# Fewer bytes are encoded faster than a thread is started for them.
+IN_THREAD_BYTES = 64 * 1024
+# Small objects that end together are written together, with this many requests at a time.
+AT_A_TIME = 16
+
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Makes a call in a thread, where it does not hold up the event loop."""
+
+    async def __call__(self, decode: Callable[[bytes], T], data: bytes) -> T: ...
+
+
+async def call_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
+    return await in_thread(lambda: decode(data))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPlan:
+    """Where results are written and in which format, and which records are published besides: one
+    for each row, one for each object.
+    """
+
+    names: ResultNames
+    encoding: Callable[[], Encoding]
+    of_rows: bool
+    of_objects: bool
+
+
+class ResultObject:
+    """One result object being written."""
+
+    def __init__(
+        self, results: Results, plan: ResultPlan, offload: Offload, ticket: Ticket
+    ) -> None:
+        name = plan.names.of(ticket)
+        self._url = name.url
+        self._encoding = plan.encoding()
+        self._upload = results.begin(Location(name.bucket, name.key))
+        self._offload = offload
+        self._digest = hashlib.sha256()
+        self._bytes = self._rows = self._errors = 0
+
+    async def add(self, block: Block) -> None:
+        rows = rows_of(block)
+        self._encoding.add(rows)
+        self._rows += len(rows.answers)
+        self._errors += len(rows.errors)
+        if self._encoding.is_due:
+            await self._write(self._encoding.take)
+
+    async def complete(self) -> Result:
+        await self._write(self._encoding.close)
+        stored = await self._upload.complete()
+        return Result(
+            url=self._url,
+            version=stored.version,
+            bytes=self._bytes,
+            rows=self._rows,
+            errors=self._errors,
+            checksum=f"sha256:{self._digest.hexdigest()}",
+        )
+
+    async def abort(self) -> None:
+        await self._upload.abort()
+
+    async def _write(self, step: Callable[[], bytes]) -> None:
+        if self._encoding.waiting_bytes > IN_THREAD_BYTES:
+            data = await self._offload(lambda _: step(), b"")
+        else:
+            data = step()
+        if data:
+            self._digest.update(data)
+            self._bytes += len(data)
+            await self._upload.write(data)
+
+
+class ObjectResults:
+    """One per pipeline; `lane` gives the results of one lane while it lives."""
+
+    def __init__(
+        self,
+        results: Results,
+        plan: ResultPlan,
+        offload: Offload,
+        telemetry: Telemetry,
+        guards: Guards,
+    ) -> None:
+        self.guard = guards.at("result")
+        self.of_rows, self.of_objects = plan.of_rows, plan.of_objects
+        self._results = results
+        self._plan = plan
+        self._offload = offload
+        self._telemetry = telemetry
+
+    @asynccontextmanager
+    async def lane(self) -> AsyncIterator["LaneResults"]:
+        lane = LaneResults(self)
+        try:
+            yield lane
+        finally:
+            await lane.give_up()
+
+    def begin(self, ticket: Ticket) -> ResultObject:
+        return ResultObject(self._results, self._plan, self._offload, ticket)
+
+    def completed(self, result: Result) -> None:
+        self._telemetry.result_written(result.bytes)
+
+
+class LaneResults:
+    """The open results of one lane: one, or with order by stream one for each stream in work."""
+
+    def __init__(self, results: ObjectResults) -> None:
+        self._results = results
+        self._guard = results.guard
+        self._open: dict[Ticket, ResultObject] = {}
+        self._lost: dict[Ticket, Rejection] = {}
+        # All rows so far of the results that are begun by these releases and were not tried again.
+        self._held: dict[Ticket, list[Block]] = {}
+
+    async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
+        """Write the rows of these releases. Returns for each one that ends its object the result,
+        or the reason why it failed. After `Transient` and `Fatal` the lane cannot go on.
+        """
+        for release in releases:
+            if release.blocks:
+                await self._add(release)
+        ended = [one.ticket for one in releases if one.finished and has_result(one.ticket)]
+        found: dict[Ticket, Result | Rejection] = {}
+        for start in range(0, len(ended), AT_A_TIME):
+            part = ended[start : start + AT_A_TIME]
+            found |= await self._complete_all(part)
+        self._held.clear()
+        return [found.get(release.ticket) for release in releases]
+
+    async def give_up(self) -> None:
+        """Give up all open results at once: if the store is away, each takes long, and a stop has
+        little time.
+        """
+        begun = list(self._open.values())
+        self._open.clear()
+        await asyncio.gather(*(result.abort() for result in begun))
+
+    async def _add(self, release: Release) -> None:
+        ticket = release.ticket
+        if ticket in self._lost:
+            return
+        self._hold(ticket, release.blocks)
+        await self._add_rows(ticket, release.blocks)
+
+    def _hold(self, ticket: Ticket, blocks: Sequence[Block]) -> None:
+        if ticket not in self._open:
+            self._held[ticket] = []
+        if ticket in self._held:
+            self._held[ticket] += blocks
+
+    async def _add_rows(self, ticket: Ticket, blocks: Sequence[Block]) -> None:
+        try:
+            with self._guard:
+                result = self._of(ticket)
+                for block in blocks:
+                    await result.add(block)
+        except Unforeseen as error:
+            await self._failed(ticket, error)
+
+    async def _failed(self, ticket: Ticket, error: Unforeseen) -> None:
+        """Remove the part that was written, if possible. Then write the result once more if all its
+        rows are held, or else give it up.
+        """
+        begun = self._open.pop(ticket, None)
+        with suppress(Unforeseen), self._guard:
+            if begun is not None:
+                await begun.abort()
+        blocks = self._held.pop(ticket, None)
+        if blocks is None:
+            self._lost[ticket] = Rejection(error.code, str(error), "publish")
+        else:
+            await self._add_rows(ticket, blocks)
+
+    async def _complete_all(self, tickets: Sequence[Ticket]) -> dict[Ticket, Result | Rejection]:
+        if len(tickets) == 1:
+            return {tickets[0]: await self._complete(tickets[0])}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                ending = [tasks.create_task(self._complete(ticket)) for ticket in tickets]
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
+        return {ticket: task.result() for ticket, task in zip(tickets, ending, strict=True)}
+
+    async def _complete(self, ticket: Ticket) -> Result | Rejection:
+        if ticket not in self._lost:
+            self._hold(ticket, [])
+        while ticket not in self._lost:
+            try:
+                with self._guard:
+                    result = await self._of(ticket).complete()
+            except Unforeseen as error:
+                await self._failed(ticket, error)
+            else:
+                del self._open[ticket]
+                self._results.completed(result)
+                return result
+        return self._lost.pop(ticket)
+
+    def _of(self, ticket: Ticket) -> ResultObject:
+        if ticket not in self._open:
+            self._open[ticket] = self._results.begin(ticket)
+        return self._open[ticket]

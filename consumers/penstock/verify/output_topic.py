@@ -1,0 +1,325 @@
+"""Judges the output topic: every record in its place, and every object answered to its end.
+
+Rule: a complete object keeps only its place (`done`); an open one keeps its rows as ranges. A
+record that is the next row of the same object passes by the few lines of `take`; any other goes
+through `_place`. Owner: the judge, which feeds records in offset order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from penstock.core.progress.ranges import END
+from penstock.verify.completeness import Done
+from penstock.verify.dead_letters import Letters
+from penstock.verify.duplicates import Duplicates
+from penstock.verify.fields import AskedFields, Fields
+from penstock.verify.findings import Findings, Kind
+from penstock.verify.input_topic import Asked, Want
+from penstock.verify.records import (
+    NOT_JSON,
+    NULL,
+    Answer,
+    Open,
+    Sequence,
+    constant_of,
+    decode_answer,
+    identify,
+    wrong_end,
+)
+from penstock.verify.repeats import ObjectAt, Repeats, row_text
+from penstock.verify.result_objects import Claim
+from penstock.verify.resumed_repeats import Again, Between
+
+
+class Answers:
+    """`take` every record once; afterwards `undone` names the incomplete objects."""
+
+    def __init__(
+        self,
+        input_topic: str,
+        topic: str,
+        asked: Mapping[int, Asked],
+        fields: Mapping[int, AskedFields],
+        partition_of: Callable[[int, str], int],
+        by_stream: bool,
+        exactly_once: bool,
+        markers: bool,
+        of_rows: bool,
+        of_objects: bool,
+        letters: Letters,
+        findings: Findings,
+    ) -> None:
+        """`of_rows`, `of_objects`: whether rows and objects have records (`output.records`)."""
+        self.claims: dict[ObjectAt, list[Claim]] = {}
+        self._of_rows, self._of_objects = of_rows, of_objects
+        self.rows = self.marked = self.rejected = self.outside = 0
+        self.streams: set[str] = set()
+        self.repeats = Repeats()
+        self.duplicates = Duplicates(input_topic)
+        self._input_topic = input_topic
+        self._topic = topic
+        self._asked = asked
+        self._fields = fields
+        self._partition_of = partition_of
+        self._by_stream = by_stream
+        self._exactly_once = exactly_once
+        self._between = Between(asked, by_stream, markers)
+        self._letters = letters
+        self._findings = findings
+        self._sequences: dict[tuple[int, str], Sequence] = {}
+        self._current: dict[int, Open] = {}
+        self._open: dict[ObjectAt, Open] = {}
+        self.done = Done(asked)
+
+    def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        try:
+            answer = decode_answer(value or b"")
+        except NOT_JSON as error:
+            self._tell("malformed", partition, offset, f"not a prediction: {error}")
+            return
+        current = self._current.get(partition)
+        row = answer.row
+        if (
+            current is not None
+            and row is not None
+            and row == current.seen.stops[-1]
+            and row < current.limit
+            and not answer.last
+            and answer.rows is None
+            and answer.error is None
+            and answer.prediction != NULL
+            and answer.source == current.like.source
+            and answer.object == current.like.object
+            and answer.stream == current.like.stream
+            and answer.model == current.like.model
+            and answer.event_time == current.like.event_time
+            and answer.attributes == current.like.attributes
+            and key == current.key
+            and answer.id == f"{current.prefix}{row}"
+        ):
+            current.seen.stops[-1] = row + 1
+            current.sequence.row = row
+            self.rows += 1
+            return
+        self._place(partition, offset, key, answer)
+
+    def _place(self, partition: int, offset: int, key: bytes | None, answer: Answer) -> None:
+        """Any other record: find its object, judge its place, and note it."""
+        self._current.pop(partition, None)
+        try:
+            identity = identify(answer)
+            about, said = answer.about, answer.fields
+        except NOT_JSON as error:
+            self._tell("malformed", partition, offset, f"not a prediction: {error}")
+            return
+        if isinstance(identity, str):
+            self._tell("bad_id", partition, offset, identity)
+            return
+        at, topic = identity
+        asked = self._asked.get(at.partition)
+        if topic != self._input_topic or (asked and not asked.begin <= at.offset < asked.end):
+            self.outside += 1
+            return
+        wants = asked.at(at.offset) if asked else ()
+        if at.object_index >= len(wants) or not wants[at.object_index].is_ours:
+            text = f"{answer.id} answers a message that asks for {len(wants)} objects"
+            self._tell("not_asked", partition, offset, text)
+            return
+        if key != answer.stream.encode():
+            self._tell("bad_key", partition, offset, f"the key is not its stream {answer.stream!r}")
+        self._compare_fields(partition, offset, at, answer, said)
+        name = f"{about.bucket}/{about.key}" if about else "the message"
+        version = about.version if about else None
+        self._note(partition, offset, key, answer, at, name, version, wants[at.object_index])
+
+    def _compare_fields(
+        self, partition: int, offset: int, at: ObjectAt, answer: Answer, said: Fields
+    ) -> None:
+        less = answer.error is not None or answer.row is None
+        wrong = self._fields[at.partition].wrong(at, said, less=less, row=answer.row)
+        if wrong:
+            self._tell("wrong_field", partition, offset, f"{answer.id} was not asked for {wrong}")
+        if answer.contradiction:
+            self._tell("wrong_field", partition, offset, f"{answer.id}: {answer.contradiction}")
+
+    def _compare_with_first(
+        self, partition: int, offset: int, known: Open, answer: Answer, version: str | None
+    ) -> None:
+        """Check that the rows of one run have one version and one model."""
+        said = (version, answer.model)
+        if answer.row == known.want.rows.starts[0]:
+            known.firsts.add(said)
+        elif known.firsts and said not in known.firsts:
+            is_less = version is None and answer.error is not None
+            if not is_less or answer.model not in {model for _, model in known.firsts}:
+                text = f"{answer.id} is of version {version} by {answer.model}, no first row is"
+                self._tell("wrong_field", partition, offset, text)
+
+    def _note(
+        self,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        answer: Answer,
+        at: ObjectAt,
+        about: str,
+        version: str | None,
+        want: Want,
+    ) -> None:
+        self.streams.add(answer.stream)
+        sequence = self._sequences.setdefault(
+            (at.partition, answer.stream if self._by_stream else ""), Sequence()
+        )
+        if answer.error is not None:
+            if answer.row is not None:
+                self._letters.rejected(at, about, answer.row, (answer.error.code, answer.model))
+            else:
+                why = (answer.error.code, answer.model)
+                self._letters.failed(at, about, want, answer.rows or 0, why)
+        row = END if answer.row is None else answer.row
+        known = self._open.get(at)
+        if answer.result is not None:
+            said = answer.rows or 0, answer.result, answer.model
+            self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
+            # The rows' own records have ended the object already. An object that failed is ended
+            # by this record.
+            if self._of_rows and answer.error is None and answer.result.rows:
+                self._check_behind(partition, offset, at)
+                return
+        if known is not None:
+            self._compare_with_first(partition, offset, known, answer, version)
+        if at in self.done or (
+            known and (row in known.seen or (row == END and known.end is not None))
+        ):
+            ends = answer.last or answer.row is None
+            self._repeated(partition, offset, sequence, Again(at, row, ends))
+            return
+        home = self._partition_of(at.partition, answer.stream)
+        in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
+        if home != partition:
+            text = f"{answer.id} belongs into partition {home}"
+            self._tell("foreign_partition", partition, offset, text)
+        if known is None:
+            prefix = answer.id[: answer.id.rindex("/") + 1]
+            known = Open(at, about, want, prefix, constant_of(answer), key, sequence)
+            self._open[at] = known
+            self._compare_with_first(partition, offset, known, answer, version)
+        self._add(partition, offset, known, answer)
+        if in_order and known.end is None:
+            self._current[partition] = known
+
+    def _claim(self, partition: int, offset: int, claim: Claim) -> None:
+        claims = self.claims.setdefault(claim.at, [])
+        if claims and self._exactly_once and self._of_rows:
+            text = f"the result of object {claim.at.object_index} of offset {claim.at.offset}"
+            self._tell("repeated", partition, offset, f"{text} came before")
+        if not claims or claims[-1].result.checksum != claim.result.checksum:
+            claims.append(claim)
+        else:
+            claims[-1] = claim
+
+    def _check_behind(self, partition: int, offset: int, at: ObjectAt) -> None:
+        if at not in self.done:
+            text = (
+                f"the result of object {at.object_index} of offset {at.offset} is before its rows"
+            )
+            self._tell("disorder", partition, offset, text)
+
+    def _in_order(
+        self, partition: int, offset: int, sequence: Sequence, at: ObjectAt, row: int
+    ) -> bool:
+        sequence.runs.break_off()
+        place = (at.offset, at.object_index)
+        if (*place, row) < (*sequence.top, sequence.row):
+            (top_offset, top_index), top = sequence.top, sequence.row
+            text = (
+                f"{row_text(row)} of object {at.object_index} of offset {at.offset} comes after "
+                f"{row_text(top)} of object {top_index} of offset {top_offset}"
+            )
+            self._tell("disorder", partition, offset, text)
+            return False
+        sequence.top, sequence.row = place, row
+        return True
+
+    def _repeated(self, partition: int, offset: int, sequence: Sequence, again: Again) -> None:
+        self.repeats.note(partition, again.at, again.row)
+        if left_out := sequence.runs.go_on(again, self._between.left_out):
+            text = f"a repeat goes on at {row_text(again.row)} and leaves out {left_out}"
+            self._tell("disorder", partition, offset, text)
+        if self._exactly_once:
+            at = again.at
+            text = f"{row_text(again.row)} of object {at.object_index} of offset {at.offset}"
+            self._tell("repeated", partition, offset, f"{text} came before")
+
+    def _add(self, partition: int, offset: int, known: Open, answer: Answer) -> None:
+        row = answer.row
+        if row is not None:
+            self.rows += 1
+            self.rejected += answer.error is not None
+            if wrong := self._unwanted(known, row):
+                self._tell("not_asked", partition, offset, f"row {row} of {known.about}: {wrong}")
+            selected = known.want.rows.within(row, END)
+            known.seen.add(row, row + 1)
+            known.limit = selected.stops[0] if selected else 0
+        else:
+            self.marked += answer.result is None
+            if answer.result is not None and not self._of_rows:
+                self._take_whole(known, answer)
+            if self._of_objects and _has_no_result(answer):
+                text = f"{known.about} has neither a result nor an error"
+                self._tell("bad_result", partition, offset, text)
+            if answer.error is not None:
+                self.duplicates.failed(known.at)
+            if answer.duplicate_of is not None:
+                first = answer.duplicate_of
+                self.duplicates.note(partition, offset, known.at, first, answer.object)
+        if answer.last or answer.rows is not None or row is None:
+            if wrong := wrong_end(known, answer):
+                self._tell("bad_end", partition, offset, f"{known.about}: {wrong}")
+            known.end = answer.rows if answer.rows is not None else known.seen.stop
+        if known.end is not None and not known.missing:
+            del self._open[known.at]
+            self.done.add(known.at)
+
+    def _take_whole(self, known: Open, answer: Answer) -> None:
+        """Count all rows of a result as seen; they are checked when the result itself is read."""
+        for start, stop in known.want.rows.within(0, answer.rows or 0):
+            known.seen.add(start, stop)
+        self.rows += answer.result.rows if answer.result else 0
+
+    @staticmethod
+    def _unwanted(known: Open, row: int) -> str | None:
+        if not known.want.is_reference:
+            return "the message is not a reference, a marker should answer it"
+        if row not in known.want.rows:
+            return f"only row {known.want.rows} was asked for"
+        if known.end is not None and row >= known.end:
+            return f"its last record said that it has {known.end} rows"
+        return None
+
+    def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
+        """Objects without a complete answer, in order; None if an object has no answer at all."""
+        return ((at, self._open.get(at)) for at in self.done.missing(partition))
+
+    def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
+        """Compare a record of the second reading with the first record of its row."""
+        try:
+            answer = decode_answer(value or b"")
+            identity = identify(answer)
+        except NOT_JSON:
+            return
+        if isinstance(identity, str) or identity[1] != self._input_topic:
+            return
+        self.duplicates.compare(identity[0], answer.object)
+        row = END if answer.row is None else answer.row
+        if self.repeats.includes(identity[0], row) and not self.repeats.compare(
+            identity[0], row, answer.content()
+        ):
+            text = f"{answer.id} was answered before, but not like this"
+            self._tell("differs", partition, offset, text)
+
+    def _tell(self, kind: Kind, partition: int, offset: int, text: str) -> None:
+        self._findings.tell(kind, self._topic, partition, offset, text)
+
+
+def _has_no_result(answer: Answer) -> bool:
+    return (answer.result or answer.error or answer.duplicate_of) is None

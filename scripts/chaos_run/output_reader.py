@@ -1,0 +1,256 @@
+"""Reads the output topic while it is written: which rows are new, repeated, or have a wrong answer.
+
+Rule: it sees what any reader of the topic sees. The judge checks the promises afterwards; but only
+this watch knows the right answers. Owner: the run.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from chaos_run.load import LINES, Answer, Pool
+from chaos_run.plan import PARTITIONS, Object
+from chaos_run.poison import FOLDER, NO_OBJECT
+from chaos_run.services_under_test import Place
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.stores.choice import open_objects
+from penstock.errors import Poison, Transient
+from penstock.messages.urls import split_url
+from penstock.ports import Location, Objects
+
+POLL_MS = 200
+FETCH_BYTES = 4 << 20
+# In a batch of another size the answer to the same row differs by rounding.
+TOLERANCE = 1e-5
+BUCKET_MS = 100
+KEPT_WRONG = 5
+RESULT = b'"result":{'
+# Tries, a second apart: MinIO is back by then, whatever was done to it.
+TRIES = 60
+
+
+class _Source(msgspec.Struct, gc=False):
+    offset: int
+
+
+class _Object(msgspec.Struct, gc=False):
+    key: str
+
+
+class _Error(msgspec.Struct, gc=False):
+    code: str
+
+
+class _Result(msgspec.Struct, gc=False):
+    url: str
+
+
+class _Line(msgspec.Struct, gc=False):
+    """A line of a result object: a row's record without the fields of its object."""
+
+    row: int
+    prediction: Answer | None = None
+    error: _Error | None = None
+
+
+class _Record(msgspec.Struct, gc=False):
+    id: str
+    source: _Source
+    object: _Object | None
+    row: int | None
+    prediction: Answer | None = None
+    error: _Error | None = None
+    result: _Result | None = None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+class Recovery:
+    """Waits for the first new row of these partitions after `since_ms`."""
+
+    def __init__(self, partitions: Iterable[int], since_ms: float) -> None:
+        self.partitions = frozenset(partitions)
+        self.since_ms = since_ms
+        self.took_s: float | None = None
+
+
+class Watch:
+    """`new` and `repeated`: rows so far. Made by `watching`."""
+
+    def __init__(self, pool: Pool, objects: Iterable[Object], *, of_rows: bool = True) -> None:
+        self._of_rows = of_rows
+        self.new = self.repeated = 0
+        self.wrong: list[str] = []
+        self.poison_rows: set[str] = set()
+        self.poison_codes: dict[str, set[str]] = {}
+        self._pool = pool
+        self._first_line = {one.key: one.first_line for one in objects}
+        self._furthest = dict.fromkeys(range(PARTITIONS), (-1, -1))
+        self._last_ms = dict.fromkeys(range(PARTITIONS), 0)
+        self._recoveries: list[Recovery] = []
+        # Number of rows in each interval of time, by the time stamp that their worker gave them.
+        self._delivered: Counter[int] = Counter()
+        self._repeated: Counter[int] = Counter()
+
+    def recovery(self, partitions: Iterable[int], since_ms: float) -> Recovery:
+        recovery = Recovery(partitions, since_ms)
+        self._recoveries.append(recovery)
+        return recovery
+
+    def last_row_ms(self, partitions: Iterable[int]) -> int:
+        """When the latest row of these partitions was sent."""
+        return max((self._last_ms[number] for number in partitions), default=0)
+
+    def most_rows_in(self, interval_ms: int) -> int:
+        """The most rows in any interval of this length, which may be counted longer by one
+        bucket.
+        """
+        buckets = range(-(-interval_ms // BUCKET_MS) + 1)
+        starts = list(self._delivered)
+        return max((sum(self._delivered[at + n] for n in buckets) for at in starts), default=0)
+
+    def repeats_between(self, from_ms: float, to_ms: float) -> int:
+        low, high = from_ms / BUCKET_MS, to_ms / BUCKET_MS
+        return sum(count for at, count in self._repeated.items() if low <= at < high)
+
+    def take(
+        self, partition: int, timestamp_ms: int, value: bytes, lines: Iterable[bytes] = ()
+    ) -> None:
+        """Count a record. `lines`: those of its result object, which are the rows if rows have no
+        records.
+        """
+        record = _decode(value)
+        begin = record.id.rpartition("/")[0]
+        for line in map(_decode_line, lines):
+            of_row = _Record(
+                f"{begin}/{line.row}",
+                record.source,
+                record.object,
+                line.row,
+                line.prediction,
+                line.error,
+            )
+            if self._of_rows:
+                self._check_line(of_row)
+            else:
+                self._take(partition, timestamp_ms, of_row)
+        if record.result is None or record.error is not None:
+            self._take(partition, timestamp_ms, record)
+
+    def _check_line(self, record: _Record) -> None:
+        key = record.object.key if record.object is not None else NO_OBJECT
+        if key != NO_OBJECT and not key.startswith(FOLDER):
+            assert record.row is not None
+            self._check(record, key, record.row)
+
+    def _take(self, partition: int, timestamp_ms: int, record: _Record) -> None:
+        key = record.object.key if record.object is not None else NO_OBJECT
+        if key == NO_OBJECT or key.startswith(FOLDER):
+            self._take_poison(key, record)
+            return
+        row = -1 if record.row is None else record.row
+        place = (record.source.offset, row)
+        bucket = timestamp_ms // BUCKET_MS
+        self._delivered[bucket] += 1
+        self._last_ms[partition] = timestamp_ms
+        if place <= self._furthest[partition]:
+            self.repeated += 1
+            self._repeated[bucket] += 1
+        else:
+            self._furthest[partition] = place
+            self.new += 1
+            if self._recoveries:
+                self._note(partition, timestamp_ms)
+        self._check(record, key, row)
+
+    def _take_poison(self, key: str, record: _Record) -> None:
+        """Count a poison's records apart, as they are not among the run's rows."""
+        if record.row is not None:
+            self.poison_rows.add(record.id)
+        if record.error is not None:
+            self.poison_codes.setdefault(key, set()).add(record.error.code)
+
+    def _note(self, partition: int, timestamp_ms: int) -> None:
+        for recovery in [*self._recoveries]:
+            if partition in recovery.partitions and timestamp_ms > recovery.since_ms:
+                recovery.took_s = (timestamp_ms - recovery.since_ms) / 1000
+                self._recoveries.remove(recovery)
+
+    def _check(self, record: _Record, key: str, row: int) -> None:
+        expected = self._pool.answers[(self._first_line[key] + row) % LINES]
+        found = record.prediction
+        is_right = (
+            found is not None
+            and found.label == expected.label
+            and math.isclose(found.score, expected.score, rel_tol=0, abs_tol=TOLERANCE)
+        )
+        if not is_right and len(self.wrong) < KEPT_WRONG:
+            self.wrong.append(f"{record.id}: {found}, but alone it is {expected}")
+
+
+async def _read(consumer: Any, watch: Watch, objects: Objects) -> None:
+    while True:
+        found: Mapping[Any, Any] = await consumer.getmany(timeout_ms=POLL_MS, max_records=5_000)
+        for part, records in found.items():
+            for one in records:
+                lines: Iterable[bytes] = ()
+                if RESULT in one.value and (result := _decode(one.value).result) is not None:
+                    lines = await _lines(objects, result.url, watch)
+                watch.take(part.partition, one.timestamp, one.value, lines)
+
+
+async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
+    """The lines of the result object that a record names. It must exist, but the store may be down
+    just now, so try again.
+    """
+    _, bucket, key = split_url(url)
+    for _ in range(TRIES):
+        try:
+            body = await objects.open(Location(bucket, key))
+            try:
+                data = b"".join([chunk async for chunk in body])
+            finally:
+                await body.aclose()
+            return data.splitlines()
+        except Transient:
+            await asyncio.sleep(1.0)
+        except Poison as error:
+            watch.wrong.append(f"{url} is named by a record and not there: {error}")
+            return []
+    watch.wrong.append(f"{url} could not be read")
+    return []
+
+
+@asynccontextmanager
+async def watching(place: Place, pool: Pool, objects: Iterable[Object]) -> AsyncIterator[Watch]:
+    """Watch from the topic's beginning until the block ends."""
+    watch = Watch(pool, objects, of_rows=place.config.output.records != "objects")
+    settings = place.config
+    store = open_objects(settings)
+    consumer = AIOKafkaConsumer(
+        **connection(settings.kafka),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level=place.isolation,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    try:
+        await consumer.start()
+        consumer.assign(
+            [TopicPartition(settings.output.topic, number) for number in range(PARTITIONS)]
+        )
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(_read(consumer, watch, store))
+            yield watch
+            reading.cancel()
+    finally:
+        await consumer.stop()
+        await store.aclose()

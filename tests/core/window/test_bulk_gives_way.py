@@ -1,0 +1,55 @@
+import math
+
+import pytest
+
+from penstock.core.window.bulk_gives_way import (
+    BULK_ROWS,
+    EXPECT_S,
+    FRESH_S,
+    MOST_REST_S,
+    REST,
+    BulkPace,
+    is_bulk,
+)
+
+
+def live(now_s: float) -> BulkPace:
+    """A small object came fresh at this time."""
+    pace = BulkPace()
+    pace.read(8, 0.01, now_s)
+    return pace
+
+
+def test_only_rows_far_inside_an_object_are_bulk() -> None:
+    assert not is_bulk(0)
+    assert not is_bulk(BULK_ROWS - 1)
+    assert is_bulk(BULK_ROWS)
+
+
+def test_alone_a_huge_object_is_never_held() -> None:
+    pace = BulkPace()
+    pace.read(1_000_000, 0.01, 1.0)
+    assert (pace.taken(1.0), pace.answered(0.003, 1.003)) == (0.0, 0.0)
+
+
+def test_beside_live_small_ones_bulk_goes_one_batch_at_a_time_and_rests_after_it() -> None:
+    pace = live(1.0)
+    assert pace.taken(1.0) == math.inf
+    assert pace.answered(0.004, 1.004) == pytest.approx(1.004 + REST * 0.004)
+
+
+def test_the_rest_after_a_very_long_call_is_bounded() -> None:
+    pace = live(1.0)
+    pace.read(8, 0.01, 31.0)
+    assert pace.answered(30.0, 31.0) == pytest.approx(31.0 + MOST_REST_S)
+
+
+def test_when_no_small_one_comes_any_more_bulk_goes_on() -> None:
+    pace = live(1.0)
+    assert pace.taken(1.0 + EXPECT_S) == 0.0
+
+
+def test_small_objects_of_a_backlog_hold_nothing() -> None:
+    pace = BulkPace()
+    pace.read(8, FRESH_S + 1.0, 1.0)
+    assert pace.taken(1.0) == 0.0

@@ -1,0 +1,189 @@
+"""`rows.keep` and `rows.time`: what stays with a row of each format, and nothing unless asked."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.core.rows.kept import NO_TIME, Kept
+from penstock.core.rows.payload import JsonRows
+from penstock.errors import Poison
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.kept_columns import moment_ms
+from penstock.formats.base.runs import RowOptions, Run
+from tests.formats.support import elements, matrix
+
+NOON = 1_795_262_400_000
+
+
+def csv(rows: list[dict[str, Any]]) -> bytes:
+    lines = [",".join(rows[0])]
+    lines += [",".join("" if v is None else str(v) for v in row.values()) for row in rows]
+    return "\n".join(lines).encode()
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out, row_group_size=2)
+    return out.getvalue()
+
+
+def stream(rows: list[dict[str, Any]]) -> bytes:
+    table, out = pa.Table.from_pylist(rows), io.BytesIO()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+WRITERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    "x.csv": csv,
+    "x.ndjson": lambda rows: b"\n".join(map(orjson.dumps, rows)),
+    "x.json": lambda rows: b" " * 600 + orjson.dumps(rows),
+    "x.parquet": parquet,
+    "x.arrow": stream,
+}
+every_format = pytest.mark.parametrize("key", WRITERS)
+ROWS = [
+    {"id": n, "who": None if n == 3 else f'n"{n}', "at": NOON + n, "a": n * 0.5, "b": -n}
+    for n in range(5)
+]
+
+
+def runs_of(data: bytes, key: str, options: RowOptions) -> list[Run]:
+    return [run for runs in decoded(options, data, 7, key=key) for run in runs]
+
+
+def kept_of(runs: list[Run]) -> list[tuple[Any, int | None]]:
+    found: list[tuple[Any, int | None]] = []
+    for run in runs:
+        kept = run.kept
+        for row in range(run.rows):
+            if kept is None:
+                found.append((None, None))
+                continue
+            columns = None
+            if kept.columns is not None:
+                columns = orjson.loads(bytes(kept.columns.cut(row, row + 1).body))
+            times = kept.times
+            at = None if times is None or times[row] == NO_TIME else int(times[row])
+            found.append((columns, at))
+    return found
+
+
+@every_format
+def test_columns_and_time_stay_with_their_row_and_do_not_reach_the_model(key: str) -> None:
+    rows = [row | {"who": "x"} for row in ROWS]
+    options = RowOptions(keep=("id", "who"), time="at")
+    runs = runs_of(WRITERS[key](rows), key, options)
+    assert matrix(runs) == [[n * 0.5, -n] for n in range(5)]
+    assert kept_of(runs) == [({"id": n, "who": "x"}, NOON + n) for n in range(5)]
+
+
+@every_format
+def test_a_column_can_stay_and_be_given_too(key: str) -> None:
+    options = RowOptions(keep=("id",), columns=["a", "id"])
+    runs = runs_of(WRITERS[key]([row | {"who": "x"} for row in ROWS]), key, options)
+    assert matrix(runs) == [[n * 0.5, n] for n in range(5)]
+    assert kept_of(runs) == [({"id": n}, None) for n in range(5)]
+
+
+@pytest.mark.parametrize("key", ["x.parquet", "x.ndjson", "x.arrow"])
+def test_a_null_stays_null(key: str) -> None:
+    options = RowOptions(keep=("who",), columns=["a"])
+    found = kept_of(runs_of(WRITERS[key](ROWS), key, options))
+    assert [columns["who"] for columns, _ in found] == ['n"0', 'n"1', 'n"2', None, 'n"4']
+
+
+def test_a_bad_row_takes_nothing_from_its_neighbours() -> None:
+    data = b"id,a\n1,1\n2,x\n3,3\n4,4,4\n5,5\n"
+    runs = runs_of(data, "x.csv", RowOptions(keep=("id",)))
+    assert [run.error is None for run in runs] == [True, False, True, False, True]
+    assert [one[0] for one in kept_of(runs)] == [{"id": 1}, None, {"id": 3}, None, {"id": 5}]
+    lines = b'{"id":1,"a":1}\n{"id":2,"a":"x"}\n[7]\n{"id":3,"a":3}\n'
+    runs = runs_of(lines, "x.ndjson", RowOptions(keep=("id",)))
+    good = [run for run in runs if run.error is None]
+    assert [one[0] for one in kept_of(good)] == [{"id": 1}, {"id": 3}]
+
+
+def test_json_rows_are_handed_on_as_they_came() -> None:
+    runs = runs_of(b'{"id":1,"a":2}\n[3]\n', "x.ndjson", RowOptions(form="json", keep=("id", "no")))
+    assert elements(runs) == [{"id": 1, "a": 2}, [3]]
+    assert [one[0] for one in kept_of(runs)] == [{"id": 1, "no": None}, {"id": None, "no": None}]
+
+
+@pytest.mark.parametrize("key", ["x.csv", "x.parquet", "x.arrow"])
+def test_a_column_that_is_not_there_is_told(key: str) -> None:
+    for options in (RowOptions(keep=("nope",)), RowOptions(time="nope")):
+        with pytest.raises(Poison, match="nope") as caught:
+            runs_of(WRITERS[key](ROWS), key, options)
+        assert caught.value.code == "bad_format"
+
+
+def test_without_the_setting_nothing_is_kept() -> None:
+    for key, write in WRITERS.items():
+        assert all(run.kept is None for run in runs_of(write(ROWS), key, RowOptions(columns=["a"])))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (NOON // 1000, NOON),
+        (NOON / 1000, NOON),
+        (NOON, NOON),
+        (NOON * 1000, NOON),
+        (NOON * 1_000_000, NOON),
+        (str(NOON), NOON),
+        ("2026-11-21T12:00:00Z", NOON),
+        ("2026-11-21 13:00:00+01:00", NOON),
+        ("2026-11-21T12:00:00.004", NOON + 4),
+        ("2026-11-21", NOON - 12 * 3_600_000),
+        (-1, -1000),
+        (None, None),
+        (True, None),
+        ("yesterday", None),
+        ("", None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (10**30, None),
+        ([1], None),
+    ],
+)
+def test_a_moment_is_told_by_its_magnitude_or_as_text(value: object, expected: int | None) -> None:
+    assert moment_ms(value) == expected
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_arrow_s_own_times_are_exact(unit: str) -> None:
+    at = pa.array([NOON, None], pa.timestamp("ms", "UTC")).cast(pa.timestamp(unit, "UTC"))
+    day = pa.array([20_000, None], pa.date32())
+    table = pa.table({"at": at, "day": day, "a": [1, 2]})
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    for name, expected in (("at", NOON), ("day", 20_000 * 86_400_000)):
+        runs = runs_of(out.getvalue(), "x.parquet", RowOptions(time=name, columns=["a"]))
+        assert [time for _, time in kept_of(runs)] == [expected, None]
+
+
+def test_into_a_record_the_own_time_takes_the_place_of_the_reference_s() -> None:
+    kept = Kept.of([b'{"id":7}', b'{"id":8}'], [NOON, None])
+    record = b'{"stream":",\\"event_time\\":1","event_time":1,"prediction":{"event_time":1}}'
+    first = orjson.loads(kept.into(record, 0, b"1"))
+    assert first == orjson.loads(record) | {"event_time": NOON, "columns": {"id": 7}}
+    second = orjson.loads(kept.into(record, 1, b"1"))
+    assert second == orjson.loads(record) | {"columns": {"id": 8}}
+    bare = orjson.loads(kept.into(b'{"row":0}', 0, None))
+    assert bare == {"row": 0, "event_time": NOON, "columns": {"id": 7}}
+
+
+def test_what_is_kept_is_cut_as_rows_are() -> None:
+    kept = Kept.of([b'{"a":%d}' % n for n in range(4)], range(4))
+    part = kept.cut(1, 3)
+    assert isinstance(part.columns, JsonRows)
+    assert (bytes(part.columns.body), part.times is not None and part.times.tolist()) == (
+        b'{"a":1},{"a":2}',
+        [1, 2],
+    )

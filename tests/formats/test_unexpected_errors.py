@@ -1,0 +1,61 @@
+"""A decoder that falls over an object: the object is answered, and the worker goes on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.errors import ErrorCode, Transient, Unforeseen
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, PushDecoder
+from penstock.formats.base.reading import judged
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import AtHand, Source, Wanted
+
+ROW = Run(1, None, "bad")
+ERRORS: list[Exception] = [
+    TypeError("no"), ValueError("no"), OverflowError("no"), LookupError("no"),
+    ArithmeticError("no"), RecursionError("no"), AssertionError("no"),
+    MemoryError(), RuntimeError("no"),
+]  # fmt: skip
+every_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+
+
+class FallingParser:
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        yield ROW
+        raise self._error
+
+    def close(self) -> Iterator[Run]:
+        return iter(())
+
+
+@every_error
+def test_an_object_that_a_parser_falls_over_is_bad_format_behind_its_rows(error: Exception) -> None:
+    decoder = PushDecoder(FallingParser(error), fail_on_bad_row=False)
+    assert decoder.feed(b"x") == [ROW]
+    with pytest.raises(Unforeseen, match=type(error).__name__) as caught:
+        decoder.close()
+    assert caught.value.code == "bad_format"
+
+
+@every_error
+def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Exception) -> None:
+    def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+        yield ROW
+        raise error
+
+    runs = judged(read(AtHand(b"x"), RowOptions(), lambda start, stop: True), RowOptions())
+    assert next(runs) == ROW
+    with pytest.raises(Unforeseen, match=type(error).__name__):
+        next(runs)
+
+
+def test_what_is_raised_on_purpose_stays_what_it_is() -> None:
+    decoder = PushDecoder(FallingParser(Transient("later")), fail_on_bad_row=False)
+    with pytest.raises(Transient, match="later"):
+        decoder.feed(b"x")
