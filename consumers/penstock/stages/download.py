@@ -19,7 +19,7 @@ from penstock.errors import Poison, Transient, Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.ports import Clock
-from penstock.stages.download_object import ObjectReader, ObjectTerms
+from penstock.stages.download_object import Fetcher, ObjectReader, ObjectTerms
 from penstock.stages.microbatch import Microbatch
 from penstock.telemetry.worker import Telemetry
 
@@ -99,21 +99,13 @@ class Download:
         """Fetch one object after the other. The first that needs a decoder is the last of this
         fetcher, as it waits; another fetcher takes its place.
         """
-        pool = self._pools[store]
-        is_last = False
-
-        def leave() -> None:
-            nonlocal is_last
-            if not is_last:
-                is_last = True
-                begin_another()
-
-        while not is_last:
+        pool, fetcher = self._pools[store], Fetcher(begin_another)
+        while not fetcher.has_left:
             ticket = await self._next(pool, store)
             ticket.started = True
             ticket.times.fetching_s = self._clock.now()
             async with self._dedupe.turn(ticket):
-                await self._fetch(ticket, leave)
+                await self._fetch(ticket, fetcher)
             ticket.owner.fetched(ticket)
 
     async def _next(self, pool: _Pool, store: str) -> Ticket:
@@ -135,7 +127,7 @@ class Download:
             pool.idle.append(idle)
             await idle
 
-    async def _fetch(self, ticket: Ticket, leave: Callable[[], object]) -> None:
+    async def _fetch(self, ticket: Ticket, fetcher: Fetcher) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
         tries = Tries(self._clock.now())
         while ticket.owner.alive:
@@ -143,7 +135,7 @@ class Download:
             rows_before = ticket.next_row
             try:
                 with self._guard:
-                    await self._reader.read(ticket, tries, leave)
+                    await self._reader.read(ticket, tries, fetcher)
             except Poison as error:
                 delay_s = tries.refused(error, self._clock.now(), self._wait_for_object_s)
                 if delay_s is None:

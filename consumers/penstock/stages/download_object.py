@@ -47,6 +47,21 @@ class ObjectTerms:
         return {DEFAULT: self.fetchers, **self.more_fetchers}
 
 
+class Fetcher:
+    """One of a store's fetchers, until it leaves: `begin_another` then takes its place. It reads
+    its object to the end, as every try of it waits for a seat from then on.
+    """
+
+    def __init__(self, begin_another: Callable[[], object]) -> None:
+        self.has_left = False
+        self._begin_another = begin_another
+
+    def leave(self) -> None:
+        if not self.has_left:
+            self.has_left = True
+            self._begin_another()
+
+
 class ObjectReader:
     """`read` is one try. It notes in `tries` whether the store began to answer."""
 
@@ -78,14 +93,14 @@ class ObjectReader:
         self._pin = terms.pin
         self._object_bytes = terms.object_bytes
 
-    async def read(self, ticket: Ticket, tries: Tries, leave: Callable[[], object]) -> None:
-        """Returns at the object's end, or when the lane is over. Calls `leave` when other objects
-        may have its fetcher. Raises `Poison`, `Transient`.
+    async def read(self, ticket: Ticket, tries: Tries, fetcher: Fetcher) -> None:
+        """Returns at the object's end, or when the lane is over. The fetcher leaves when other
+        objects may have its place. Raises `Poison`, `Transient`.
         """
         ticket.row_rules = self._expand.rules + self._row_rules
         is_new = False
         is_streamed = self._expand.is_streamed(ticket)
-        needs_decoder = not is_streamed or self._expand.is_large(ticket)
+        needs_decoder = not is_streamed or self._expand.is_large(ticket) or fetcher.has_left
         while True:
             permit = self._admission.permit(ticket, tries)
             await permit.next_step()
@@ -97,7 +112,7 @@ class ObjectReader:
                     needs_decoder = True
                     if not self._admission.has_seat(ticket):
                         continue
-                leave()
+                fetcher.leave()
                 async with self._admission.seat(ticket, tries):
                     await self._read_by_decoder(ticket, tries, supply, permit, new=is_new)
                 return
