@@ -56,7 +56,7 @@ def test_the_tutorial_works(environ: dict[str, str], tmp_path: Path) -> None:
     script, expected = ["set -euo pipefail"], []
     for before, language, content in blocks():
         if language == "python":
-            (tmp_path / re.findall(r"Save as `(\w+\.py)`", before)[-1]).write_text(content)
+            (tmp_path / re.findall(r"Save this as `(\w+\.py)`", before)[-1]).write_text(content)
         elif language == "json":
             expected.append([json.loads(line) for line in content.splitlines()])
         else:
