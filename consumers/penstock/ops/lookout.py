@@ -96,6 +96,8 @@ class Lookout:
         self._known_s, self._away_since_s = asked_s, None
 
     async def _ask_model_forever(self, name: str, model: Model) -> None:
+        # Until then the start asks it; more questions would only burden a server that comes up.
+        await self._pipeline.joined.wait()
         while True:
             self.answers[name] = answers = await _answers(model)
             await asyncio.sleep(MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)

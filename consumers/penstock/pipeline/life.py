@@ -51,7 +51,7 @@ class Pipeline:
         self._asked_back: Counter[int] = Counter()
         self._leaving: Counter[int] = Counter()
         self._failure: Fatal | None = None
-        self._has_joined = False
+        self.joined = asyncio.Event()  # the group, at the start
         self._line_stops = asyncio.Event()
         # The words that were acted on, and by partition the streams and records they let pass.
         self._heard: set[tuple[int, Word]] = set()
@@ -112,7 +112,7 @@ class Pipeline:
             consuming = self._tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
             self.wiring.consume.stop()
-            if not self._has_joined:
+            if not self.joined.is_set():
                 consuming.cancel()
             await asyncio.wait([consuming])
             if assist is not None:
@@ -124,7 +124,7 @@ class Pipeline:
 
     async def _join_and_consume(self) -> None:
         await self._source.start(self)
-        self._has_joined = True
+        self.joined.set()
         await self.wiring.consume.run()
 
     @property
