@@ -1,8 +1,8 @@
 """One run: store the objects, start the workers, announce objects and cause faults by the plan's
 clock, wait until all is committed, stop the workers, have the topics judged.
 
-Rule: its time is bounded, and every worker is gone when it returns, whatever happens. If it could
-not end well, the reason is in the `Outcome`. Owner: the command line.
+Rule: its time is bounded, and every worker has ended when it returns or raises. If it
+failed, the reason is in the `Outcome`. Owner: the command line.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Bytes to rows: push parsers in bounded memory. In `ours.py` a new format is one entry."""
+"""Bytes to rows: push parsers in bounded memory. In `built_in.py` a new format is one entry."""

@@ -32,7 +32,7 @@ def member_options(settings: config.Kafka, poll_ms: int) -> dict[str, Any]:
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",  # `kafka_places` decides where to go on, and logs it
+        "auto.offset.reset": "error",  # `starting_points` decides where to go on, and logs it
         # As with aiokafka. librdkafka's default leaves out aborted records and waits for open
         # transactions.
         "isolation.level": "read_uncommitted",

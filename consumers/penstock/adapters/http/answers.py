@@ -62,14 +62,14 @@ class AnswerReader:
         "_is_complete",
         "_is_cut",
         "_left_bytes",
+        "_most_bytes",
+        "_most_complaint_bytes",
         "_parser",
         "_silent_bytes",
         "_status",
         "_wanted",
         "has_begun",
         "keeps",
-        "most_bytes",
-        "most_complaint_bytes",
     )
 
     def __init__(
@@ -81,8 +81,8 @@ class AnswerReader:
         believes_length: bool = False,
     ) -> None:
         self.has_begun = self.keeps = False
-        self.most_bytes = most_bytes
-        self.most_complaint_bytes = most_complaint_bytes
+        self._most_bytes = most_bytes
+        self._most_complaint_bytes = most_complaint_bytes
         self._believes_length = believes_length
         self._wanted = fields
         self._status = 0  # until the head is complete
@@ -140,8 +140,8 @@ class AnswerReader:
         if coded is not None and coded.lower() != b"chunked":
             raise Unusable("its Transfer-Encoding is not chunked")
         self._status = status
-        self._left_bytes = self.most_bytes if status == OK else self.most_complaint_bytes
-        if self._believes_length and status == OK and int(length or 0) > self.most_bytes:
+        self._left_bytes = self._most_bytes if status == OK else self._most_complaint_bytes
+        if self._believes_length and status == OK and int(length or 0) > self._most_bytes:
             raise TooLong
         self._ends_with_connection = length is None and coded is None
         # Many servers (all on uvicorn, if the model raised) close the connection after an error

@@ -88,7 +88,7 @@ class KafkaSource:
             **connection(settings) | ({"client_id": client_id} if client_id else {}),
             group_id=settings.group,
             enable_auto_commit=False,
-            auto_offset_reset="none",  # `kafka_places` decides where to go on, and logs it
+            auto_offset_reset="none",  # `starting_points` decides where to go on, and logs it
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
             rebalance_timeout_ms=rebalance_timeout_ms,

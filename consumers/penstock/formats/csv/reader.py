@@ -1,7 +1,7 @@
 """CSV (RFC 4180) to rows: float32 matrices, or JSON arrays. Other separators: see `dialect`.
 
 Rule: the header, or without one the first row, fixes how many cells a row has; `columns` chooses
-among them. `csv_header` decides whether there is a header. Cells count from 0.
+among them. `header` decides whether there is a header. Cells count from 0.
 """
 
 from collections.abc import Iterable, Iterator

@@ -18,8 +18,8 @@ from penstock.simulation.checks.truth import queue_of
 
 
 class Reached(NamedTuple):
-    """How far an object is published: all rows below `row`. `ended`: nothing of it is to come;
-    `failed`: it ended by an error.
+    """How far an object is published: all rows below `row`. `ended`: its last record is published;
+    `failed`: that record is an error.
     """
 
     number: Number

@@ -1,7 +1,7 @@
 """Turns JSON rows into the tensors that a model of the Open Inference Protocol wants.
 
 Rule: rows that all fit become one array at once. Only if some do not, each row is looked at by
-itself, and those that do not fit are refused alone. Pure functions; owner: `oip_inputs`.
+itself, and those that do not fit are refused alone. Pure functions; owner: `inputs`.
 """
 
 import math
