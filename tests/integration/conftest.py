@@ -9,6 +9,7 @@ one, carries the marker `alone`.
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from tests.support.topic_tools import Broker, broker_of
 
 FOLDER = Path(__file__).parent
 FOUND = pytest.StashKey[Services | Exception]()
+CLEANUP = pytest.StashKey[ExitStack]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,14 +44,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     config = item.config
     if FOUND not in config.stash:
+        cleanup = config.stash[CLEANUP] = ExitStack()
         # Building the services takes minutes the first time: their progress is to be seen.
         with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             try:
-                config.stash[FOUND] = find(_model_servers(item.session))
+                config.stash[FOUND] = find(cleanup, _model_servers(item.session))
             except (Unavailable, RuntimeError) as error:
                 config.stash[FOUND] = error
     with turn(alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if CLEANUP in session.config.stash:
+        session.config.stash[CLEANUP].close()
 
 
 def _model_servers(session: pytest.Session) -> set[str]:

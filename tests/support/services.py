@@ -1,8 +1,9 @@
 """Which real services the tests use, and how they come to run.
 
-Rule: services that the environment names, else those of the stack, which is started if it is not
-up. What cannot be had is `Unavailable`, with the reason for the summary. Several processes may run
-tests on the same services: each test takes its `turn`.
+Rule: services that the environment names, else the stack if it is up, else containers of this
+process's own where Docker answers, else the stack, which is started. What cannot be had is
+`Unavailable`, with the reason for the summary. Several processes may run tests on the same
+services: each test takes its `turn`.
 """
 
 import fcntl
@@ -12,13 +13,17 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from testcontainers.compose import DockerCompose
+
+from penstock.process.children import free_port
 from realstack import layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,12 +78,14 @@ class Topics(NamedTuple):
     dlq: str
 
 
-def find(model_servers: Collection[str] = ()) -> Services:
-    """The services of this session, started if need be. The `model_servers` are beside them if they
-    can be had.
+def find(cleanup: ExitStack, model_servers: Collection[str] = ()) -> Services:
+    """The services of this session, started if need be; `cleanup` ends what is only ours. The
+    `model_servers` are beside them if they can be had.
     """
     if "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
         return Services.named_by(os.environ, stack_status()["torch_python"])
+    if stack_status()["how"] is None and _docker_answers():
+        return _in_containers(cleanup)
     wishes = ["--try", ",".join(sorted(model_servers))] if model_servers else []
     code, said = _up(wishes)
     if code == EXIT_MISSING:
@@ -146,3 +153,41 @@ def turn(*, alone: bool) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)
         yield
+
+
+def _docker_answers() -> bool:
+    commands = (["docker", "info"], ["docker", "compose", "version"])
+    try:
+        return all(
+            subprocess.run(command, capture_output=True, check=False).returncode == 0
+            for command in commands
+        )
+    except OSError:
+        return False
+
+
+def _in_containers(cleanup: ExitStack) -> Services:
+    names = ("KAFKA", "MINIO", "TORCHSERVE", "TORCHSERVE_MANAGEMENT")
+    ports = {f"PENSTOCK_STACK_{name}_PORT": free_port() for name in names}
+    settings = {**ports, "COMPOSE_PROJECT_NAME": f"penstock-test-{os.getpid()}"}
+    folder = cleanup.enter_context(tempfile.TemporaryDirectory())
+    env_file = Path(folder, "ports.env")
+    env_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    compose = DockerCompose(
+        ROOT, build=True, env_file=str(env_file), services=["kafka", "minio", "torchserve"]
+    )
+    # `down` for all, as the services brought their one-shot helpers along.
+    everything = DockerCompose(ROOT, env_file=str(env_file))
+    cleanup.callback(everything.stop)
+    compose.start()
+    kafka, minio, torchserve, management = (f"127.0.0.1:{port}" for port in ports.values())
+    return Services.named_by(
+        {
+            "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": kafka,
+            "PENSTOCK_OBJECTS__ENDPOINT_URL": f"http://{minio}",
+            "PENSTOCK_OBJECTS__KEY": "penstock",
+            "PENSTOCK_OBJECTS__SECRET": "penstock-secret",
+            "PENSTOCK_MODEL__URL": f"http://{torchserve}",
+            "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": f"http://{management}",
+        }
+    )
