@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config decoders errors messages pipeline ports process requests "
         "settings stages telemetry"
     ),
-    "verify": "adapters config core encodings errors messages ports settings",
+    "verify": "adapters config core encodings errors messages ports settings terminal_text",
     "worker": (
         "adapters calls config decoders errors ops pipeline ports process settings stages telemetry"
     ),

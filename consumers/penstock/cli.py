@@ -11,7 +11,7 @@ from typing import NoReturn
 from penstock.process.command_exit import leave_when_asked
 
 # Commands that go on until they are asked to end, which is no failure of theirs.
-SERVICES = ("run", "replay", "scenes")
+SERVICES = ("run", "replay", "scenes", "watch")
 
 
 def main() -> NoReturn:

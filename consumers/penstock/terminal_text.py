@@ -31,6 +31,11 @@ def utc(epoch_ms: int) -> str:
         return str(epoch_ms)
 
 
+def clock_time(epoch_ms: int) -> str:
+    """The time of day in UTC, for lines that come as things happen."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
 def agreement(share: Share) -> str:
     """The share of rows that agree, with its 95 % interval."""
     if not share.rows:

@@ -12,6 +12,8 @@ from typing import NoReturn
 import click
 
 from penstock import logs
+from penstock.commands.answers.trace import trace
+from penstock.commands.answers.watch import watch
 from penstock.commands.bench import bench
 from penstock.commands.common_options import Context
 from penstock.commands.compare import compare
@@ -27,7 +29,6 @@ from penstock.commands.run import run
 from penstock.commands.scenes import scenes
 from penstock.commands.schema import schema
 from penstock.commands.topics import topics
-from penstock.commands.trace import trace
 from penstock.commands.verify import verify
 from penstock.errors import (
     DISTRIBUTION,
@@ -54,8 +55,8 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 
 for command in (
-    demo, run, predict, produce, verify, trace, scenes, dlq, topics, doctor, bench, show_config,
-    schema, route, compare, replay,
+    demo, run, predict, produce, verify, watch, trace, scenes, dlq, topics, doctor, bench,
+    show_config, schema, route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

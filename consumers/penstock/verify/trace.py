@@ -18,8 +18,9 @@ from penstock.adapters.kafka.reader import Reader, Spans, open_reader
 from penstock.encodings.blocks import records_of
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.errors import SchemaError
-from penstock.messages.prediction import Prediction, decode_prediction
+from penstock.messages.prediction import decode_prediction
 from penstock.messages.scene import Scene, decode_scene
+from penstock.verify.words import object_text, said
 
 _ANSWER = re.compile(r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/\d+/[^/]+")
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
@@ -172,7 +173,7 @@ def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
             row = decode_prediction(answer.value)
             took = answer.at_ms - asked.at_ms
             yield f"answered  {_when(answer.at_ms)}  {answer.where}, {took} ms later"
-            yield f"          {_object(row)}: {_said(row)}"
+            yield f"          {object_text(row)}: {said(row)}"
     if scene is not None:
         picture = decode_scene(scene.value)
         away = f"{picture.missing} missing, {picture.evicted} evicted"
@@ -189,20 +190,7 @@ def _frame(frame: Frame, scene: Found | None, topic: str) -> str:
         return f"{frame.id}, not on {topic}: retention removed it, or scenes.input_topic is another"
     row = decode_prediction(frame.answer.value)
     before = scene.at_ms - frame.answer.at_ms
-    return f"{frame.id}, {before} ms before the scene; {_object(row)}: {_said(row)}"
-
-
-def _object(row: Prediction) -> str:
-    if row.object is None:
-        return "inline" if row.row is None else f"inline, row {row.row}"
-    where = f"{row.object.bucket}/{row.object.key}"
-    return f"{where}, as a whole" if row.row is None else f"{where}, row {row.row}"
-
-
-def _said(row: Prediction) -> str:
-    if row.error is not None:
-        return f"{row.error.code}: {row.error.message}"
-    return msgspec.json.encode(row.prediction).decode()
+    return f"{frame.id}, {before} ms before the scene; {object_text(row)}: {said(row)}"
 
 
 def _when(at_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Reads topics from their beginning and goes on while they grow, without a consumer group.
+"""Reads topics from given offsets and goes on while they grow, without a consumer group.
 
 Rule: it commits nothing and joins no group, so no worker notices it. It takes more records at a
 time than a source does: a delay here delays only what is shown. Owner: the task that watches.
@@ -6,17 +6,19 @@ time than a source does: a delay here delays only what is shown. Owner: the task
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
+from penstock.ports import Where
 
 FETCH_MAX_WAIT_MS = 100
 FETCH_BYTES = 4 << 20
 # A few ms of work between two looks at the network.
 MAX_RECORDS = 4_000
+NO_BEGINS: Final[Mapping[Where, int]] = {}
 
 
 class Bite(NamedTuple):
@@ -55,9 +57,14 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    settings: config.Kafka, isolation: str, topics: Mapping[str, int]
+    settings: config.Kafka,
+    isolation: str,
+    topics: Mapping[str, int],
+    begins: Mapping[Where, int] = NO_BEGINS,
 ) -> AsyncIterator[Follower]:
-    """`topics`: how many partitions each topic has."""
+    """`topics`: how many partitions each topic has. `begins`: where their reading begins, if that
+    is not the first record.
+    """
     consumer = AIOKafkaConsumer(
         **connection(settings),
         enable_auto_commit=False,
@@ -70,5 +77,5 @@ async def following(
     async with opened(consumer, settings, "the reading of topics"):
         consumer.assign(parts)
         for part in parts:
-            consumer.seek(part, 0)
+            consumer.seek(part, begins.get(Where(part.topic, part.partition), 0))
         yield Follower(consumer, parts, settings.timeout_ms / 1000)

@@ -4,6 +4,7 @@ Rule: it commits nothing and joins no group, so no worker notices it. Progress i
 positions, not by counting records, as offsets have gaps. Owner: the command that reads.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
@@ -28,6 +30,9 @@ FETCH_BYTES = 4 << 20
 SILENCE_MS = 30_000
 # The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
+
+# Between two questions who coordinates the group.
+COORDINATOR_S = 0.5
 
 # The first offset and the offset after the last, by partition.
 Spans = Mapping[int, tuple[int, int]]
@@ -54,12 +59,22 @@ class Reader:
             return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's next offset and cursor by input partition, where it has one."""
-        group = self._settings.group
+        """The group's next offset and cursor by input partition, where it has one. Waits for a
+        coordinator: the first question of all makes the broker create the topic of commits.
+        """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
-            found = await positions(client_of(self._admin), group, parts)
+            while (found := await self._committed(parts)) is None:
+                await asyncio.sleep(COORDINATOR_S)
         return {part.partition: commit for part, commit in found.items() if commit is not None}
+
+    async def _committed(
+        self, parts: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Commit | None] | None:
+        try:
+            return await positions(client_of(self._admin), self._settings.group, parts)
+        except GroupCoordinatorNotAvailableError:
+            return None
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
         """The offsets at which lines have stopped, for each input partition that has such lines."""

@@ -1,0 +1,1 @@
+"""Commands that show answers: as they come, one by its id."""

@@ -1,0 +1,69 @@
+"""`penstock watch`: answers as they come."""
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.time_option import When
+
+if TYPE_CHECKING:
+    from penstock.verify.watch import Answer
+
+# For a request under way when Ctrl-C is pressed.
+LEAVE_S = 10.0
+
+
+@click.command()
+@click.option("--stream", "streams", multiple=True, metavar="GLOB", help="Stream; may be repeated.")
+@click.option("--errors", is_flag=True, help="Only answers without a prediction.")
+@click.option(
+    "--since", type=When(), help="From then on: an age like 10m, ISO-8601; else from now."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
+@common
+@pass_context
+def watch(
+    context: Context,
+    streams: tuple[str, ...],
+    errors: bool,
+    since: int | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Answers as they come on the output topic, a line each: time (UTC), stream, id, what it says,
+    and how long after its message. No worker notices it. Ctrl-C ends it.
+    """
+    from penstock.process.signals import StopSignal
+    from penstock.verify.watch import Wanted
+    from penstock.verify.watch import watch as follow
+
+    cfg = context.load(quiet=True)
+    wanted = Wanted(streams, errors=errors)
+
+    async def work() -> None:
+        left = limit
+        async with aclosing(follow(cfg, wanted, since)) as found:
+            async for answers in found:
+                shown = answers[:left]
+                lines = [answer.json.decode() if as_json else _line(answer) for answer in shown]
+                click.echo("\n".join(lines))
+                if left is not None and (left := left - len(shown)) == 0:
+                    return
+
+    async def until_asked_to_end() -> None:
+        stop = StopSignal(LEAVE_S)
+        try:
+            await work()
+        except asyncio.CancelledError:
+            if not stop.asked:
+                raise
+
+    run_async(until_asked_to_end())
+
+
+def _line(answer: "Answer") -> str:
+    return click.style(answer.line, fg="red") if answer.record.error else answer.line

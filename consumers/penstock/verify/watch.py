@@ -1,0 +1,154 @@
+"""Answers as they come, from the topics alone.
+
+Rule: no group is joined and nothing is committed. How long an answer took is told from the time of
+its input record, which is read beside it; where that was written too long before, it is not told.
+Owner: `penstock watch`.
+"""
+
+import fnmatch
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import config
+from penstock.adapters.kafka.follower import Bite, following
+from penstock.adapters.kafka.reader import Reader, open_reader
+from penstock.encodings.blocks import records_of
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import Prediction, Source, decode_prediction
+from penstock.ports import Where
+from penstock.terminal_text import clock_time, cut
+from penstock.verify.words import said
+
+WAIT_MS = 1_000
+# With --since: how long before that time the input records of the first answers are looked for.
+MARGIN_MS = 60_000
+# Times of input records that are kept for each partition, about 100 bytes each.
+MOST_TIMES = 200_000
+# With `output.order = "stream"` an answer may leave this many messages before an older one.
+BEHIND = 10_000
+
+
+class Wanted:
+    """Which answers are shown: all, or those of some streams, or those without a prediction."""
+
+    def __init__(self, streams: Sequence[str] = (), *, errors: bool = False) -> None:
+        self._streams = [re.compile(fnmatch.translate(glob)) for glob in streams]
+        self._errors = errors
+
+    def takes(self, answer: Prediction) -> bool:
+        if self._errors and answer.error is None:
+            return False
+        return not self._streams or any(one.match(answer.stream) for one in self._streams)
+
+
+class Answer(NamedTuple):
+    """A record of the output topic. `took_ms`: since Kafka got the input record; None: unknown."""
+
+    where: str
+    at_ms: int
+    took_ms: int | None
+    value: bytes
+    record: Prediction
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        took = "" if self.took_ms is None else f"  {self.took_ms:,} ms"
+        stream, text = cut(self.record.stream), cut(said(self.record))
+        return f"{clock_time(self.at_ms)}  {stream}  {self.record.id}  {text}{took}"
+
+    @property
+    def json(self) -> bytes:
+        """For programs, without a line feed."""
+        known = {"where": self.where, "at": self.at_ms, "took_ms": self.took_ms}
+        return msgspec.json.encode({**known, "record": msgspec.Raw(self.value)})
+
+
+async def watch(
+    cfg: config.Config, wanted: Wanted, since_ms: int | None
+) -> AsyncGenerator[list[Answer]]:
+    """Answers from now on, or from `since_ms` on, in lists as they come; it never ends."""
+    is_exact = cfg.delivery.guarantee == "exactly_once"
+    isolation = "read_committed" if is_exact else "read_uncommitted"
+    async with open_reader(cfg.kafka, isolation) as reader:
+        answers = await _answers_begin(reader, cfg.output.topic, since_ms)
+        begins = answers | await _inputs_begin(reader, since_ms)
+    counts: dict[str, int] = {}
+    for part in begins:
+        counts[part.topic] = max(counts.get(part.topic, 0), part.partition + 1)
+    asked = _Asked()
+    async with following(cfg.kafka, isolation, counts, begins) as follower:
+        while True:
+            bites = await follower.more(WAIT_MS)
+            for bite in bites:
+                if bite.topic != cfg.output.topic:
+                    asked.note(bite)
+            found = [
+                answer
+                for bite in bites
+                if bite.topic == cfg.output.topic
+                for answer in _answers(bite, asked)
+                if wanted.takes(answer.record)
+            ]
+            if found:
+                yield found
+
+
+async def _answers_begin(reader: Reader, topic: str, since_ms: int | None) -> dict[Where, int]:
+    if since_ms is not None:
+        spans = await reader.spans_since(topic, since_ms)
+        return {Where(topic, number): begin for number, (begin, _) in spans.items()}
+    return {Where(topic, number): end for number, (_, end) in (await reader.spans(topic)).items()}
+
+
+async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int]:
+    """Where the input records of the first answers are: behind what the group has committed."""
+    found: dict[Where, int] = {}
+    for topic in await reader.inputs():
+        if since_ms is not None:
+            spans = await reader.spans_since(topic, since_ms - MARGIN_MS)
+            found |= {Where(topic, number): begin for number, (begin, _) in spans.items()}
+            continue
+        spans = await reader.spans(topic)
+        committed = await reader.committed(topic, spans)
+        for number, (_, end) in spans.items():
+            commit = committed.get(number)
+            found[Where(topic, number)] = end if commit is None else commit.next_offset
+    return found
+
+
+class _Asked:
+    """When Kafka got each input record, until it is answered."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, int], dict[int, int]] = {}
+
+    def note(self, bite: Bite) -> None:
+        times = self._times.setdefault((bite.topic, bite.partition), {})
+        room = max(0, MOST_TIMES - len(times))
+        times.update((record.offset, record.timestamp) for record in bite.records[:room])
+
+    def at_ms(self, source: Source) -> int | None:
+        """Forgets the records long before this one: they are answered."""
+        times = self._times.get((source.topic, source.partition), {})
+        at_ms = times.get(source.offset)
+        if at_ms is not None:
+            while (oldest := next(iter(times))) < source.offset - BEHIND:
+                del times[oldest]
+        return at_ms
+
+
+def _answers(bite: Bite, asked: _Asked) -> Iterator[Answer]:
+    for each in bite.records:
+        where = f"{bite.topic}/{bite.partition}/{each.offset}"
+        for value in records_of(each.value or b""):
+            try:
+                record = decode_prediction(value)
+            except SchemaError:
+                continue  # the topic may have records of others
+            at_ms = asked.at_ms(record.source)
+            took_ms = None if at_ms is None else each.timestamp - at_ms
+            yield Answer(where, each.timestamp, took_ms, value, record)

@@ -1,0 +1,80 @@
+"""`penstock watch` on a broker: which answers it shows, from when on, and how it ends."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock import config
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.embedded.broker import EmbeddedBroker
+from penstock.ports import Outgoing
+from penstock.process.clock import SystemClock
+from penstock.verify.watch import Answer, Wanted, watch
+
+pytest.importorskip("confluent_kafka")
+
+PARTITION = 2
+GONE = {"code": "not_found", "message": "no object a.csv\x1b[2J"}
+
+
+@pytest.fixture
+def cfg(monkeypatch: pytest.MonkeyPatch) -> Iterator[config.Config]:
+    with EmbeddedBroker() as broker:
+        monkeypatch.setenv("PENSTOCK_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+        yield config.load()
+
+
+def answer(offset: int, stream: str = "site-1/cam", **more: Any) -> bytes:
+    record = {
+        "v": 1,
+        "id": f"refs/{PARTITION}/{offset}/0/0",
+        "stream": stream,
+        "source": {"topic": "refs", "partition": PARTITION, "offset": offset},
+        "object": {"bucket": "b", "key": "a.csv", "version": None},
+        "row": 0,
+        "model": "rows",
+        "prediction": {"label": offset},
+    }
+    return orjson.dumps(record | more)
+
+
+async def put(cfg: config.Config, *answers: bytes) -> None:
+    """A message on the input topic for each answer, and the answers."""
+    sink = KafkaSink(cfg.kafka, SystemClock())
+    await sink.start()
+    for topic, values in (("refs", [b"{}"] * len(answers)), ("predictions", list(answers))):
+        await sink.partitions(topic)  # it comes to be
+        await (await sink.send(Outgoing(topic, PARTITION, [b"k"] * len(values), values)))
+    await sink.stop()
+
+
+async def first(cfg: config.Config, wanted: Wanted, *answers: bytes) -> Answer:
+    """The first answer that is shown; these are put again and again, until it follows the topic."""
+    async with aclosing(watch(cfg, wanted, None)) as found:
+        coming = asyncio.create_task(anext(found))
+        while not coming.done():
+            await put(cfg, *answers)
+        return coming.result()[0]
+
+
+async def test_it_begins_with_what_comes_now_and_tells_how_long_it_took(
+    cfg: config.Config,
+) -> None:
+    await put(cfg, answer(0, "before"), answer(1, "before"))
+    numbers = [answer(number, "now") for number in range(2, 30)]
+    shown = await first(cfg, Wanted(), *numbers)
+    assert shown.record.stream == "now"
+    assert 0 <= (shown.took_ms or 0) < 60_000
+    assert orjson.loads(shown.json)["record"]["stream"] == "now"
+
+
+async def test_streams_and_errors_choose(cfg: config.Config) -> None:
+    answers = [answer(0), answer(1, "site-2/cam"), answer(2, error=GONE, prediction=None)]
+    shown = await first(cfg, Wanted(["site-2/*"]), *answers)
+    assert shown.line.split()[1:4] == ["site-2/cam", "refs/2/1/0/0", '{"label":1}']
+    shown = await first(cfg, Wanted(errors=True), *answers)
+    assert r"not_found: no object a.csv\x1b[2J" in shown.line, "no text controls the terminal"
