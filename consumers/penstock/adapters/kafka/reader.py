@@ -64,7 +64,7 @@ class Reader:
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
-            while (found := await self._committed(parts)) is None:
+            while (found := await self._committed(parts)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(COORDINATOR_S)
         return {part.partition: commit for part, commit in found.items() if commit is not None}
 
