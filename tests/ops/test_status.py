@@ -22,12 +22,14 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Overloaded, Unreachable
 from penstock.ops.health import serve_health
 from penstock.ops.listening import serving
-from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, Lookout
+from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, Lookout
 from penstock.ops.page import SHELL
+from penstock.ops.problems import NEWS_MS
 from penstock.ops.status import RATES_OVER_S, SAMPLE_S, Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
+from penstock.stages.dead_letters import RECENT
 from tests.support.pipelines import World, csv, running, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -69,6 +71,7 @@ async def test_the_status_says_where_every_partition_is() -> None:
         "rows": 0, "streams": 0, "max_rows": 64, "max_wait_ms": 10, "calls": 0, "most_calls": 4,
     }  # fmt: skip
     assert seen["budget"]["spent_bytes"] > 0
+    assert seen["model"].pop("asked_s") <= MODEL_EVERY_S
     assert seen["model"] == {
         "name": "rows",
         "version": None,
@@ -127,6 +130,31 @@ async def test_the_status_says_which_line_stopped_and_why() -> None:
     }
     assert seen["assignments"][1]["stopped"] == []
     assert seen["rejected"] == {"not_found": 1}
+
+
+@virtual_time
+async def test_the_status_tells_the_last_rejections_and_says_in_words_what_is_wrong() -> None:
+    world = World()
+    async with looking(world) as (_, status):
+        assert [one["kind"] for one in status.look()["problems"]] == ["no_partition"]
+        world.announce("a.csv", b"1,2\n3,oops\n", stream="cam-7")
+        for number in range(RECENT + 5):
+            world.announce(f"gone-{number}.csv", stream="cam-8")
+        await until(lambda: world.next_offset() == RECENT + 6)
+        seen = status.look()
+        await asyncio.sleep(NEWS_MS / 1000)
+        later = status.look()
+    assert len(seen["letters"]) == RECENT
+    newest = seen["letters"][0]
+    assert newest.pop("message")
+    assert 0 <= seen["now_ms"] - newest.pop("at_ms") < 1_000
+    assert newest == {
+        "stream": "cam-8", "code": "not_found", "topic": "refs", "partition": 0,
+        "offset": RECENT + 5, "object_index": 0, "row": None,
+    }  # fmt: skip
+    [problem] = seen["problems"]
+    assert problem["what"].startswith("cam-8: its objects are refused, not_found: ")
+    assert (later["problems"], len(later["letters"])) == ([], RECENT)
 
 
 @virtual_time

@@ -34,6 +34,7 @@ class Lookout:
         self._clock = wiring.adapters.clock
         self._models = {wiring.main.name: model, **wiring.adapters.models}
         self.answers: dict[str, bool | None] = dict.fromkeys(self._models)
+        self._asked_at_s: dict[str, float] = {}
         self._ends: Mapping[int, int] = {}
         self._known_s = self._clock.now()
         self._away_since_s: float | None = None
@@ -49,6 +50,11 @@ class Lookout:
             for number, lane in lanes.items()
             if number in ends
         }
+
+    def asked_s(self, model: str) -> float | None:
+        """How long ago the question was asked that the model answered last, or failed to."""
+        at_s = self._asked_at_s.get(model)
+        return None if at_s is None else round(self._clock.now() - at_s, 1)
 
     @property
     def lag_age_s(self) -> float:
@@ -99,7 +105,9 @@ class Lookout:
         # Until then the start asks it; more questions would only burden a server that comes up.
         await self._pipeline.joined.wait()
         while True:
+            asked_s = self._clock.now()
             self.answers[name] = answers = await _answers(model)
+            self._asked_at_s[name] = asked_s
             await asyncio.sleep(MODEL_EVERY_S if answers else SILENT_MODEL_EVERY_S)
 
 

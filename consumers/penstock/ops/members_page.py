@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import config
 from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page import page
+from penstock.ops.problems import problems
 
 # A member's page waits for no service, so one that takes longer hangs.
 ANSWER_S: Final = 2.0
@@ -79,7 +80,8 @@ async def serve_members(settings: config.Http, members: Sequence[Member]) -> Asy
             return exposition(_Merged(await ask_all("/metrics")))
 
         async def api_status(_: web.Request) -> web.Response:
-            return as_json({"v": 1, "processes": list(map(_status, await ask_all("/api/status")))})
+            whole = {"v": 1, "processes": list(map(_status, await ask_all("/api/status")))}
+            return as_json(whole | {"problems": problems(whole)})
 
         async with serving(settings, paths(page, readyz, metrics, api_status, healthz)) as url:
             yield url

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.calls.outage import KAFKA
 from penstock.lane.lane import Lane
 from penstock.ops.lookout import Lookout
+from penstock.ops.problems import problems
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
 
@@ -64,10 +65,15 @@ class Status:
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
 
     def look(self) -> dict[str, Any]:
+        document = self._figures()
+        return document | {"problems": problems(document)}
+
+    def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline
         lags, totals = self._lookout.lags, self._totals()
         return {
             "v": 1,
+            "now_ms": pipeline.wiring.adapters.clock.wall_ms(),
             "uptime_s": round(self._now_s() - self._began_s, 1),
             "input_topic": pipeline.wiring.settings.labels.input_topic,
             "output_topic": pipeline.wiring.settings.labels.output_topic,
@@ -87,6 +93,7 @@ class Status:
                 "name": pipeline.wiring.settings.labels.model,
                 "version": pipeline.wiring.settings.labels.model_version,
                 "answers": self._lookout.answers.get(pipeline.wiring.main.name),
+                "asked_s": self._lookout.asked_s(pipeline.wiring.main.name),
                 "breaker_open": pipeline.wiring.main.calls.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.allowed,
             },
@@ -97,6 +104,7 @@ class Status:
             "counters": totals,
             "rejected": self._rejected(),
             "rates": self._rates(totals),
+            "letters": [letter._asdict() for letter in reversed(pipeline.wiring.reject.recent)],
         }
 
     def _models(self) -> dict[str, Any]:

@@ -9,9 +9,10 @@ which is sent as one. The log tells of letters, too, but not of each. Owner: the
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
@@ -21,7 +22,7 @@ from penstock.core.records.output_records import Failed, Labels
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.errors import Unforeseen
 from penstock.messages.dead_letter import dead_letter
-from penstock.messages.prediction import Source, printable
+from penstock.messages.prediction import Source, encodable, printable
 from penstock.messages.reference import RowRange
 from penstock.ports import Clock, Outgoing, Sink
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 # Of each name, in a line of the log; names may have thousands of characters.
 _SHOWN = 200
+# The last letters that are remembered for people, and how much of a message.
+RECENT: Final = 20
+_SHOWN_MESSAGE = 500
 
 # A letter that is too large leaves out the message (`source` says where it is on the input topic),
 # then the reference, which may have long attributes and ranges, then every name.
@@ -44,8 +48,24 @@ class LetterTerms:
     are_logged: bool = True
 
 
+class Recent(NamedTuple):
+    """A letter that was made lately. `row` None: the object as a whole failed."""
+
+    at_ms: int
+    stream: str
+    code: str
+    message: str
+    topic: str
+    partition: int
+    offset: int
+    object_index: int
+    row: int | None
+
+
 class Reject:
-    """Encodes letters for the publish stage; `run` logs how many there were after the first."""
+    """Encodes letters for the publish stage; `run` logs how many there were after the first.
+    `recent`: the last letters, newest last.
+    """
 
     def __init__(
         self,
@@ -62,6 +82,7 @@ class Reject:
         self._clock = clock
         self._telling = Telling()
         self._has_news = asyncio.Event()
+        self.recent: deque[Recent] = deque(maxlen=RECENT)
 
     async def run(self) -> None:
         while True:
@@ -99,6 +120,8 @@ class Reject:
             self._has_news.set()
             if self._telling.first(ticket.stream[:_SHOWN], why.code, failed.rows):
                 log.warning("rejected: %s", _in_words(ticket, failed))
+        failed_ms = self._clock.wall_ms()
+        self.recent.append(_recent(failed_ms, ticket, failed))
         origin = reference or ticket.inline
         model = self._labels.model_of(ticket)[0]
         if reference is not None and ticket.index != ticket.object_index:
@@ -117,7 +140,7 @@ class Reject:
             "member": failed.member,
             "rows": rows,
             "event_time": origin.event_time if origin else None,
-            "failed_at": self._clock.wall_ms(),
+            "failed_at": failed_ms,
             "model": model,
             "value": None if ticket.value_kept else ticket.record.value,
         }
@@ -133,6 +156,21 @@ class Reject:
             except Unforeseen:
                 continue
         return dead_letter(**(whole | bare | short))
+
+
+def _recent(at_ms: int, ticket: Ticket, failed: Failed) -> Recent:
+    why, where = failed.why, ticket.owner
+    return Recent(
+        at_ms,
+        encodable(ticket.stream),
+        why.code,
+        printable(why.message[:_SHOWN_MESSAGE]),
+        where.topic,
+        where.partition,
+        ticket.record.offset,
+        ticket.object_index,
+        failed.row,
+    )
 
 
 def _in_words(ticket: Ticket, failed: Failed) -> str:

@@ -1,0 +1,132 @@
+"""Which part limits a worker, in words, and what to scale: model, store, Kafka, worker, skew.
+
+Rule: pure; it reads `flow.bound_by` and tells the figures behind it. A limit alone is a warning; it
+is bad once answers are late by it. Owner: the rules of problems.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, percent, seconds
+
+# Above this share of objects over the bound, or this age of the oldest one, a limit does harm.
+OVER_BOUND: Final = 0.01
+BACKLOG_S: Final = 2.0
+# A store whose first answer takes so long, and most of an object's way, is slow.
+SLOW_STORE_MS: Final = 500.0
+# The share of the buffer from which objects wait for room.
+FULL: Final = 0.95
+
+
+def limit(document: Document) -> Iterator[Problem]:
+    """What `bound_by` names; or a store that is slow although it limits nothing."""
+    by = of(document, "flow", "bound_by")
+    if by is None and _store_is_slow(document):
+        by = "store"
+    if by in SENTENCES:
+        what, do, stream = SENTENCES[by](document)
+        yield Problem(_level(document), by, what, do, stream)
+
+
+def _level(document: Document) -> str:
+    over = of(document, "flow", "over_bound") or 0.0
+    backlog_s = document.get("backlog_s") or 0.0
+    return BAD if over > OVER_BOUND or backlog_s > BACKLOG_S else WARN
+
+
+def _store_is_slow(document: Document) -> bool:
+    way: Mapping[str, float | None] = of(document, "flow", "way_ms") or {}
+    fetch_ms = way.get("fetch") or 0.0
+    return fetch_ms >= SLOW_STORE_MS and fetch_ms > sum(ms or 0.0 for ms in way.values()) / 2
+
+
+def _each(document: Document, part: str, what: str) -> str:
+    ms = of(document, "flow", "way_ms", part)
+    return "" if ms is None else f", {seconds(ms / 1000)} {what}"
+
+
+def _busy(document: Document, part: str) -> float:
+    return of(document, "flow", "busy", part) or 0.0
+
+
+def _model(document: Document) -> tuple[str, str, str | None]:
+    calls, most = of(document, "window", "calls"), of(document, "window", "most_calls")
+    return (
+        f"the model is the limit: {calls} of {most} calls busy{_each(document, 'call', 'each')}",
+        "Add model workers, or servers in model.replicas; more Penstock workers do not help",
+        None,
+    )
+
+
+def _store(document: Document) -> tuple[str, str, str | None]:
+    busy = percent(_busy(document, "fetchers"))
+    each = _each(document, "fetch", "until its first answer")
+    return (
+        f"the store is slow: fetchers {busy} busy{each}",
+        "Look at the store's load and the way to it; objects.concurrency asks for more at a time",
+        None,
+    )
+
+
+def _kafka(document: Document) -> tuple[str, str, str | None]:
+    return (
+        f"Kafka is the limit{_each(document, 'publish', 'until an answer is acknowledged')}",
+        "Look at the brokers' load and disks, and at what else writes to them",
+        None,
+    )
+
+
+def _worker(document: Document) -> tuple[str, str, str | None]:
+    if _busy(document, "decoders") > _busy(document, "loop"):
+        part, do = "decoders", "Raise limits.decoders if there are cores, or start another worker"
+    else:
+        part, do = "loop", "Start another worker of the group, or penstock run --processes N"
+    busy = percent(_busy(document, part))
+    verb = "are" if part == "decoders" else "is"
+    return f"this worker is the limit: its {part} {verb} {busy} busy", do, None
+
+
+def _skew(document: Document) -> tuple[str, str, str | None]:
+    assignments = document.get("assignments") or ()
+    if not assignments:
+        return "the partitions have unequal work", "Add keys or partitions", None
+    work = {one["partition"]: (one["lag"] or 0) + one["owed"] for one in assignments}
+    most = max(work, key=lambda number: work[number])
+    share = work[most] / (sum(work.values()) or 1)
+    streams = [one for one in document.get("streams") or () if one["partition"] == most]
+    hot = max(streams, key=lambda one: one["rows_per_s"] or 0.0, default=None)
+    of_hot = "" if hot is None else f", most of it of {named(hot['stream'])}"
+    return (
+        f"partition {most} has {percent(share)} of all that is owed{of_hot}",
+        "Spread it: a key of its own for each camera, more partitions, or output.order = 'stream'",
+        None if hot is None else hot["stream"],
+    )
+
+
+SENTENCES: Final[Mapping[str, Callable[[Document], tuple[str, str, str | None]]]] = {
+    "model": _model,
+    "store": _store,
+    "kafka": _kafka,
+    "worker": _worker,
+    "skew": _skew,
+}
+
+
+def buffer_full(document: Document) -> Iterator[Problem]:
+    spent, most = of(document, "budget", "spent_bytes"), of(document, "budget", "limit_bytes")
+    if not most or spent < FULL * most:
+        return
+    held: Mapping[str, Any] | None = max(
+        document.get("streams") or (), key=lambda one: one["owed"] or 0, default=None
+    )
+    of_stream = (
+        "" if held is None or not held["owed"] else f"; {named(held['stream'])} owes the most"
+    )
+    yield Problem(
+        WARN,
+        "buffer",
+        f"the buffer is full: {spent / 2**20:,.0f} of {most / 2**20:,.0f} MiB{of_stream}",
+        "Answers leave more slowly than objects come; limits.buffer_bytes may be raised if there "
+        "is memory",
+        None if held is None else held["stream"],
+    )

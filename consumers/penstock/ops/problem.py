@@ -1,0 +1,59 @@
+"""A problem, and how its sentence names things.
+
+Rule: texts from outside are cut, and stay on one line. Owner: the rules of problems.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+Document = Mapping[str, Any]
+
+BAD: Final = "bad"
+WARN: Final = "warn"
+
+SHOWN_NAME: Final = 80
+SHOWN_TEXT: Final = 200
+
+
+class Problem(NamedTuple):
+    """`what`: cause and stream, in a sentence. `do`: how to mend it. `kind`: which rule found it.
+    `stream`: the one to look at, as it is called.
+    """
+
+    level: str
+    kind: str
+    what: str
+    do: str
+    stream: str | None = None
+
+
+def of(document: Document, *path: str) -> Any:
+    """The value at this path; None if a part of it is missing."""
+    found: Any = document
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def one_line(text: str) -> str:
+    text = text.strip()
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + " ..."
+
+
+def named(stream: str) -> str:
+    text = stream if stream.isprintable() and stream.strip() else repr(stream)
+    return text if len(text) <= SHOWN_NAME else text[:SHOWN_NAME] + " ..."
+
+
+def seconds(number: float) -> str:
+    """`31 ms`, `4.2 s`, `7 min`, `2.5 h`."""
+    if number < 1.0:
+        return f"{number * 1000:.0f} ms"
+    if number < 90.0:
+        return f"{number:.1f} s"
+    return f"{number / 60:.0f} min" if number < 5400.0 else f"{number / 3600:.1f} h"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

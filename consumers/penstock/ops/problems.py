@@ -1,0 +1,224 @@
+"""What is wrong with a worker, in words, from its status document: cause, stream, what to do.
+
+Rule: pure. It reads the document alone, so the page, the commands and a test see the same. A field
+that is missing or null is not known yet, and nothing is said of it. Worst first; empty: all is
+well. The sentences about what limits the throughput are in limits.py. Owner: the status.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from penstock.ops.limits import buffer_full, limit
+from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, one_line, seconds
+
+# A stream counts as late from this age of its oldest object, or this multiple of the bound.
+LATE_S: Final = 2.0
+LATE_BOUNDS: Final = 10
+# Above this age, lateness is as bad as an error.
+VERY_LATE_S: Final = 30.0
+# An outage shorter than this may be one lost request.
+AWAY_S: Final = 0.5
+# How long a rejection is news.
+NEWS_MS: Final = 60_000
+# So many streams are named one by one.
+MOST_NAMED: Final = 3
+# A worker that started less than this ago still joins its group.
+JOINING_S: Final = 20.0
+
+# What to check, by the first word of a service's name.
+MEND: Final = {
+    "Kafka": "Check that the brokers run, and kafka.bootstrap_servers",
+    "object": "Check that the store runs, and its endpoint_url",
+    "model": "Check that the model server runs, and model.url",
+    "shadow": "The live answers are not concerned; check the shadow's server",
+}
+
+
+def problems(document: Document) -> list[dict[str, Any]]:
+    """The problems of one worker, or of the members that a supervisor's document has."""
+    if "processes" in document:
+        found = [one for member in document["processes"] for one in _of_member(member, document)]
+    else:
+        found = [one for rule in RULES for one in rule(document)]
+    found.sort(key=lambda one: one.level != BAD)
+    return [one._asdict() for one in found]
+
+
+def _of_member(member: Document, document: Document) -> list[Problem]:
+    name = f"process {member['process']}" if len(document["processes"]) > 1 else "the worker"
+    if not member["up"]:
+        do = "It is started again by itself; its log says why it ended."
+        return [Problem(BAD, "process", f"{name}: {one_line(str(member['error']))}", do)]
+    own = [Problem(**one) for one in member.get("problems", ())]
+    if len(document["processes"]) == 1:
+        return own
+    # Beside members with partitions, one without waits in reserve.
+    return [one._replace(what=f"{name}: {one.what}") for one in own if one.kind != "no_partition"]
+
+
+def _stopped(document: Document) -> Iterator[Problem]:
+    stops = [stop for one in document.get("assignments") or () for stop in one["stopped"]]
+    topics = {one["partition"]: one["topic"] for one in document.get("assignments") or ()}
+    for stop in stops[:MOST_NAMED]:
+        stream = named(stop["stream"])
+        row = "" if stop["row"] is None else f", row {stop['row']}"
+        yield Problem(
+            BAD,
+            "stopped",
+            f"{stream} stands still at {topics[stop['partition']]}/{stop['partition']}, offset "
+            f"{stop['offset']}{row}: {stop['limit']}; now {stop['code']}: "
+            f"{one_line(stop['message'])}",
+            f"Mend the cause, then: penstock dlq resume {stream}. To have that object answered by "
+            f"its error: penstock dlq skip {stream}",
+            stop["stream"],
+        )
+    if rest := stops[MOST_NAMED:]:
+        what = f"{len(rest)} more streams stand still"
+        yield Problem(BAD, "stopped", what, "penstock dlq list tells all of them")
+
+
+def _away(document: Document) -> Iterator[Problem]:
+    for outage in document.get("outages") or ():
+        if outage["away_s"] < AWAY_S:
+            continue
+        service = outage["service"]
+        for_s, why = seconds(outage["away_s"]), outage.get("why")
+        what = f"the {service} has not answered for {for_s}" + (f": {one_line(why)}" if why else "")
+        if service.startswith("model server") and _answers_probes(document, outage["away_s"]):
+            what = (
+                f"the {service} answers questions without rows, and has failed on rows for {for_s}"
+            ) + (f": {one_line(why)}" if why else "")
+            do = "Look at its handler and its log: does it raise on these rows? penstock doctor"
+        else:
+            mend = MEND.get(service.split()[0], "Check it")
+            do = f"{mend}; nothing is lost, work goes on by itself"
+        level = WARN if service.startswith("shadow") else BAD
+        yield Problem(level, "away", what, do)
+
+
+def _answers_probes(document: Document, away_s: float) -> bool:
+    """Did the model answer a probe after the outage began?"""
+    asked_s = of(document, "model", "asked_s")
+    return bool(of(document, "model", "answers")) and asked_s is not None and asked_s < away_s
+
+
+def _models(document: Document) -> Iterator[Problem]:
+    """Models that are silent or ill, if no outage tells of them already."""
+    if any(outage["service"].startswith("model") for outage in document.get("outages") or ()):
+        return
+    alone = document.get("model")
+    for model in document.get("models") or ([alone] if alone else ()):
+        name = f"the model {named(model.get('name', ''))}"
+        if model.get("answers") is False:
+            yield Problem(BAD, "away", f"{name} does not answer", MEND["model"])
+        elif model.get("breaker_open"):
+            yield Problem(
+                BAD,
+                "breaker",
+                f"{name} is ill: its calls fail, so its breaker is open and only probes pass",
+                "Look at the model server's log and load; calls go on when a probe is answered",
+            )
+
+
+def _news(document: Document) -> list[Mapping[str, Any]]:
+    """The newest rejection of each stream and code, of the last minute."""
+    since_ms = document.get("now_ms", 0) - NEWS_MS
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for letter in document.get("letters") or ():
+        if letter["at_ms"] >= since_ms:
+            newest.setdefault((letter["stream"], letter["code"]), letter)
+    return list(newest.values())
+
+
+def _refused(document: Document) -> Iterator[Problem]:
+    news = _news(document)
+    streams = {stream["stream"]: stream for stream in document.get("streams") or ()}
+    per_s = of(document, "rates", "rejected_per_s") or 0.0
+    if len(news) > MOST_NAMED:
+        letter = news[0]
+        names = len({one["stream"] for one in news})
+        yield Problem(
+            BAD,
+            "refused",
+            f"{per_s:,.1f} a second are refused, of {names} streams or more; the newest: "
+            f"{named(letter['stream'])}, {letter['code']}: {one_line(letter['message'])}",
+            "Mend the cause, then: penstock dlq redrive",
+            letter["stream"],
+        )
+        return
+    for letter in news:
+        stream, what = letter["stream"], "objects" if letter["row"] is None else "rows"
+        age_s = streams.get(stream, {}).get("age_s") or 0.0
+        late = f" is {seconds(age_s)} behind" if age_s >= 1.0 else ""
+        yield Problem(
+            BAD,
+            "refused",
+            f"{named(stream)}{late}: its {what} are refused, {letter['code']}: "
+            f"{one_line(letter['message'])}",
+            f"Mend the cause, then: penstock dlq redrive --code {letter['code']} "
+            f"--stream {named(stream)}",
+            stream,
+        )
+
+
+def _late(document: Document) -> Iterator[Problem]:
+    """Streams that are late, unless a rule above has told why."""
+    streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
+    known = document.get("streams_known") or len(streams)
+    told = {letter["stream"] for letter in _news(document)}
+    late = [one for one in streams if _is_late(one, document) and one["stream"] not in told]
+    if not late or any(outage["away_s"] >= AWAY_S for outage in document.get("outages") or ()):
+        return
+    late.sort(key=lambda one: -(one["age_s"] or 0.0))
+    first, others = late[0], len(late) - 1
+    level = BAD if (first["age_s"] or 0.0) >= VERY_LATE_S else WARN
+    how = (
+        f"is {seconds(first['age_s'])} behind"
+        if (first["age_s"] or 0.0) >= LATE_S
+        else f"is slow, its p99 is {seconds((first['p99_ms'] or 0.0) / 1000)}"
+    )
+    what = f"{named(first['stream'])} {how}"
+    if others and all(one["partition"] == first["partition"] for one in late):
+        what += f", and {others} more of partition {first['partition']} wait behind it"
+    elif others:
+        what += f", and {others} more of {known} streams are late"
+    elif known > 1:
+        what += (
+            "; the other "
+            + ("stream is" if known == 2 else f"{known - 1} streams are")
+            + " on time"
+        )
+    do = (
+        "Look at its objects: are they large, or slow to come from the store? With output.order = "
+        "'stream' it holds back no other stream"
+    )
+    yield Problem(level, "late", what, do, first["stream"])
+
+
+def _is_late(stream: Mapping[str, Any], document: Document) -> bool:
+    if stream.get("stopped"):
+        return False
+    bound_ms, p99_ms = document.get("bound_ms") or 100.0, stream["p99_ms"] or 0.0
+    return (stream["age_s"] or 0.0) >= LATE_S or p99_ms >= LATE_BOUNDS * bound_ms
+
+
+def _no_partition(document: Document) -> Iterator[Problem]:
+    if document.get("assignments"):
+        return
+    if document.get("uptime_s", 0.0) < JOINING_S:
+        do = "It joins its group, which takes some seconds, longer after a worker was killed"
+    else:
+        do = "With more workers than partitions some wait in reserve; or add partitions"
+    yield Problem(WARN, "no_partition", "no partition is assigned to this worker", do)
+
+
+RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
+    _stopped,
+    _away,
+    _models,
+    _refused,
+    limit,
+    _late,
+    buffer_full,
+    _no_partition,
+)
