@@ -146,12 +146,15 @@ async def test_the_members_status_is_one_document_and_people_get_one_page(tmp_pa
             "processes": [
                 {"process": number, "pid": pids[str(number)], **status} for number in range(2)
             ],
+            "problems": [],
         }
         assert "<title>penstock</title>" in (await group.get("/"))[1]
         os.kill(pids["1"], signal.SIGKILL)
         await group.until_says("/healthz", (503, "process 1: it does not run\n"))
         away = {"process": 1, "restarts": 0, "up": False, "error": "it does not run"}
-        assert orjson.loads((await group.get("/api/status"))[1])["processes"][1] == away
+        seen = orjson.loads((await group.get("/api/status"))[1])
+        assert seen["processes"][1] == away
+        assert [one["what"] for one in seen["problems"]] == ["process 1: it does not run"]
 
 
 async def test_a_killed_member_is_started_again_and_the_other_is_left_alone(
