@@ -7,9 +7,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import Poison
+from penstock.formats.archives.compression import GZIP_MAGIC
 from penstock.formats.base.reading import read_object, way_in
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
+from penstock.formats.sniff import BOM
 from tests.formats.picture_bodies import png
 from tests.formats.support import decode, errors, gzipped, rows_of, tar_of
 
@@ -110,6 +112,10 @@ def test_a_member_of_another_kind_is_named_with_its_archive() -> None:
         Poison, match=r'member "x/1\.csv": this is no text, as csv is: it begins as'
     ):
         decode(tar_of({"x/1.csv": PNG}), "a.tar")
+
+
+def test_packed_data_behind_a_byte_order_mark_is_no_text() -> None:
+    assert "it begins with 1f 8b;" in str(refused(BOM + GZIP_MAGIC + b"2,3\n4,5\n", "a.csv"))
 
 
 def test_text_named_as_a_picture_is_a_bad_row() -> None:

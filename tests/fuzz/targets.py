@@ -103,7 +103,7 @@ def _pixels(data: bytes) -> None:
     settings, body = data[:1].ljust(1, b"\0"), data[1:]
     image = PixelOptions(1 + settings[0] % 8, 1 + settings[0] // 8 % 4)
     options = RowOptions(own=(PictureOptions(image=image, pixels=1 << 16),))
-    for run in decode_object(body, "x", options, format="image"):
+    for run in decode_object(body, "x", options, format="image", compression="none"):
         assert run.rows == 1
         assert run.error or run.payload
         if run.payload is not None:

@@ -144,10 +144,11 @@ def not_as_stream(format: str) -> Poison:
 
 def check_text(format: str, head: bytes) -> None:
     """Raises `Poison` if the first bytes cannot be UTF-8."""
-    if head.startswith(_NO_UTF8):
-        if head.startswith(_OTHER_BOMS):
-            raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
-        raise no_such(f"text, as {format} is", head)
+    magic = next(filter(head.startswith, _NO_UTF8), None)
+    if magic in _OTHER_BOMS:
+        raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
+    if magic is not None:  # alone, as behind a byte order mark fewer bytes may be known
+        raise no_such(f"text, as {format} is", magic)
 
 
 def sniff_text(head: bytes) -> str:
