@@ -63,8 +63,11 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config terminal_text core errors library messages pipeline ports process "
         "settings verify worker"
     ),
+    "doctor": (
+        "adapters calls config core errors formats messages ops ports process requests settings"
+    ),
     "commands": (
-        "adapters bench config demo dlq errors library logs messages ops process replay "
+        "adapters bench config demo dlq doctor errors library logs messages ops process replay "
         "scenes settings verify worker"
     ),
     "cli": "commands process",

@@ -51,7 +51,12 @@ _SHOWN_CHARS = 200
 
 
 class PenstockError(Exception):
-    """The base of everything that is raised on purpose; `str()` is a message for a person."""
+    """The base of everything that is raised on purpose; `str()` is a message for a person. `sent`:
+    the request that this came back for, as a person reads it. It is kept apart, so that the same
+    error of two rows has the same message.
+    """
+
+    sent: str | None = None
 
 
 class Transient(PenstockError):

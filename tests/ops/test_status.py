@@ -16,10 +16,11 @@ from aiohttp import web
 from penstock import config
 from penstock.adapters.memory.kafka import MemorySource
 from penstock.adapters.memory.model import MemoryModel
+from penstock.calls.outage import FAILS_S
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.routing.routes import Route
 from penstock.core.rows.payload import Payload
-from penstock.errors import Overloaded, Unreachable
+from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.ops.health import serve_health
 from penstock.ops.listening import serving
 from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, Lookout
@@ -228,6 +229,57 @@ async def test_a_service_that_is_away_is_told_with_its_time() -> None:
         assert outage["away_s"] == pytest.approx(20.0, abs=1.0)
         world.model.script = None
         await until(lambda: world.next_offset() == 1)
+        assert status.look()["outages"] == []
+
+
+@virtual_time
+async def test_a_model_that_hangs_up_on_rows_only_is_told_as_just_that(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It answers the probes without rows all the time, so it is neither away nor well."""
+    world = World()
+
+    async def hangs_up_on_rows(payloads: Sequence[Payload]) -> Answers | None:
+        if payloads:
+            error = HungUp("the server hung up")
+            error.sent = "4 rows as application/json, 9 bytes: [[1],[2]]"
+            raise error
+        return Answers([], {})
+
+    world.model.script = hangs_up_on_rows
+    world.announce("a.csv", csv(4))
+    async with looking(world) as (_, status):
+        await asyncio.sleep(10.0)
+        [outage] = status.look()["outages"]
+        assert outage["service"] == "model server"
+        says = "answers a question without rows (OPTIONS, health or an empty batch), and closes the"
+        for said in (says, "4 rows as application/json", "the server hung up"):
+            assert said in outage["why"], outage
+        await asyncio.sleep(20.0)
+        lines = [one for one in caplog.messages if says in one]
+        assert (len(lines), caplog.text.count("answers again")) == (1, 0), caplog.text
+        world.model.script = None
+        await until(lambda: world.next_offset() == 1, within_s=120.0)
+        world.announce("b.csv", csv(1))
+        await until(lambda: world.next_offset() == 2)
+        assert status.look()["outages"] == []
+
+
+@virtual_time
+async def test_one_row_that_a_new_server_hangs_up_on_is_no_outage_for_long() -> None:
+    """While it is the only row, nothing else is known of the server; then nobody says it again."""
+    world = World()
+
+    async def hangs_up_on_rows(payloads: Sequence[Payload]) -> Answers | None:
+        if payloads:
+            raise HungUp("the server hung up")
+        return Answers([], {})
+
+    world.model.script = hangs_up_on_rows
+    world.announce("a.csv", csv(1))
+    async with looking(world) as (_, status):
+        await until(lambda: world.next_offset() == 1, within_s=120.0)
+        await asyncio.sleep(FAILS_S + 1.0)
         assert status.look()["outages"] == []
 
 

@@ -19,6 +19,7 @@ from penstock.calls.wait_for_services import ask_model
 from penstock.core.bad_rows.deaths import Mishaps
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.retry import Backoff
+from penstock.core.health.rows_unanswered import RowsUnanswered
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import (
@@ -95,6 +96,8 @@ class ModelCalls:
         self._is_known = self._was_open = self._was_logged = False
         self._quiet_until_s = 0.0
         self._lost_s = -math.inf
+        self._rows = RowsUnanswered()
+        self._odd_quiet_until_s = -math.inf
         # A row that was answered since the server last hung up: a healthy server answers it.
         self._witness: list[Payload] = []
         self._wants_witness = False
@@ -215,21 +218,23 @@ class ModelCalls:
             if isinstance(error, Unreachable):
                 self._lost_s = self._clock.now()
                 self._is_away = self._is_away or not isinstance(error, HungUp)
+            if payloads and isinstance(error, NoAnswer):
+                self._rows.lost(error, self._clock.now())
             if isinstance(error, HungUp) and self._hung_up():
                 self._gate.dropped(call)
                 raise
             self._gate.failed(call, error)
             self._look(error)
-            if isinstance(error, Unreachable):
+            if isinstance(error, Unreachable) and not self._fails_at_rows():
                 self._outage.unreachable(error)
             raise
         except Unforeseen:
             # The exception tells nothing about the server, which may not even have been asked.
             self._gate.dropped(call)
             raise
-        except Poison:
+        except Poison as error:
             self._telemetry.model_request("refused")
-            self._healthy(call)
+            self._healthy(call, payloads, error)
             raise
         except Fatal as error:
             self._gate.dropped(call)
@@ -238,7 +243,7 @@ class ModelCalls:
             self._gate.dropped(call)
             raise
         self._telemetry.model_request("answered")
-        self._healthy(call)
+        self._healthy(call, payloads)
         return answers
 
     async def _predict(self, payloads: Sequence[Payload]) -> Answers:
@@ -280,15 +285,36 @@ class ModelCalls:
         self._broken_in_a_row += 1
         return self._broken_in_a_row < GONE_HANG_UPS
 
-    def _healthy(self, call: Call) -> None:
+    def _healthy(
+        self, call: Call, payloads: Sequence[Payload], refusal: Poison | None = None
+    ) -> None:
         self._broken_in_a_row = 0
         self._is_away = False
         self._is_known = True
         self._lost_s = -math.inf
         self.heard += 1
-        self._outage.answered()
+        if payloads:
+            self._rows.answered()
+            self._look_at_answer(refusal)
+        else:
+            self._rows.idle_answered()
+        if not self._fails_at_rows():
+            self._outage.answered()
         self._gate.answered(call)
         self._look()
+
+    def _fails_at_rows(self) -> bool:
+        """Does the server answer questions, but not rows? Then that is told as its outage."""
+        why = self._rows.why(self._clock.now())
+        if why is not None:
+            self._outage.fails(why)
+        return why is not None
+
+    def _look_at_answer(self, refusal: Poison | None) -> None:
+        said, now_s = self._rows.odd(refusal), self._clock.now()
+        if said is not None and now_s >= self._odd_quiet_until_s:
+            self._odd_quiet_until_s = now_s + QUIET_S
+            log.warning("the %s fails: %s", self._outage.service, said)
 
     def _stopping(self, error: Fatal) -> Fatal:
         """The error that stops the worker. If the model worked before, the settings were right:

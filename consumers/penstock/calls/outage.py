@@ -1,10 +1,12 @@
 """Logs a service that does not answer: once when that begins, and once when it ends.
 
 Rule: every task that asks the service reports the result here; many tasks share one object. With
-`patience_s`, an outage that lasts longer ends the process. Owner: the stage that asks.
+`patience_s`, an outage that lasts longer ends the process. What is wrong may show only later; then
+it is logged, too, at most once a minute. Owner: the stage that asks.
 """
 
 import logging
+import math
 from typing import Final
 
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
@@ -12,6 +14,10 @@ from penstock.ports import Clock
 
 log = logging.getLogger(__name__)
 
+# The least time between two log lines about what is wrong, while it lasts.
+QUIET_S: Final = 60.0
+# A service that fails counts as well again, if nobody has said for so long that it still fails.
+FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
 
@@ -24,28 +30,53 @@ class Outage:
         self._clock = clock
         self._patience_s = patience_s
         self._since_s: float | None = None
+        self._quiet_until_s = -math.inf
+        self._until_s = math.inf
+        # What is wrong, while it lasts.
+        self.why: str | None = None
 
     @property
     def away_s(self) -> float | None:
         """How long the service has not answered; None while it answers."""
-        return None if self._since_s is None else self._clock.now() - self._since_s
+        now_s = self._clock.now()
+        if self._since_s is None or now_s > self._until_s:
+            return None
+        return now_s - self._since_s
 
     def unreachable(self, error: Transient) -> None:
         """The service did not answer. Raises `Fatal` when this has lasted too long."""
+        is_news, self._until_s = self._since_s is None, math.inf
+        self._lasts("does not answer", "did not answer", str(error), is_news=is_news)
+
+    def fails(self, why: str) -> None:
+        """It answers, but does not do its work. Raises `Fatal` as `unreachable` does. This ends
+        by itself if it is not said again: the one row that it failed at may have been rejected.
+        """
         now_s = self._clock.now()
+        if self.away_s is None:
+            self._since_s = now_s
+        self._until_s = now_s + FAILS_S
+        is_news = now_s >= self._quiet_until_s
+        if is_news:
+            self._quiet_until_s = now_s + QUIET_S
+        self._lasts("fails", "failed", why, is_news=is_news)
+
+    def _lasts(self, verb: str, past: str, why: str, *, is_news: bool) -> None:
+        now_s, self.why = self._clock.now(), why
+        if is_news:
+            how_long = "" if self._patience_s is None else f" up to {self._patience_s:g} s"
+            log.warning("the %s %s, waiting%s: %s", self.service, verb, how_long, why)
         if self._since_s is None:
             self._since_s = now_s
-            how_long = "" if self._patience_s is None else f" up to {self._patience_s:g} s"
-            log.warning("the %s does not answer, waiting%s: %s", self.service, how_long, error)
         elif self._patience_s is not None and now_s - self._since_s >= self._patience_s:
             raise Fatal(
-                f"the {self.service} did not answer for {self._patience_s:g} s: {error}",
+                f"the {self.service} {past} for {self._patience_s:g} s: {why}",
                 exit_code=EXIT_UNREACHABLE,
             )
 
     def answered(self) -> None:
         """The service answered, whatever the answer was."""
-        if self._since_s is not None:
-            away_s = self._clock.now() - self._since_s
-            self._since_s = None
+        away_s = self.away_s
+        self._since_s = self.why = None
+        if away_s is not None:
             log.warning("the %s answers again after %.1f s", self.service, away_s)

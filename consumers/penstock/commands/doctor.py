@@ -16,7 +16,7 @@ def doctor(context: Context, urls: tuple[str, ...]) -> None:
     """Check the configuration, the topics, the store (and the objects URL...) and the model, and
     say how to correct what is wrong. Exit 1 if anything is wrong.
     """
-    from penstock.ops.doctor import examine
+    from penstock.doctor.examine import examine
 
     resolved = context.resolve(quiet=True)
     configured = _configured(resolved)

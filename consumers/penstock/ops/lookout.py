@@ -38,6 +38,8 @@ class Lookout:
         self._ends: Mapping[int, int] = {}
         self._known_s = self._clock.now()
         self._away_since_s: float | None = None
+        # What Kafka's client said when it last got no answer.
+        self.why_kafka: str | None = None
 
     @property
     def lags(self) -> Mapping[int, int]:
@@ -95,6 +97,7 @@ class Lookout:
                 self._ends = await self._pipeline.wiring.adapters.source.end_offsets()
         # Whatever it is: a worker must not end because a page has no lag to show.
         except Exception as error:
+            self.why_kafka = f"{error}" or type(error).__name__
             if self._away_since_s is None:
                 self._away_since_s = asked_s
                 log.warning("Kafka does not tell the end of the input: %r", error)

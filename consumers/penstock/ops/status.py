@@ -191,12 +191,13 @@ class Status:
         """Services that do not answer. For Kafka the question for the lag counts as well as the
         last commit: a worker with nothing to commit would not notice an outage.
         """
-        away = {outage.service: outage.away_s for outage in self._pipeline.wiring.outages}
-        if away.get(KAFKA) is None:
-            away[KAFKA] = self._lookout.kafka_away_s
+        outages = self._pipeline.wiring.outages
+        away = {outage.service: (outage.away_s, outage.why) for outage in outages}
+        if away.get(KAFKA, (None, None))[0] is None:
+            away[KAFKA] = self._lookout.kafka_away_s, self._lookout.why_kafka
         return [
-            {"service": service, "away_s": round(away_s, 1)}
-            for service, away_s in away.items()
+            {"service": service, "away_s": round(away_s, 1), "why": why}
+            for service, (away_s, why) in away.items()
             if away_s is not None
         ]
 

@@ -13,6 +13,8 @@ import httptools
 HEAD_BYTES: Final = 64 * 1024
 # Of a message that begins: its line, as far as it has no field.
 _LINE_BYTES: Final = 20
+# How much of something else than HTTP a person wants to see.
+_SHOWN_BYTES: Final = 200
 
 SWITCHING: Final = 101
 OK: Final = 200
@@ -104,7 +106,7 @@ class AnswerReader:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # After 101 nothing more is HTTP; of a complaint that was cut, nothing more is wanted.
             if not self._is_cut and self._status != SWITCHING:
-                raise _told(error) from None
+                raise _told(error, data) from None
         if self._is_complete or self._is_cut or self._status == SWITCHING:
             return self._answer()
         if self._silent_bytes > HEAD_BYTES:
@@ -175,7 +177,9 @@ class AnswerReader:
         return Answer(self._status, self._found, b"".join(self._body))
 
 
-def _told(error: Exception) -> Exception:
+def _told(error: Exception, data: bytes) -> Exception:
     """What a method of ours raised, or what llhttp says of the bytes."""
     raised = error.__context__
-    return raised if isinstance(raised, Unusable | TooLong) else Unusable(f"{error}")
+    if isinstance(raised, Unusable | TooLong):
+        return raised
+    return Unusable(f"{error}: {data[:_SHOWN_BYTES]!r}")

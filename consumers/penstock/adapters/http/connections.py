@@ -126,12 +126,14 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        answer = self._reader.end() if self._reader is not None and exc is None else None
+        reader = self._reader
+        answer = reader.end() if reader is not None and exc is None else None
         self.is_reusable = False
         if answer is not None:
             self._done(answer)
         else:
-            self._fail(exc or ConnectionResetError("the server hung up"))
+            where = " within its answer" if reader is not None and reader.has_begun else ""
+            self._fail(exc or ConnectionResetError(f"the server hung up{where}"))
         if not self.closed.done():
             self.closed.set_result(None)
 

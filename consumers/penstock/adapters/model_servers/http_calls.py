@@ -23,9 +23,10 @@ from penstock.adapters.model_servers.exchange import (
     Exchange,
     NotConnected,
 )
-from penstock.adapters.model_servers.refusals import OK, TOO_LARGE
+from penstock.adapters.model_servers.refusals import OK, TOO_LARGE, excerpt
 from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable
+from penstock.ports import Answers
 
 # After a 413 the limit falls to this share of the request's size. Two or three such steps reach
 # most limits.
@@ -43,6 +44,12 @@ class Request(NamedTuple):
     body: bytes
     headers: Mapping[str, str]
 
+    def shown(self, rows: int) -> str:
+        """For a person: how many rows, in which form, and how the body begins."""
+        form = self.headers.get("Content-Type", "no Content-Type")
+        begin = excerpt(self.body[:SHOWN_BYTES])
+        return f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes: {begin}"
+
 
 class Reply(NamedTuple):
     """An answer, read whole."""
@@ -53,6 +60,8 @@ class Reply(NamedTuple):
 
 
 _NOTHING: Final = Request(b"", {})
+# Of a request's body, for a person who looks for the row that its server does not like.
+SHOWN_BYTES: Final = 200
 Says = Callable[[Reply], bool]
 
 
@@ -109,7 +118,11 @@ class ModelHttp:
         sent_bytes = len(request.body)
         if sent_bytes > self._most_bytes and rows > 1:
             raise Poison("too_large", f"{rows} rows are {sent_bytes} bytes")
-        reply = await self._with_good_token("POST", url, request, self._timeout_s)
+        try:
+            reply = await self._with_good_token("POST", url, request, self._timeout_s)
+        except NoAnswer as error:
+            error.sent = request.shown(rows)
+            raise
         if rows > 1 and self._is_too_large(reply):
             learned = int(sent_bytes * LEARNED_SHARE)
             self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
@@ -151,7 +164,8 @@ class ModelHttp:
             reason = f"no answer within {timeout_s:g} s (model.timeout_ms)"
             raise NoAnswer(self._said(url, reason)) from None
         except (Unusable, OSError) as error:
-            reason = f"{type(error).__name__}: {error}"
+            said = self._masked(str(error).encode()).decode()
+            reason = f"{type(error).__name__}: {said}"
         # The server may have hung up because the request is larger than it reads, or it died: for
         # an oversize request the caller tries smaller ones first.
         is_oversize = len(request.body) > self._most_bytes
@@ -213,6 +227,17 @@ class HttpModel:
 
     async def aclose(self) -> None:
         await self._http.aclose()
+
+
+def read_answer(
+    read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
+) -> Answers:
+    """What `read` makes of a 200. If that is no answer of a model, the error has what was sent."""
+    try:
+        return read(reply.body, rows)
+    except Poison as error:
+        error.sent = request.shown(rows)
+        raise
 
 
 def _rest_of_head(method: str, request: Request) -> bytes:

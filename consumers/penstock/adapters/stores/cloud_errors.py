@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from penstock.adapters.stores import obstore_errors
-from penstock.adapters.stores.names import name, section_of
+from penstock.adapters.stores.names import NoBucket, name, section_of
 from penstock.errors import LockedOut, PenstockError, Poison, Transient
 from penstock.ports import Location
 
@@ -47,7 +47,7 @@ def translated(error: Exception, location: Location) -> PenstockError:
     section = section_of(location)
     if code in _NO_BUCKET:
         gone = "it is gone, or never was; create it, or correct the reference or"
-        return Poison("not_found", f"{said}: {gone} {section}")
+        return NoBucket("not_found", f"{said}: {gone} {section}")
     if code in _ARCHIVED:
         return Poison("forbidden", f"{said}: it is archived; rehydrate it first")
     if code in _EXPIRED:

@@ -181,7 +181,7 @@ def refusal(
     ):
         return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
     if code == "NoSuchBucket":
-        return Poison(
+        return NoBucket(
             "not_found",
             f"{said}: the bucket is gone, or never was; create it (aws s3 mb "
             f"s3://{location.bucket}), or correct the reference or {section}.endpoint_url",
@@ -194,6 +194,10 @@ def refusal(
     if status in (404, 410) or (code and status in _NAMELESS_STATUS):
         return Poison("not_found", f"{said}; upload it first, or correct the reference")
     return no_sense(location, f"{status} {code}".strip())
+
+
+class NoBucket(Poison):
+    """The store has no such bucket, so it has none of its objects and takes none."""
 
 
 class Elsewhere(Poison):

@@ -100,9 +100,10 @@ class Deaths:
             )
             return Rejection("model_rejected", message, "predict")
         if isinstance(error, HungUp):
+            others = "others" if self._hung else "questions without rows"
             message = (
                 f"the model server hung up each of the {self.count} times that this row was sent "
-                f"alone, and answered others in between: {error}"
+                f"alone, and answered {others} in between: {error}"
             )
             return Rejection("unavailable", message, "predict")
         message = (

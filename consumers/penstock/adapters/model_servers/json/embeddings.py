@@ -14,7 +14,13 @@ import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import (
+    HttpModel,
+    ModelHttp,
+    Reply,
+    Request,
+    read_answer,
+)
 from penstock.adapters.model_servers.oip.outputs import spread
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
@@ -84,11 +90,11 @@ class EmbeddingsModel(HttpModel):
     async def _ask(self, texts: list[str]) -> Answers:
         if self.most_rows is not None and len(texts) > self.most_rows:
             raise Poison("too_large", f"the server takes {self.most_rows} texts, not {len(texts)}")
-        body = orjson.dumps({"model": self._name, "input": texts})
-        reply = await self._http.post(self._url, Request(body, _JSON), len(texts))
+        request = Request(orjson.dumps({"model": self._name, "input": texts}), _JSON)
+        reply = await self._http.post(self._url, request, len(texts))
         if reply.status != OK:
-            raise self._refusal(reply, texts, len(body))
-        return _vectors(reply.body, len(texts))
+            raise self._refusal(reply, texts, len(request.body))
+        return read_answer(_vectors, reply, len(texts), request)
 
     def _refusal(self, reply: Reply, texts: list[str], sent_bytes: int) -> PenstockError:
         said = complaint(reply.body)

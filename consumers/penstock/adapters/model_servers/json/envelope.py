@@ -13,7 +13,13 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_calls import (
+    HttpModel,
+    ModelHttp,
+    Reply,
+    Request,
+    read_answer,
+)
 from penstock.adapters.model_servers.json.presets import LINES, envelope
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
@@ -61,7 +67,7 @@ class EnvelopeModel(HttpModel):
         reply = await self._http.post(self.url, request, rows)
         if reply.status != OK:
             raise self._refusal(reply, len(request.body))
-        return self._parsed(reply.body, rows)
+        return read_answer(self._parsed, reply, rows, request)
 
     def request(self, payloads: Sequence[Payload]) -> Request:
         """The body and headers that `predict` posts for these rows."""

@@ -92,7 +92,11 @@ class RestWire:
         reply = await self._http.post(self.url, request, filled.sent)
         if reply.status != OK:
             raise rest_bodies.refusal(reply, self._shown_url, len(request.body))
-        return rest_bodies.read(reply)
+        try:
+            return rest_bodies.read(reply)
+        except Poison as error:
+            error.sent = request.shown(filled.sent)
+            raise
 
     async def _takes_binary(self) -> bool | None:
         """None if neither the settings nor the server say."""

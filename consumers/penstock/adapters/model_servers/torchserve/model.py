@@ -12,7 +12,13 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, Request, address_of
+from penstock.adapters.model_servers.http_calls import (
+    HttpModel,
+    ModelHttp,
+    Request,
+    address_of,
+    read_answer,
+)
 from penstock.adapters.model_servers.refusals import NOT_FOUND, OK
 from penstock.adapters.model_servers.torchserve import refusals
 from penstock.core.rows.payload import Payload
@@ -45,7 +51,7 @@ class TorchServeModel(HttpModel):
         if reply.status != OK:
             raise refusals.refusal(*reply, self._shown_url, len(request.body))
         parse = row_answers.parse_single if self._form.single else row_answers.parse
-        return parse(reply.body, rows)
+        return read_answer(parse, reply, rows, request)
 
     def request(self, payloads: Sequence[Payload]) -> Request:
         """The body and headers that `predict` posts for these rows."""

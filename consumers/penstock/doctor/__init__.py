@@ -1,0 +1,1 @@
+"""`penstock doctor`: what a worker needs, looked at one by one."""

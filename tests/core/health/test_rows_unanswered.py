@@ -1,0 +1,56 @@
+"""What is told of a server that answers questions, but no rows, or rows by something else."""
+
+from penstock.core.health.rows_unanswered import LEAST_S, TRIES, RowsUnanswered
+from penstock.errors import HungUp, NoAnswer, Poison
+
+
+def lose(rows: RowsUnanswered, times: int, error: NoAnswer, begin_s: float = 0.0) -> None:
+    for number in range(times):
+        rows.lost(error, begin_s + number * LEAST_S)
+
+
+def test_a_server_that_is_away_is_not_said_to_fail_at_rows() -> None:
+    rows = RowsUnanswered()
+    lose(rows, 10, HungUp("reset"))
+    assert rows.why(10.0) is None
+
+
+def test_after_some_tries_it_is_told_what_was_sent_and_what_came() -> None:
+    rows, error = RowsUnanswered(), HungUp("http://a: the server hung up")
+    error.sent = "1 row as application/json, 7 bytes: [[1,2]]"
+    lose(rows, TRIES - 1, error)
+    rows.idle_answered()
+    assert rows.why(9.0) is None
+    rows.lost(error, 9.0)
+    why = rows.why(9.0)
+    assert why is not None
+    for said in ("closes the connection when it gets rows", error.sent, str(error)):
+        assert said in why
+
+
+def test_a_search_that_finds_good_rows_soon_tells_nothing() -> None:
+    rows = RowsUnanswered()
+    for _ in range(8):
+        rows.lost(HungUp("reset"), 0.1)
+    rows.idle_answered()
+    assert rows.why(0.2) is None
+    rows.answered()
+    assert rows.why(9.0) is None
+
+
+def test_rows_without_an_answer_within_the_time_are_told_as_that() -> None:
+    rows = RowsUnanswered()
+    lose(rows, TRIES, NoAnswer("no answer within 30 s"))
+    rows.idle_answered()
+    assert "leaves rows without an answer" in str(rows.why(9.0))
+
+
+def test_a_200_with_something_else_is_told_every_few_times() -> None:
+    rows, odd = RowsUnanswered(), Poison("model_mismatch", "answered no array but <html>")
+    odd.sent = "1 row as application/json, 3 bytes: [1]"
+    told = [rows.odd(odd) for _ in range(2 * TRIES)]
+    assert [one is not None for one in told] == [False] * 2 + [True] + [False] * 2 + [True]
+    assert "<html>" in str(told[2])
+    assert odd.sent in str(told[2])
+    assert rows.odd(None) is None
+    assert rows.odd(odd) is None
