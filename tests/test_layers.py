@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "commands": (
         "adapters bench config demo dlq doctor errors library logs messages ops process replay "
-        "scenes settings verify worker"
+        "scenes settings terminal_text verify worker"
     ),
     "cli": "commands process",
     "__main__": "cli",

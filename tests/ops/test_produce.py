@@ -2,10 +2,14 @@
 
 from collections.abc import AsyncIterator
 
+import msgspec
+import orjson
 import pytest
 
 from penstock import config
+from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.routing.routes import Route, Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ops.produce import FEW, Produced, produce
@@ -31,7 +35,8 @@ def objects() -> MemoryObjects:
 async def announce(
     cfg: config.Config, objects: MemoryObjects, *urls: str, stream: str | None = None
 ) -> Produced:
-    return await produce(cfg, objects, urls, stream=stream, on_sent=lambda _: None)
+    routes = Routes(["rows", "ts"], [Route(("ts",), stream="site-3")])
+    return await produce(cfg, objects, urls, routes, stream=stream, on_sent=lambda _: None)
 
 
 async def test_a_url_that_names_nothing_is_an_error(
@@ -67,7 +72,38 @@ async def test_many_references_of_one_key_are_told_to_be_one_partition(
 ) -> None:
     assert "one partition" in ((await announce(cfg, objects, "s3://b/one/*")).hint or "")
     sent = await announce(cfg, objects, "s3://b/site-*/x.csv")
-    assert (sent, sent.hint) == (Produced(FEW, FEW), None)
+    assert (sent.references, len(sent.streams), sent.hint) == (FEW, FEW, None)
     forced = await announce(cfg, objects, "s3://b/site-*/x.csv", stream="all")
     assert forced.hint is not None
     assert (await announce(cfg, objects, "s3://b/one/0.csv")).hint is None
+
+
+async def test_streams_are_named_as_a_worker_names_them_and_their_models_told(
+    cfg: config.Config, objects: MemoryObjects
+) -> None:
+    objects.put("b", "root.csv", b"1\n")
+    sent = await announce(cfg, objects, "s3://b/root.csv", "s3://b/site-3/*", "s3://b/site-4/*")
+    assert {name: one.models for name, one in sent.streams.items()} == {
+        "b": {"rows"}, "site-3": {"ts"}, "site-4": {"rows"},
+    }  # fmt: skip
+
+
+async def test_a_pattern_names_the_streams_and_its_name_stands_in_the_reference(
+    cfg: config.Config, objects: MemoryObjects
+) -> None:
+    """A worker whose kafka.stream_from says otherwise still follows the command."""
+    cfg = msgspec.structs.replace(
+        cfg, kafka=msgspec.structs.replace(cfg.kafka, stream_from="^(?P<stream>one)")
+    )
+    by_setting = await announce(cfg, objects, "s3://b/one/1.csv")
+    by_command = await announce(cfg, objects, "s3://b/one/1.csv", stream=r"/(?P<stream>\d+)\.csv")
+    assert (list(by_setting.streams), list(by_command.streams)) == (["one"], ["1"])
+    with pytest.raises(Fatal, match="no regular expression"):
+        await announce(cfg, objects, "s3://b/one/1.csv", stream="(?P<stream>")
+    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
+        found: list[bytes] = []
+        spans = await reader.spans("refs")
+        await reader.read(
+            "refs", spans, lambda *record: found.append(record[3] or b""), lambda _: None
+        )
+    assert sorted(orjson.loads(one)["stream"] for one in found if b"stream" in one) == ["1"]

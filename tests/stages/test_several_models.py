@@ -14,6 +14,7 @@ from penstock.decoders.in_process import DecodersAtHand
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, run
+from penstock.stages.consume import UNMATCHED_AFTER
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 A = Route(("a",), stream="a/*")
@@ -60,6 +61,20 @@ def test_a_reference_names_its_model_whatever_its_route_says() -> None:
     world.source.append(orjson.dumps({"stream": "s", "inline": [[1, 2]], "model": "a"}))
     run(run_to_end(world, 3))
     assert [record["model"] for record in world.records()] == ["rows", "a", "a"]
+
+
+def test_a_route_that_nothing_matches_is_warned_of_once_with_a_stream_as_it_is_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World().with_models(["a", "b"], A, Route(("b",), stream="site-1/*"))
+    for _ in range(UNMATCHED_AFTER + 10):
+        world.source.append(orjson.dumps({"stream": "plat/site-1", "inline": [[1, 2]]}))
+    world.source.append(orjson.dumps({"stream": "a/1", "inline": [[1, 2]]}))
+    run(run_to_end(world, UNMATCHED_AFTER + 11))
+    told = [record.getMessage() for record in caplog.records if "matched the route" in record.msg]
+    assert len(told) == 2
+    assert "'site-1/*' to b" in told[1]
+    assert "'plat/site-1'" in told[1]
 
 
 @pytest.mark.parametrize("names", [[], ["a"]])

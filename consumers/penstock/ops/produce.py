@@ -5,30 +5,45 @@ of their keys. An object named without a glob must exist, so that a typing error
 Owner: the command.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import structs
 
 from penstock import config
 from penstock.adapters.inputs.urls import references
 from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
+from penstock.core.routing.naming import Naming
 from penstock.core.routing.places import Places
+from penstock.core.routing.routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.messages.codec import encode_reference
+from penstock.messages.reference import Reference
 from penstock.ports import Location, Objects
 
 
+@dataclass(slots=True)
+class Stream:
+    """How many objects it has, and the models that a worker of these settings asks for them."""
+
+    objects: int = 0
+    models: set[str] = field(default_factory=set)
+
+
 class Produced(NamedTuple):
-    """How many references were acknowledged, and of how many streams."""
+    """How many references were acknowledged, and the first `MANY` streams by their names."""
 
     references: int
-    streams: int
+    streams: Mapping[str, Stream]
 
     @property
     def hint(self) -> str | None:
         """A warning if all objects are one stream: then only one worker has work."""
-        if self.streams != 1 or self.references < FEW:
+        if len(self.streams) != 1 or self.references < FEW:
             return None
         return (
             "all of them are one stream, so one partition and one worker: for more, give each "
@@ -46,11 +61,15 @@ async def produce(
     cfg: config.Config,
     objects: Objects,
     urls: Sequence[str],
+    routes: Routes,
     *,
     stream: str | None,
     on_sent: Callable[[int], None],
 ) -> Produced:
-    """Publish a reference per object; `on_sent` gets the count so far."""
+    """Publish a reference per object; `on_sent` gets the count so far. `stream`: the name of all of
+    them, or a regular expression on their keys with a group of that name; None: named as the worker
+    names them.
+    """
     for url in urls:
         if local_path(url) is not None:
             raise Fatal(
@@ -60,7 +79,8 @@ async def produce(
                 "without)",
                 exit_code=EXIT_USAGE,
             )
-    streams: set[str] = set()
+    streams: dict[str, Stream] = {}
+    named = _name_of(stream, Naming(cfg.kafka.stream_from))
     places = Places(places_of_caller(cfg))
     async with announcing(cfg.kafka) as announcer:
         count = 0
@@ -68,14 +88,30 @@ async def produce(
             if reference.size is None:
                 store = places.of(reference.store, reference.bucket, reference.key)
                 await _look_for(objects, Location(reference.bucket, reference.key, store=store))
-            folder, slash, _ = reference.key.rpartition("/")
-            key = stream or f"{reference.bucket}/{folder}{slash}"
-            await announcer.send(encode_reference(reference), key.encode())
-            if len(streams) < MANY:
-                streams.add(key)
+            name = named(reference)
+            # A worker's kafka.stream_from goes before the Kafka key, but not before this field.
+            said = structs.replace(reference, stream=name if stream is not None else None)
+            await announcer.send(encode_reference(said), name.encode())
+            if name in streams or len(streams) < MANY:
+                known = streams.setdefault(name, Stream())
+                known.objects += 1
+                known.models.update(routes.of(name, reference.bucket, reference.key))
             count += 1
             on_sent(count)
-    return Produced(announcer.acknowledged, len(streams))
+    return Produced(announcer.acknowledged, streams)
+
+
+def _name_of(stream: str | None, naming: Naming) -> Callable[[Reference], str]:
+    """How objects are called. Raises `Fatal` for a wrong regular expression."""
+    if stream is not None and "(?P<stream>" not in stream:
+        return lambda _: stream
+    if stream is not None:
+        try:
+            naming = Naming(stream)
+        except re.error as error:
+            said = f"--stream {stream!r} is no regular expression ({error})"
+            raise Fatal(said, exit_code=EXIT_USAGE) from None
+    return lambda reference: naming.of(reference, "")
 
 
 async def _look_for(objects: Objects, location: Location) -> None:

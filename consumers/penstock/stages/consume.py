@@ -7,6 +7,7 @@ room are not polled, so the rest of their backlog stays in Kafka. Owner: the pip
 
 import asyncio
 import fnmatch
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ from penstock.messages.reference import Reference
 from penstock.ports import Clock, Record, Source
 from penstock.telemetry.worker import Telemetry
 
+log = logging.getLogger(__name__)
+
+# After so many objects a route that matched none of them is told: by then it is no chance.
+UNMATCHED_AFTER = 1_000
 # A partition that has room again waits at most so long for the poll of the others to end.
 POLL_WAIT_MS = 50
 
@@ -202,7 +207,18 @@ class Intake:
         if origin is not None and origin.model is not None:
             return (origin.model,)
         bucket, key = (reference.bucket, reference.key) if reference else (None, None)
-        return self.routes.of(ticket.stream, bucket, key)
+        models = self.routes.of(ticket.stream, bucket, key)
+        if self.routes.asked == UNMATCHED_AFTER:
+            self._tell_unmatched(ticket.stream)
+        return models
+
+    def _tell_unmatched(self, stream: str) -> None:
+        for route in self.routes.unmatched.values():
+            log.warning(
+                "none of the first %d objects matched the route of %s; streams are called like %r: "
+                "correct the route, or see kafka.stream_from",
+                *(UNMATCHED_AFTER, route, stream),
+            )
 
     def _knows_model(self, ticket: Ticket) -> bool:
         """Is the model configured that the message names? If not, closes the ticket."""

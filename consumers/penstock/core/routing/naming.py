@@ -1,7 +1,8 @@
 """Which stream an object belongs to.
 
 Rule: the stream that its reference names; else the one that `stream_from` finds in its key; else
-the record's key; else its folder. Owner: the intake, and the judge, which must agree with it.
+the record's key; else the folder; at a bucket's root the bucket's name. Owner: the intake, and
+`penstock produce` and the judge, which must agree with it.
 """
 
 import re
@@ -24,8 +25,12 @@ class Naming:
             return named
         if key:
             return key
-        folder, slash, _ = reference.key.rpartition("/")
-        return f"{reference.bucket}/{folder}{slash}"
+        return folder_of(reference.key) or reference.bucket
+
+
+def folder_of(key: str) -> str:
+    """The key's folder, without the slash at its end; empty at the bucket's root."""
+    return key.rpartition("/")[0].rstrip("/")
 
 
 def key_text(key: bytes | None) -> str:

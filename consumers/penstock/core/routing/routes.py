@@ -31,6 +31,12 @@ class Route:
     key: str | None = None
     split: Mapping[str, float] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """For the log: its globs, and the models."""
+        globs = {"stream": self.stream, "bucket": self.bucket, "key": self.key}
+        given = [f"{name} = {glob!r}" for name, glob in globs.items() if glob is not None]
+        return f"{', '.join(given) or 'anything'} to {' and '.join(self.models)}"
+
     def model_of(self, stream: str) -> str:
         """The one model of this stream, if the route has a split."""
         place = int.from_bytes(blake2b(stream.encode(), digest_size=8).digest()) % PARTS
@@ -53,6 +59,9 @@ class Routes:
         self.overrule = overrule
         self.models = tuple(models)
         self.routes = tuple(routes)
+        # How many objects were asked about, and the routes that matched none of them.
+        self.asked = 0
+        self.unmatched = dict(enumerate(self.routes))
         self._globs = [
             [_compiled(glob) for glob in (route.stream, route.bucket, route.key)]
             for route in routes
@@ -83,8 +92,11 @@ class Routes:
 
     def of(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
         """The models that answer each row, in the route's order."""
-        for route, globs in zip(self.routes, self._globs, strict=True):
+        self.asked += 1
+        for number, globs in enumerate(self._globs):
             if all(map(_matches, globs, (stream, bucket, key))):
+                self.unmatched.pop(number, None)
+                route = self.routes[number]
                 return (route.model_of(stream),) if route.split else route.models
         return (self.default,)
 

@@ -231,7 +231,8 @@ def _stream(record: Record, name: str) -> str:
     """The stream of a message that does not name one: the Kafka key, else the object's folder."""
     if record.key:
         return record.key.decode()
-    return name[: name.rindex("/") + 1] if name else f"partition-{record.partition}"
+    bucket, _, key = name.partition("/")
+    return key.rpartition("/")[0] or bucket or f"partition-{record.partition}"
 
 
 def _inline(record: Record) -> tuple[str, str]:
