@@ -63,12 +63,13 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config terminal_text core errors library messages pipeline ports process "
         "settings verify worker"
     ),
+    "lint": "adapters config errors scenes settings",
     "doctor": (
         "adapters calls config core errors formats messages ops ports process requests settings"
     ),
     "commands": (
-        "adapters bench config demo dlq doctor errors library logs messages ops process replay "
-        "scenes settings terminal_text verify worker"
+        "adapters bench config demo dlq doctor errors library lint logs messages ops process "
+        "replay scenes settings terminal_text verify worker"
     ),
     "cli": "commands process",
     "__main__": "cli",

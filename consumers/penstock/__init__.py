@@ -51,6 +51,7 @@ Where to look, from what a person starts down to what everything rests on:
     verify/, dlq/   the judge of the topics; dead letters
     replay/         what was announced before, answered again beside the live group
     ops/            health page, status, produce, several processes
+    lint/           what is wrong in a configuration, all of it, without a service
     doctor/         what a worker needs, looked at one by one, with what mends it
     handlers/       the TorchServe handler to deploy with a model
     embedded/       broker and model server of `penstock demo`

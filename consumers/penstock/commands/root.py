@@ -17,7 +17,8 @@ from penstock.commands.answers.watch import watch
 from penstock.commands.bench import bench
 from penstock.commands.common_options import Context
 from penstock.commands.compare import compare
-from penstock.commands.config import show_config
+from penstock.commands.configuring.lint import lint
+from penstock.commands.configuring.show import show_config
 from penstock.commands.demo import demo
 from penstock.commands.dlq import dlq
 from penstock.commands.doctor import doctor
@@ -55,7 +56,7 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 
 for command in (
-    demo, run, predict, produce, verify, watch, trace, scenes, dlq, topics, doctor, bench,
+    demo, run, predict, produce, verify, watch, trace, scenes, dlq, topics, doctor, lint, bench,
     show_config, schema, route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from penstock.config.loading import Resolved, section_shown
+from penstock.config.loading import Resolved
+from penstock.config.unknown_keys import section_shown
 from penstock.config.variables import usage
 from penstock.config.whole import sections_of
 

@@ -16,8 +16,10 @@ import msgspec
 from penstock.config.addresses import wrong_addresses
 from penstock.config.regions import in_region
 from penstock.config.sections import Place, Section
-from penstock.config.variables import check_key, choices, usage, variables
+from penstock.config.unknown_keys import section_shown, unknown_keys
+from penstock.config.variables import choices, usage, variables
 from penstock.config.whole import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
+from penstock.errors import EXIT_USAGE, Fatal
 
 REGION = "PENSTOCK_REGION"
 AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -33,6 +35,23 @@ class Resolved(NamedTuple):
     overridden: Mapping[str, str]
 
 
+class WrongSetting(Fatal):
+    """A value that its key does not take. `path`: the tables and the key, as a file has them."""
+
+    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message, exit_code=EXIT_USAGE)
+        self.path = path
+
+
+def path_of(section: str, key: str | None) -> tuple[str | int, ...]:
+    """Of `models[2]` and `url`: `("models", 2, "url")`."""
+    names: list[str | int] = []
+    for name in section.split(".", 1) if section else ():
+        table, bracket, number = name.partition("[")
+        names += [table, int(number.removesuffix("]"))] if bracket else [name]
+    return (*names, key) if key is not None else tuple(names)
+
+
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
     """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which
     key is wrong.
@@ -42,7 +61,13 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
     """`load`, with the place where each value comes from."""
-    tree = _read(path) if path else {}
+    return resolved(_read(path) if path else {}, path, environ)
+
+
+def resolved(
+    tree: dict[str, Any], path: Path | None, environ: Mapping[str, str] | None = None
+) -> Resolved:
+    """`tree`: what stands in the file; it is changed."""
     shared = {section: _taken_out(tree, section) for section in SHARING}
     sources = {
         f"{name}.{key}": f"{path}" for name, keys in sections_of(tree).items() for key in keys
@@ -67,12 +92,14 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
         try:
             msgspec.convert(keys, _kind_of(section))
         except msgspec.ValidationError as error:
-            raise usage(_explained(str(error), section, keys, sources)) from None
+            wrong, said = _explained(str(error), section, keys, sources)
+            raise WrongSetting(path_of(section, wrong), said) from None
     cfg = msgspec.convert(tree, Config)
     shown = sections_of(tree)
     for section, key, wrong in wrong_addresses(cfg):
         said = f"{section_shown(section, shown.get(section, {}))}{key} {wrong}"
-        raise usage(f"{sources.get(f'{section}.{key}', 'configuration')}: {said}")
+        where = sources.get(f"{section}.{key}", "configuration")
+        raise WrongSetting(path_of(section, key), f"{where}: {said}")
     here = in_region(cfg)
     before, after = cfg.sections(), here.sections()
     for section in ("kafka", "model"):
@@ -123,32 +150,22 @@ def _kind_of(section: str) -> type[Section]:
     return (SECTIONS | NAMED | TABLES)[of_its_own]
 
 
-def section_shown(section: str, keys: Mapping[str, Any]) -> str:
-    """The text before a key in messages; for `[[models]]` with the model's name or number."""
-    if not section:
-        return ""
-    table, bracket, number = section.partition("[")
-    if not bracket:
-        return f"{section}."
-    name = keys.get("name")
-    which = f"{name!r}" if isinstance(name, str) else f"number {number.removesuffix(']')}"
-    return f"[[{table}]] {which}: "
-
-
 def _explained(
     error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
-) -> str:
-    """The error with the place where the value was written, and the allowed values."""
+) -> tuple[str | None, str]:
+    """The key, if it is one, and the error with the place where the value was written and the
+    allowed values.
+    """
     found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
     label = section_shown(section, keys)
     if found is None:
         name = f"[{section}]" if label.endswith(".") else label.removesuffix(": ")
-        return f"configuration: {name}: {error}"
+        return None, f"configuration: {name}: {error}"
     what, key, inside = found.groups()
     allowed = () if inside else choices(get_type_hints(_kind_of(section))[key])
     which = f"; it is one of {', '.join(allowed)}" if allowed else ""
     where = sources.get(f"{section}.{key}", "configuration")
-    return f"{where}: {label}{key}{inside}: {what}{which}"
+    return key, f"{where}: {label}{key}{inside}: {what}{which}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -158,40 +175,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise usage(f"configuration file {path}: {error.strerror}; correct --config") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise usage(f"configuration file {path}: {error}") from None
-    where = f"configuration file {path}"
-    for section, keys in tree.items():
-        if section == "region":
-            continue
-        if section in TABLES:
-            _check_tables(section, keys, where)
-            continue
-        if section in SECTIONS or section in NAMED:
-            _check_table(section, keys, where)
-        if section in NAMED:
-            for name, inner in keys.items():
-                if section in SHARING and not isinstance(inner, dict):
-                    check_key(section, name, NAMED, where=where)
-                    continue
-                _check_table(f"{section}.{name}", inner, where)
-                for key in inner:
-                    check_key(section, key, NAMED, where=where, label=f"{section}.{name}.")
-            continue
-        for key in keys if isinstance(keys, dict) else ("",):
-            check_key(section, key, SECTIONS | NAMED, where=where)
+    for wrong in unknown_keys(tree):
+        raise usage(f"configuration file {path}: {wrong.said}")
     return tree
-
-
-def _check_table(section: str, keys: Any, where: str) -> None:
-    if not isinstance(keys, dict):
-        _, _, key = section.partition(".")
-        of_store = f"; a key of one store stands in its own table, [stores.NAME]: {key} = ..."
-        raise usage(f"{where}: [{section}] must be a table{of_store if key else ''}")
-
-
-def _check_tables(section: str, tables: Any, where: str) -> None:
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise usage(f"{where}: write [[{section}]], there may be several")
-    for number, table in enumerate(tables, 1):
-        for key in table:
-            label = section_shown(f"{section}[{number}]", table)
-            check_key(section, key, TABLES, where=where, label=label)

@@ -92,12 +92,21 @@ def variable(section: str, key: str) -> str:
 def check_key(
     section: str, key: str, sections: Sections, *, where: str, label: str | None = None
 ) -> None:
-    """`label` stands before the key where several have the same kind: `stores.lake.`."""
+    """Raises `Fatal` for an unknown key."""
+    if said := unknown(section, key, sections, label):
+        raise usage(f"{where}: {said}")
+
+
+def unknown(section: str, key: str, sections: Sections, label: str | None = None) -> str:
+    """What is wrong with a key's name; empty if it is known. `label` stands before the key where
+    several have the same kind: `stores.lake.`.
+    """
     if section not in sections:
-        raise usage(f"{where}: no section [{section}]{nearest(section, sections)}")
+        return f"no section [{section}]{nearest(section, sections)}"
     keys = _keys(sections[section])
-    if key not in keys:
-        raise usage(f"{where}: no key {label or f'{section}.'}{key}{nearest(key, keys)}")
+    if key in keys:
+        return ""
+    return f"no key {label or f'{section}.'}{key}{nearest(key, keys)}"
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

@@ -4,7 +4,8 @@ Rule: a route to a model that is not configured is refused at the start. Owner: 
 judge, which both need it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from penstock import config
 from penstock.config.variables import nearest
@@ -16,19 +17,26 @@ from penstock.errors import EXIT_USAGE, Fatal
 def routes_of(cfg: config.Config) -> Routes:
     """Raises `Fatal` for a route to a model that is not configured."""
     names = [cfg.model.name, *cfg.with_each_live_model()]
-    routes = []
-    for number, one in enumerate(cfg.routes, 1):
-        models = one.models
-        if wrong := _wrong_in(models, one.split, names):
-            raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
-        if len({place_of(0, model) for model in models}) < len(models):
-            raise Fatal(
-                f"[[routes]] number {number}: two of these models have names that are kept by one "
-                "number; rename one, and say what its server calls it by served_as",
-                exit_code=EXIT_USAGE,
-            )
-        routes.append(Route(models, one.stream, one.bucket, one.key, one.split))
-    return Routes(names, routes)
+    return Routes(names, [make() for make in each_route(cfg)])
+
+
+def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
+    """What makes each route, or raises `Fatal`."""
+    names = [cfg.model.name, *cfg.with_each_live_model()]
+    return (partial(_route, number, one, names) for number, one in enumerate(cfg.routes, 1))
+
+
+def _route(number: int, one: config.Route, names: Sequence[str]) -> Route:
+    models = one.models
+    if wrong := _wrong_in(models, one.split, names):
+        raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
+    if len({place_of(0, model) for model in models}) < len(models):
+        raise Fatal(
+            f"[[routes]] number {number}: two of these models have names that are kept by one "
+            "number; rename one, and say what its server calls it by served_as",
+            exit_code=EXIT_USAGE,
+        )
+    return Route(models, one.stream, one.bucket, one.key, one.split)
 
 
 def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:

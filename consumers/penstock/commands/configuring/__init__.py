@@ -1,0 +1,1 @@
+"""Commands about the configuration alone: shown, checked, begun."""

@@ -1,0 +1,45 @@
+"""`penstock lint`: all that is wrong in a configuration, without asking a service."""
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from penstock.commands.common_options import Context, common, pass_context
+from penstock.errors import EXIT_CHECK_FAILED
+
+
+@click.command()
+@click.option(
+    "--streams",
+    multiple=True,
+    metavar="FILE|NAME",
+    help="Streams that there are: a file with one a line, or a name or glob; may be repeated.",
+)
+@click.option("--ignore", multiple=True, metavar="KEY", help="Say nothing of this key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON array.")
+@common
+@pass_context
+def lint(
+    context: Context, streams: tuple[str, ...], ignore: tuple[str, ...], as_json: bool
+) -> None:
+    """Check a configuration without any service: its keys, with their lines, and what in it cannot
+    hold together. Tells everything in one run; exit code 1 if there is anything.
+    """
+    from penstock.lint.check import lint as check
+
+    found = check(context.path, os.environ, [name for one in streams for name in _named(one)])
+    found = [one for one in found if one.key not in ignore]
+    if as_json:
+        click.echo(msgspec.json.encode([one._asdict() for one in found]))
+    else:
+        name = context.path or "the environment"
+        click.echo("\n".join(map(str, found)) or f"{name}: nothing is wrong")
+    if found:
+        raise SystemExit(EXIT_CHECK_FAILED)
+
+
+def _named(text: str) -> list[str]:
+    file = Path(text)
+    return file.read_text().splitlines() if file.is_file() else [text]

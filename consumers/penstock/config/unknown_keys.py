@@ -1,0 +1,74 @@
+"""Which tables and keys of a file are none of ours.
+
+Rule: all of them are found, not only the first, with the path that leads to each. Owner:
+`config.load` and `penstock lint`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock.config.variables import unknown
+from penstock.config.whole import NAMED, SECTIONS, SHARING, TABLES
+
+
+class Wrong(NamedTuple):
+    """`path`: the tables and the key; in an array of tables a number that counts from 1."""
+
+    path: tuple[str | int, ...]
+    said: str
+
+
+def unknown_keys(tree: Mapping[str, Any]) -> Iterator[Wrong]:
+    for section, keys in list(tree.items()):
+        if section == "region":
+            continue
+        if section in TABLES:
+            yield from _in_tables(section, keys)
+        elif section not in SECTIONS and section not in NAMED:
+            yield Wrong((section,), unknown(section, "", SECTIONS | NAMED))
+        elif not isinstance(keys, dict):
+            yield Wrong((section,), f"[{section}] must be a table")
+        elif section in NAMED:
+            yield from _in_named(section, keys)
+        else:
+            yield from _in_table((section,), section, keys, None)
+
+
+def _in_named(section: str, tables: Mapping[str, Any]) -> Iterator[Wrong]:
+    for name, keys in list(tables.items()):
+        if isinstance(keys, dict):
+            yield from _in_table((section, name), section, keys, f"{section}.{name}.")
+        elif section not in SHARING:
+            hint = f"a key of one store stands in its own table, [stores.NAME]: {name} = ..."
+            yield Wrong((section, name), f"[{section}.{name}] must be a table; {hint}")
+        elif said := unknown(section, name, NAMED):
+            yield Wrong((section, name), said)
+
+
+def _in_tables(section: str, tables: Any) -> Iterator[Wrong]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        yield Wrong((section,), f"write [[{section}]], there may be several")
+        return
+    for number, table in enumerate(tables, 1):
+        label = section_shown(f"{section}[{number}]", table)
+        yield from _in_table((section, number), section, table, label)
+
+
+def _in_table(
+    path: tuple[str | int, ...], section: str, keys: Mapping[str, Any], label: str | None
+) -> Iterator[Wrong]:
+    for key in list(keys):
+        if said := unknown(section, key, SECTIONS | NAMED | TABLES, label):
+            yield Wrong((*path, key), said)
+
+
+def section_shown(section: str, keys: Mapping[str, Any]) -> str:
+    """The text before a key in messages; for `[[models]]` with the model's name or number."""
+    if not section:
+        return ""
+    table, bracket, number = section.partition("[")
+    if not bracket:
+        return f"{section}."
+    name = keys.get("name")
+    which = f"{name!r}" if isinstance(name, str) else f"number {number.removesuffix(']')}"
+    return f"[[{table}]] {which}: "

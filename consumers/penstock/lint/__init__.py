@@ -1,0 +1,1 @@
+"""`penstock lint`: what is wrong in a configuration, all of it, without asking any service."""

@@ -1,0 +1,180 @@
+"""Collects all that is wrong in a configuration: the file, the environment, and both together.
+
+Rule: no service is asked, and no file is read but the configuration. What is wrong is noted, left
+out, and the rest is checked again, so that one run tells everything. Owner: `penstock lint`.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from pathlib import Path as File
+from typing import Any, NamedTuple
+
+from penstock import config
+from penstock.adapters.model_servers.choice import open_model
+from penstock.config.loading import WrongSetting, resolved
+from penstock.config.unknown_keys import unknown_keys
+from penstock.config.variables import ENV_PREFIX, variables
+from penstock.config.whole import NAMED, SECTIONS, SHARING
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.lint.contradictions import contradictions
+from penstock.lint.toml_lines import Path, line_of, lines_of
+from penstock.scenes import settings as scenes
+from penstock.settings.inputs import check_inputs, stream_from
+from penstock.settings.results import results_for_worker
+from penstock.settings.routes import each_route, shadow_of
+from penstock.settings.worker import for_worker
+
+_NAMED = re.compile(
+    r"\[\[(?P<table>\w+)\]\] number (?P<number>\d+)|\b(?P<section>[a-z]+)\.(?P<key>[a-z0-9_]+)"
+)
+
+
+class Finding(NamedTuple):
+    """`place`: file and line, or the variable; `key`: such as `window.max_bytes`."""
+
+    place: str
+    line: int | None
+    key: str
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.said}"
+
+
+class _Findings:
+    def __init__(self, file: File | None, lines: Mapping[Path, int]) -> None:
+        self._file = file
+        self._lines = lines
+        self.all: list[Finding] = []
+
+    def note(self, path: Path, said: str) -> None:
+        line = line_of(self._lines, path)
+        place = "configuration" if self._file is None else f"{self._file}"
+        for before in (f"configuration file {place}: ", f"{place}: ", "configuration: "):
+            said = said.removeprefix(before)
+        key = ".".join(map(str, path))
+        found = Finding(place if line is None else f"{place}:{line}", line, key, said)
+        if found not in self.all:
+            self.all.append(found)
+
+
+def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) -> list[Finding]:
+    """All findings, in the order of the file's lines. Raises `Fatal` if there is no such file."""
+    text = _text(file)
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        number = int(line[1]) if line else None
+        return [Finding(f"{file}:{number}" if number else f"{file}", number, "", f"{error}")]
+    findings = _Findings(file, lines_of(text))
+    for wrong in unknown_keys(tree):
+        findings.note(wrong.path, wrong.said)
+        _leave_out(tree, wrong.path)
+    known = _known(environ, findings)
+    cfg = _loaded(tree, file, known, findings)
+    if cfg is not None:
+        for path, said in _refused(cfg):
+            findings.note(path, said)
+        for path, said in contradictions(cfg, streams):
+            findings.note(path, f"{_label(path)}: {said}")
+    return sorted(findings.all, key=lambda one: one.line or 0)
+
+
+def _text(file: File | None) -> str:
+    try:
+        return file.read_text() if file is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise Fatal(f"{file}: {error}; correct --config", exit_code=EXIT_USAGE) from None
+
+
+def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
+    """The variables that can be understood."""
+    known = dict(environ)
+    for name, text in environ.items():
+        try:
+            list(variables({name: text}, SECTIONS, NAMED, SHARING))
+        except Fatal as error:
+            findings.all.append(Finding(name, None, name, str(error)))
+            del known[name]
+    return known
+
+
+def _loaded(
+    tree: dict[str, Any], file: File | None, environ: dict[str, str], findings: _Findings
+) -> config.Config | None:
+    """The configuration without what is wrong in it; None if nothing can be left out."""
+    while True:
+        try:
+            return resolved(deepcopy(tree), file, environ).config
+        except WrongSetting as error:
+            findings.note(error.path, str(error))
+            name = f"{ENV_PREFIX}{'__'.join(map(str, error.path))}".upper()
+            if environ.pop(name, None) is None and not _leave_out(tree, error.path):
+                return None
+        except Fatal as error:
+            findings.note(_named(str(error)), str(error))
+            return None
+
+
+def _leave_out(tree: Any, path: Path) -> bool:
+    """False if there is no such key."""
+    for name in path[:-1]:
+        tree = tree[name - 1] if isinstance(name, int) else tree.get(name, {})
+    last = path[-1]
+    if isinstance(last, int):
+        del tree[last - 1]
+        return True
+    return tree.pop(last, None) is not None
+
+
+def _refused(cfg: config.Config) -> Iterator[tuple[Path, str]]:
+    """What a worker or `penstock scenes` would refuse at its start."""
+    checks: list[Callable[[], object]] = [
+        lambda: check_inputs(cfg),
+        lambda: stream_from(cfg.kafka.stream_from),
+        lambda: results_for_worker(cfg),
+        lambda: shadow_of(cfg),
+        lambda: scenes.check(cfg.scenes),
+        lambda: open_model(cfg),  # only made: it connects with its first request
+    ]
+    try:
+        checks += [partial(open_model, one) for one in cfg.with_each_model().values()]
+        checks += each_route(cfg)
+    except Fatal as error:
+        yield _named(str(error)), str(error)
+        return
+    is_refused = False
+    for check in checks:
+        try:
+            check()
+        except Fatal as error:
+            is_refused = True
+            yield _named(str(error)), str(error)
+    if not is_refused:
+        try:
+            for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
+        except Fatal as error:
+            yield _named(str(error)), str(error)
+
+
+def _label(path: Path) -> str:
+    """As other messages name a place: `window.max_rows`, or `[[routes]] number 2`."""
+    table, *below = path
+    if not below or not isinstance(below[0], int):
+        return ".".join(map(str, path))
+    key = f": {'.'.join(map(str, below[1:]))}" if below[1:] else ""
+    return f"[[{table}]] number {below[0]}{key}"
+
+
+def _named(said: str) -> Path:
+    """The first key or table that a text names."""
+    found = _NAMED.search(said)
+    if found is None:
+        return ()
+    if found["table"]:
+        return (found["table"], int(found["number"]))
+    return (found["section"], found["key"])

@@ -1,0 +1,135 @@
+"""What a configuration says that cannot hold together, though each key alone is right.
+
+Rule: pure; each check yields the place and a sentence that ends with how to mend it. What a worker
+refuses at its start is not repeated here. Owner: `penstock lint`.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+
+from penstock import config
+from penstock.lint.toml_lines import Path
+
+# TorchServe's default for max_request_size.
+TORCHSERVE_BYTES = 6_553_500
+
+Said = tuple[Path, str]
+
+
+def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]:
+    """`streams`: names or globs of the streams that there are; empty: nobody said."""
+    yield from _topics(cfg)
+    yield from _windows(cfg)
+    yield from _unreachable(cfg.routes)
+    yield from _unmatched(cfg.routes, streams)
+    yield from _delivery(cfg)
+    for path, model in _models(cfg):
+        if model.token and model.token_file:
+            yield (*path, "token_file"), "token and token_file are both set; leave one of them out"
+
+
+def _topics(cfg: config.Config) -> Iterator[Said]:
+    """A worker that reads what it writes never ends."""
+    output, shadow = cfg.output, cfg.model.shadow is not None
+    written = {
+        "topic": output.topic,
+        "dlq_topic": output.dead_letter_topic,
+        **({"shadow": output.shadow_topic} if shadow else {}),
+    }
+    pattern = cfg.kafka.input_pattern
+    for key, topic in written.items():
+        is_read = re.match(pattern, topic) if pattern else topic in cfg.all_inputs
+        if is_read:
+            said = f"{topic} is read as input and written: its records would go round for ever"
+            yield ("output", key), f"{said}; give output.topic and the inputs names of their own"
+    if output.dead_letter_topic == output.topic:
+        yield ("output", "dlq_topic"), "dead letters would be among the answers; name another topic"
+
+
+def _windows(cfg: config.Config) -> Iterator[Said]:
+    for path, model, window in _windows_of(cfg):
+        if window.max_wait_ms > window.target_p99_ms > 0:
+            said = f"{window.max_wait_ms} is above target_p99_ms = {window.target_p99_ms}"
+            yield (
+                (*path, "max_wait_ms"),
+                f"{said}, so the bound cannot hold; lower it, or raise the bound (0: none)",
+            )
+        size = f"{window.max_bytes:,}"
+        if model.protocol == "torchserve" and window.max_bytes > TORCHSERVE_BYTES:
+            said = (
+                f"{size} is above what TorchServe takes, {TORCHSERVE_BYTES:,} bytes; lower it, or "
+                "raise max_request_size in its config.properties and lint with --ignore "
+                "window.max_bytes"
+            )
+            yield (*path, "max_bytes"), said
+        if window.max_bytes > cfg.limits.buffer_bytes:
+            limit = f"limits.buffer_bytes = {cfg.limits.buffer_bytes:,}"
+            said = f"{size} is above {limit}: no batch could fill; lower it, or raise the limit"
+            yield (*path, "max_bytes"), said
+
+
+def _unreachable(routes: Sequence[config.Route]) -> Iterator[Said]:
+    for number, route in enumerate(routes, 1):
+        for before, other in enumerate(routes[: number - 1], 1):
+            if _covers(other, route):
+                yield (
+                    ("routes", number),
+                    (
+                        f"number {before} takes everything that it "
+                        "would take; put it before that one, or leave it out"
+                    ),
+                )
+                break
+
+
+def _covers(one: config.Route, other: config.Route) -> bool:
+    pairs = ((one.stream, other.stream), (one.bucket, other.bucket), (one.key, other.key))
+    return all(_is_wider(glob, narrower) for glob, narrower in pairs)
+
+
+def _is_wider(glob: str | None, narrower: str | None) -> bool:
+    """Sure cases only: `*` takes slashes, too; `a/*` is wider than `a/b` and `a/b*`."""
+    if glob is None or glob.strip("*") == "" or glob == narrower:
+        return True
+    if narrower is None or not glob.endswith("*") or set("*?[") & set(glob[:-1]):
+        return False
+    return narrower.startswith(glob[:-1])
+
+
+def _unmatched(routes: Sequence[config.Route], streams: Sequence[str]) -> Iterator[Said]:
+    for number, route in enumerate(routes, 1):
+        glob = route.stream
+        if not streams or glob is None:
+            continue
+        if not any(
+            fnmatch.fnmatchcase(one, glob) or fnmatch.fnmatchcase(glob, one) for one in streams
+        ):
+            yield (
+                ("routes", number, "stream"),
+                (
+                    f"no stream matches {glob!r}; they are called like "
+                    f"{streams[0]!r}: correct the glob, or name them by kafka.stream_from"
+                ),
+            )
+
+
+def _delivery(cfg: config.Config) -> Iterator[Said]:
+    if cfg.delivery.guarantee == "exactly_once" and not cfg.objects.pin:
+        said = (
+            'delivery.guarantee = "exactly_once" needs objects.pin: an object that is overwritten'
+        )
+        yield ("objects", "pin"), f"{said} while it is read would be answered twice; set it to true"
+
+
+def _models(cfg: config.Config) -> Iterator[tuple[Path, config.Model]]:
+    yield ("model",), cfg.model
+    for number, one in enumerate(cfg.models, 1):
+        yield ("models", number), one
+
+
+def _windows_of(cfg: config.Config) -> Iterator[tuple[Path, config.Model, config.Window]]:
+    yield ("window",), cfg.model, cfg.window
+    for number, one in enumerate(cfg.models, 1):
+        if one.window is not None:
+            yield ("models", number, "window"), one, one.window
