@@ -282,6 +282,32 @@ async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_s
 
 
 @pytest.mark.stack
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_member_that_its_group_does_not_take_ends_with_3(
+    services: Services, topics: Topics, client: Client
+) -> None:
+    """The broker answers all else, so waiting longer than a rebalance takes mends nothing."""
+    async with stage(services, topics, "at_least_once", client) as world:
+        world.proxy.plan(Api.JOIN_GROUP, *[refuse(LOADING)] * 100_000)
+        code, said = await ending(world, within_s=60.0)
+    assert code == 3, said
+    assert "has not had us as a member" in said
+
+
+@pytest.mark.stack
+async def test_a_topic_that_is_deleted_is_called_gone_by_the_batch_that_nobody_takes(
+    services: Services, topics: Topics
+) -> None:
+    async with stage(services, topics, "at_least_once") as world:
+        await world.answer_one(0, "the start")
+        await world.broker.delete([topics.output])
+        code, said = await ending(world, 1, within_s=150.0)
+    assert code == 2, said
+    assert f"there is no topic {topics.output}" in said
+    assert "penstock topics create" in said
+
+
+@pytest.mark.stack
 async def test_a_batch_that_is_given_up_is_not_sent_when_the_broker_is_well_again(
     services: Services, topics: Topics
 ) -> None:

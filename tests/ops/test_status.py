@@ -26,6 +26,7 @@ from penstock.ops.listening import serving
 from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, Lookout
 from penstock.ops.page import SHELL
 from penstock.ops.problems import NEWS_MS
+from penstock.ops.readiness import Readiness
 from penstock.ops.status import RATES_OVER_S, SAMPLE_S, Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers
@@ -281,6 +282,47 @@ async def test_one_row_that_a_new_server_hangs_up_on_is_no_outage_for_long() -> 
         await until(lambda: world.next_offset() == 1, within_s=120.0)
         await asyncio.sleep(FAILS_S + 1.0)
         assert status.look()["outages"] == []
+
+
+@virtual_time
+async def test_a_worker_whose_work_does_not_move_is_not_ready() -> None:
+    """Nothing is known to be away, so nothing but a person will move it."""
+    world = World().with_settings(stall_s=200.0)
+
+    async def hangs(payloads: Sequence[Payload]) -> Answers | None:
+        if payloads:
+            await asyncio.Event().wait()
+        return None
+
+    world.model.script = hangs
+    async with running(world) as pipeline:
+        lookout = Lookout(pipeline, world.model)
+        readiness = Readiness(pipeline, lookout)
+        async with lookout.watching(), readiness.watching():
+            await asyncio.sleep(150.0)
+            assert readiness.why_not() is None  # nothing to do
+            world.announce("a.csv", csv(1))
+            await asyncio.sleep(90.0)
+            assert readiness.why_not() is None
+            await asyncio.sleep(20.0)
+            why_not = readiness.why_not()
+    assert why_not is not None
+    assert "refs/0 has not moved for 1" in why_not
+    assert "predict holds offset 0" in why_not
+
+
+@virtual_time
+async def test_a_worker_that_kafka_does_not_answer_is_not_ready() -> None:
+    world = World()
+    world.source = SilentSource(1)
+    async with running(world) as pipeline:
+        lookout = Lookout(pipeline, world.model)
+        readiness = Readiness(pipeline, lookout)
+        async with lookout.watching(), readiness.watching():
+            await asyncio.sleep(10.0)
+            assert readiness.why_not() is None
+            await asyncio.sleep(20.0)
+            assert "Kafka has not answered" in str(readiness.why_not())
 
 
 class SilentSource(MemorySource):

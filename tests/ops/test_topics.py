@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.memory.kafka import MemorySink
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
-from penstock.ops.topics import LOOK_EVERY_S, mind_topics
+from penstock.ops.topics import ALL_GONE_S, GONE_S, LOOK_EVERY_S, mind_topics
 from penstock.simulation.virtual_time import virtual_time
 
 CFG = replace(config.Config(), kafka=config.Kafka(input_topic="refs"))
@@ -39,15 +39,26 @@ async def test_a_topic_that_went_is_called_gone_with_the_command_that_makes_it(t
     with pytest.raises(Fatal, match=f"gone .*: topic {topic}.* penstock topics create") as ended:
         await mind_topics(CFG, sink)
     assert ended.value.exit_code == EXIT_USAGE
-    assert now_s() <= 100.0 + 2 * LOOK_EVERY_S
+    assert 100.0 + GONE_S <= now_s() <= 100.0 + GONE_S + 2 * LOOK_EVERY_S
 
 
 @virtual_time
-async def test_a_topic_that_is_made_again_at_once_ends_no_worker() -> None:
-    sink = Topics(lambda: "refs" if 95.0 < now_s() < 105.0 else "")
+async def test_a_topic_that_a_broker_does_not_know_for_half_a_minute_ends_no_worker() -> None:
+    sink = Topics(lambda: "refs" if 95.0 < now_s() % 200.0 < 130.0 else "")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3_600.0):
             await mind_topics(CFG, sink)
+
+
+@virtual_time
+async def test_a_broker_that_knows_no_topic_is_waited_for_longer() -> None:
+    class Empty(MemorySink):
+        async def partitions(self, topic: str) -> int:
+            return 0 if now_s() > 100.0 else 4
+
+    with pytest.raises(Fatal, match=r"gone .*predictions and .*refs.* penstock topics create"):
+        await mind_topics(CFG, Empty())
+    assert now_s() >= 100.0 + ALL_GONE_S
 
 
 @pytest.mark.parametrize("is_silent", [False, True])

@@ -121,11 +121,11 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
         await pipeline.run()
 
 
-async def ending(world: Stage, offset: int = 0) -> tuple[int | None, str]:
+async def ending(world: Stage, offset: int = 0, within_s: float = STEP_S) -> tuple[int | None, str]:
     """The exit code, and the reason; None: it did not end."""
     try:
-        async with asyncio.timeout(STEP_S + 5.0):
-            await world.answer_one(offset, "the message")
+        async with asyncio.timeout(within_s + 5.0):
+            await world.answer_one(offset, "the message", within_s)
     except Fatal as error:
         return error.exit_code, str(error)
     except BaseExceptionGroup as group:

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from penstock import config
 from penstock.ops.listening import (
-    NO_PARTITION,
     as_json,
     exposition,
     inherited_listener,
@@ -22,6 +21,7 @@ from penstock.ops.listening import (
 )
 from penstock.ops.lookout import Lookout
 from penstock.ops.page import page
+from penstock.ops.readiness import Readiness
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
@@ -37,16 +37,11 @@ async def serve_health(
     """
 
     lookout = Lookout(pipeline, model)
+    readiness = Readiness(pipeline, lookout)
 
     async def readyz(_: web.Request) -> web.Response:
-        # The model first: a member without a partition still tells whether its model answers.
-        if not any(lookout.answers.values()):
-            return web.Response(status=503, text="the model does not answer\n")
-        if not pipeline.wiring.lanes:
-            return web.Response(status=503, text=NO_PARTITION)
-        if all(lane.stopped for lane in pipeline.wiring.lanes.values()):
-            lines = "".join(f"line stopped: {stop}\n" for stop in pipeline.stopped)
-            return web.Response(status=503, text=lines)
+        if (why_not := readiness.why_not()) is not None:
+            return web.Response(status=503, text=why_not)
         return web.Response(text=f"ready: {pipeline!r}\n")
 
     async def metrics(_: web.Request) -> web.Response:
@@ -65,6 +60,7 @@ async def serve_health(
     pages = paths(page, readyz, metrics, api_status)
     with status.sampling():
         async with (
+            readiness.watching(),
             lookout.watching(),
             serving(settings, pages, inherited_listener()) as url,
         ):

@@ -10,14 +10,19 @@ import asyncio
 from typing import Final
 
 from penstock import config
+from penstock.adapters.kafka.metadata import no_topic
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError
 from penstock.ports import Sink
 
 # The largest error record after all texts are cut: 4,096 characters of a stream as the Kafka key
 # (16 kB), as many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
 LEAST_RECORD_BYTES = 50_000
-# Missing in two looks in a row is gone: a topic that is made again at once may be missing in one.
 LOOK_EVERY_S: Final = 10.0
+# Missing in all looks of so long is gone: a broker that has just started may not know a topic for
+# half a minute, and one may be made again at once. A broker that knows none of our topics has
+# rather lost its metadata, and may get it back.
+GONE_S: Final = 60.0
+ALL_GONE_S: Final = 180.0
 ANSWER_S: Final = 5.0
 
 
@@ -26,11 +31,7 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
     counts = {topic: await sink.partitions(topic) for topic in cfg.topics}
     for topic, count in counts.items():
         if not count:
-            raise Fatal(
-                f"there is no topic {topic} on {cfg.kafka.bootstrap_servers}; "
-                "create it: penstock topics create",
-                exit_code=EXIT_USAGE,
-            )
+            raise no_topic(topic, cfg.kafka)
     for topic in (cfg.output.topic, cfg.output.dead_letter_topic):
         if not sink.fits(topic, None, LEAST_RECORD_BYTES):
             raise Fatal(
@@ -54,17 +55,20 @@ async def mind_topics(cfg: config.Config, sink: Sink) -> None:
     not answer is waited for.
     """
     needed = {*cfg.kafka.inputs, cfg.output.topic, cfg.output.dead_letter_topic}
-    missed: set[str] = set()
+    missing_s = dict.fromkeys(needed, 0.0)
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        missing = {topic for topic in needed if await _is_missing(sink, topic)}
-        if gone := " and ".join(sorted(missing & missed)):
+        for topic in needed:
+            since_s = missing_s[topic] + LOOK_EVERY_S
+            missing_s[topic] = since_s if await _is_missing(sink, topic) else 0.0
+        most_s = GONE_S if not all(missing_s.values()) else ALL_GONE_S
+        gone = sorted(topic for topic, since_s in missing_s.items() if since_s > most_s)
+        if gone:
             raise Fatal(
-                f"gone from {cfg.kafka.bootstrap_servers} since the start: topic {gone}. "
-                "Create it again: penstock topics create",
+                f"gone from {cfg.kafka.bootstrap_servers} since the start: topic "
+                f"{' and '.join(gone)}. Create it again: penstock topics create",
                 exit_code=EXIT_USAGE,
             )
-        missed = missing
 
 
 async def _is_missing(sink: Sink, topic: str) -> bool:

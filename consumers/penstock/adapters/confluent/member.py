@@ -4,10 +4,11 @@ Rule: our code decides where to read and what to commit, so librdkafka's automat
 resets are off. The group sees the same session and assignor as with aiokafka. Owner: the source.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock import config
-from penstock.adapters.confluent.client import connection, noted
+from penstock.adapters.confluent.client import connection
 from penstock.adapters.kafka.source import (
     HEARTBEAT_INTERVAL_MS,
     METADATA_MAX_AGE_MS,
@@ -26,7 +27,9 @@ AHEAD_KIB = 16 << 10
 AHEAD_LOOK_MS = 5
 
 
-def member_options(settings: config.Kafka, poll_ms: int) -> dict[str, Any]:
+def member_options(
+    settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
+) -> dict[str, Any]:
     """The group removes a member that does not read for `poll_ms`."""
     return connection(settings) | {
         "group.id": settings.group,
@@ -46,6 +49,6 @@ def member_options(settings: config.Kafka, poll_ms: int) -> dict[str, Any]:
         "queued.min.messages": AHEAD_RECORDS,
         "queued.max.messages.kbytes": AHEAD_KIB,
         "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
-        "error_cb": noted,
+        "error_cb": on_error,
         **({"client.rack": settings.client_rack} if settings.client_rack else {}),
     }

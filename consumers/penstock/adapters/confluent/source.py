@@ -33,8 +33,9 @@ from penstock.adapters.kafka.client import (
     within,
 )
 from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S
-from penstock.adapters.kafka.starting_points import Places, check_joined
+from penstock.adapters.kafka.membership import Membership
+from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S, SESSION_TIMEOUT_MS
+from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import Fatal
 from penstock.ports import Commit, Rebalance, Record, Where
 from penstock.process.stopping import stopped_after
@@ -58,6 +59,13 @@ class ConfluentSource:
         self._poll_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._places = Places(self, self._timeout_s)
         self._group = GroupPositions(settings)
+        self._membership = Membership(
+            settings.group,
+            self._group.ask,
+            timeout_s=self._timeout_s,
+            rebalance_s=self._poll_ms / 1000,
+            session_s=SESSION_TIMEOUT_MS / 1000,
+        )
         self._inbox = Inbox()
         self._ours: set[int] = set()
         self._paused: set[int] = set()
@@ -76,7 +84,8 @@ class ConfluentSource:
         self._rebalance = rebalance
         self._thread = CallThread("kafka")
         with translated("the start of the consumer"):
-            self._consumer = Consumer(member_options(self._settings, self._poll_ms))
+            options = member_options(self._settings, self._poll_ms, self._on_error)
+            self._consumer = Consumer(options)
         self._questions = Questions(
             self._consumer, self._thread, self._group, self._topic, self._timeout_s
         )
@@ -90,6 +99,7 @@ class ConfluentSource:
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
+        await self._membership.check(self._joining_since_s)
         if self._handing is not None:
             # In a rebalance the thread is inside a read: another one would queue behind it.
             await asyncio.sleep(wait_ms / 1000)
@@ -321,7 +331,15 @@ class ConfluentSource:
         if self._failure is not None:
             with translated("a read of the input topic"):
                 raise self._failure
-        check_joined(self._settings.group, self._joining_since_s, self._timeout_s)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """librdkafka calls this on the thread. After a fatal error it does nothing any more; all
+        others it gets over by itself.
+        """
+        if error.fatal():
+            self._failure = self._failure or of_ours("the work of its client", error)
+        else:
+            noted(error)
 
 
 def _record(message: Any) -> Record:

@@ -16,8 +16,9 @@ from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from penstock import config
-from penstock.adapters.kafka.client import LEAVE_S, close, connection, start
+from penstock.adapters.kafka.client import LEAVE_S, close, connection, start, translated
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.metadata import count_partitions
 from penstock.errors import Transient
 from penstock.ports import Commit
 
@@ -71,6 +72,11 @@ class GroupPositions:
 
     async def start(self) -> None:
         await start(self._admin, self._settings, "the start of the consumer")
+
+    async def ask(self) -> None:
+        """Raises `Transient` unless the broker answers."""
+        with translated("a question about the input topic"):
+            await count_partitions(client_of(self._admin), self._settings.input_topic)
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit | None]:
         topic, group = self._settings.input_topic, self._settings.group

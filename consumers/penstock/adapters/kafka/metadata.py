@@ -13,7 +13,18 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
+from penstock import config
+from penstock.errors import EXIT_USAGE, Fatal
+
 MOST_BYTES = "max.message.bytes"
+
+
+def no_topic(topic: str, settings: config.Kafka) -> Fatal:
+    return Fatal(
+        f"there is no topic {topic} on {settings.bootstrap_servers}; "
+        "create it: penstock topics create",
+        exit_code=EXIT_USAGE,
+    )
 
 
 async def count_partitions(client: AIOKafkaClient, topic: str) -> int:

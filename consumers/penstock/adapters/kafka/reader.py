@@ -18,8 +18,9 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.metadata import no_topic
 from penstock.core.progress.cursor import without_stop
-from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit
 
@@ -90,11 +91,7 @@ class Reader:
             (found,) = await self._admin.describe_topics([topic])
             parts = [TopicPartition(topic, one["partition"]) for one in found["partitions"]]
             if not parts:
-                raise Fatal(
-                    f"there is no topic {topic} on {self._settings.bootstrap_servers}; "
-                    "create it: penstock topics create",
-                    exit_code=EXIT_USAGE,
-                )
+                raise no_topic(topic, self._settings)
             async with self._consumer() as consumer:
                 begins = await consumer.beginning_offsets(parts)
                 ends = await consumer.end_offsets(parts)

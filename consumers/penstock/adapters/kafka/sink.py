@@ -8,6 +8,7 @@ one per partition.
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -17,12 +18,14 @@ from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
+from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes, no_topic
 from penstock.adapters.kafka.producers import producer_of
-from penstock.errors import Fatal, Transient
+from penstock.errors import Fatal, PenstockError, Transient
 from penstock.ports import Clock, Outgoing
 
 RETRY_PAUSE_S = 0.1
+# A broker that answers says at once whether there is a topic.
+GONE_S = 2.0
 
 
 class KafkaSink:
@@ -131,5 +134,17 @@ class KafkaSink:
             async with within(f"the delivery of a batch to {topic}", self._timeout_s):
                 for future in sent:
                     await future
-        except Transient as error:
-            raise Fatal(f"Kafka did not take a batch of {topic}: {error}") from error
+        except (Transient, Fatal) as error:
+            raise await self._undelivered(topic, error) from error
+
+    async def _undelivered(self, topic: str, error: PenstockError) -> PenstockError:
+        """Why a batch was not taken: for a topic that was deleted Kafka's clients say at best that
+        it has no leader.
+        """
+        with suppress(PenstockError, TimeoutError, kafka_errors.KafkaError):
+            async with asyncio.timeout(GONE_S):
+                if not await count_partitions(self._producer.client, topic):
+                    return no_topic(topic, self._settings)
+        if isinstance(error, Fatal):
+            return error
+        return Fatal(f"Kafka did not take a batch of {topic}: {error}")

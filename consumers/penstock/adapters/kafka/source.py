@@ -33,9 +33,11 @@ from penstock.adapters.kafka.committed_positions import positions, words
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, state_of
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
+from penstock.adapters.kafka.membership import GO_ON, Membership
+from penstock.adapters.kafka.metadata import count_partitions
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
-from penstock.adapters.kafka.starting_points import Places, check_joined
+from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Where
@@ -103,6 +105,13 @@ class KafkaSource:
         # the beginning of the first open transaction.
         self._end = "lso" if isolation == "read_committed" else "highwater"
         self._places = Places(self, self._timeout_s)
+        self._membership = Membership(
+            settings.group,
+            self._ask_broker,
+            timeout_s=self._timeout_s,
+            rebalance_s=rebalance_timeout_ms / 1000,
+            session_s=SESSION_TIMEOUT_MS / 1000,
+        )
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None
         self._ours: set[int] = set()
@@ -126,6 +135,7 @@ class KafkaSource:
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
+        await self._membership.check(self._joining_since_s)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
         # `getmany` without partitions would read all of them. In a rebalance it is called all the
         # same, as it raises the coordinator's errors.
@@ -193,7 +203,7 @@ class KafkaSource:
             # aiokafka retries by itself where it can. An error that it raises here has ended one of
             # its tasks: this member would never read again, so the worker stops.
             raise Fatal(
-                f"{error}\nNothing is lost: start the worker again, it goes on at the last commit.",
+                f"{error}\n{GO_ON}",
                 exit_code=EXIT_UNREACHABLE,
             ) from error
 
@@ -292,7 +302,10 @@ class KafkaSource:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        check_joined(self._settings.group, self._joining_since_s, self._timeout_s)
+
+    async def _ask_broker(self) -> None:
+        with translated("a question about the input topic"):
+            await count_partitions(client_of(self._consumer), self._settings.input_topic)
 
 
 def _assignors(settings: config.Kafka) -> tuple[Any, ...]:

@@ -109,15 +109,5 @@ class Places:
             await rebalance.assigned({partition: start})
 
 
-def check_joined(group: str, since_s: float | None, timeout_s: float) -> None:
-    """`since_s`: when the current rebalance began, or None. Raises `Fatal` after `timeout_s`."""
-    if since_s is not None and _now_s() - since_s > timeout_s:
-        raise Fatal(
-            f"Kafka did not let us join group {group} within {timeout_s:g} s.\nIs the coordinator "
-            "up? Do the group's other members hand back their partitions in time?",
-            exit_code=EXIT_UNREACHABLE,
-        )
-
-
 def _now_s() -> float:
     return asyncio.get_running_loop().time()

@@ -1,0 +1,17 @@
+"""What librdkafka reports beside the reads."""
+
+import pytest
+from confluent_kafka import KafkaError
+
+from penstock import config
+from penstock.adapters.confluent.source import ConfluentSource
+from penstock.errors import EXIT_UNREACHABLE, Fatal
+
+
+async def test_a_fatal_error_of_the_client_ends_the_worker() -> None:
+    source = ConfluentSource(config.Kafka(), drain_ms=1_000)
+    source._on_error(KafkaError(KafkaError._TRANSPORT, "it comes back"))
+    source._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", fatal=True))
+    with pytest.raises(Fatal, match=r"FENCED_INSTANCE_ID.*\n.*start the worker again") as ended:
+        await source.poll([0], 10)
+    assert ended.value.exit_code == EXIT_UNREACHABLE
