@@ -2,7 +2,9 @@
 
 import logging
 
-from penstock.logs import MAX_TEXTS, REPEAT_S, Seldom
+from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError
+
+from penstock.logs import LASTING_S, MAX_TEXTS, REPEAT_S, Seldom
 
 
 def record(name: str, text: str, value: object, at_s: float) -> logging.LogRecord:
@@ -37,3 +39,16 @@ def test_messages_that_are_never_the_same_are_not_kept_for_ever() -> None:
     for number in range(MAX_TEXTS + 1):
         seldom.filter(record("aiokafka.x", f"{number} %s", 1, 0.0))
     assert seldom.filter(record("aiokafka.x", "0 %s", 1, 1.0))
+
+
+def test_an_error_that_a_library_gets_over_by_itself_is_told_only_while_it_lasts() -> None:
+    """aiokafka logs this one as an error at the first start of every group."""
+    seldom, loading = Seldom(), GroupCoordinatorNotAvailableError()
+    text = "Group Coordinator Request failed: %s"
+    times_s = [0.0, 0.1, 0.5, 400.0, 400.0 + LASTING_S / 2, 400.0 + LASTING_S, 411.0]
+    records = [record("aiokafka.consumer", text, loading, at_s) for at_s in times_s]
+    passed = [one for one in records if seldom.filter(one)]
+    assert [(one.created, one.levelname) for one in passed] == [(400.0 + LASTING_S, "WARNING")]
+    refused = record("aiokafka.consumer", text, GroupAuthorizationFailedError("g"), 500.0)
+    assert seldom.filter(refused)
+    assert refused.levelname == "ERROR"

@@ -26,29 +26,53 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 # aiokafka writes 80 lines a second while Kafka is away, from six places in its code.
 REPEAT_S = 60.0
+# A library's error is told if it still comes after so long.
+LASTING_S = 10.0
 # Libraries that put a text together themselves may make a different one each time.
 MAX_TEXTS = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. Our own messages
-    always pass.
+    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. One about an error
+    that the library gets over by itself passes only while it comes again and again, and as a
+    warning: some come at every healthy start. Our own messages always pass.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._passed_s: dict[tuple[str, object], float] = {}
+        # The first and the last time of those that are held back.
+        self._held_s: dict[tuple[str, object], tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] == "penstock":
             return True
         text = (record.name, record.msg)
+        if _passes_over(record):
+            if not self._lasts(text, record.created):
+                return False
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
         if record.created - self._passed_s.get(text, -REPEAT_S) < REPEAT_S:
             return False
         if len(self._passed_s) >= MAX_TEXTS:
             self._passed_s.clear()
         self._passed_s[text] = record.created
         return True
+
+    def _lasts(self, text: tuple[str, object], now_s: float) -> bool:
+        first_s, last_s = self._held_s.get(text, (now_s, now_s))
+        if now_s - last_s > LASTING_S:
+            first_s = now_s
+        if len(self._held_s) >= MAX_TEXTS:
+            self._held_s.clear()
+        self._held_s[text] = first_s, now_s
+        return now_s - first_s >= LASTING_S
+
+
+def _passes_over(record: logging.LogRecord) -> bool:
+    """aiokafka marks the errors that it tries again after."""
+    args = record.args if isinstance(record.args, tuple) else ()
+    return any(isinstance(arg, Exception) and getattr(arg, "retriable", False) for arg in args)
 
 
 _hidden: list[re.Pattern[str]] = []  # one pattern for all secrets, or None

@@ -8,9 +8,12 @@ of its places.
 """
 
 import logging
+from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Literal
 
+from penstock.core.rows.log_keys import Keys
 from penstock.errors import ErrorCode, PenstockError, Poison, Unforeseen
 from penstock.ports import Clock
 from penstock.telemetry.worker import Telemetry
@@ -19,8 +22,15 @@ log = logging.getLogger(__name__)
 
 Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
 _CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
+# Of the task that runs: the keys of the message or object that it works on, for the log.
+_at_work: Final[ContextVar[Callable[[], Keys]]] = ContextVar("at_work", default=dict)
 # One traceback an hour for each kind of exception; the counter tells how often it happens.
 QUIET_S: Final = 3600.0
+
+
+def works_on(keys: Callable[[], Keys]) -> None:
+    """From now on what this task does is about this; asked only if it must be told."""
+    _at_work.set(keys)
 
 
 class Guards:
@@ -53,7 +63,9 @@ class Guards:
         name, now_s = type(cause).__name__, self._clock.now()
         if now_s >= self._quiet_until_s.get((place, name), 0.0):
             self._quiet_until_s[place, name] = now_s + QUIET_S
-            log.error("nobody foresaw this %s (%s)", name, place, exc_info=cause)
+            log.error(
+                "nobody foresaw this %s (%s)", name, place, exc_info=cause, extra=_at_work.get()()
+            )
         return found
 
     def _found(self, place: Place, error: BaseException) -> BaseException:

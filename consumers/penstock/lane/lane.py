@@ -22,6 +22,7 @@ from penstock.core.progress.cursor import Cursor
 from penstock.core.progress.ledger import Ledger
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.costs import FEW_OBJECTS, message_cost
+from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.owner import Over
 from penstock.lane.budget import Budget
 from penstock.ports import Commit, Record, Where
@@ -83,6 +84,7 @@ class Lane:
                 "rest would have said is repeated",
                 self.partition,
                 start.metadata,
+                extra=of_place(*where, start.next_offset),
             )
         self.ledger = Ledger(begin.progress)
         self.letters = LetterAccount(limits.line, begin.stopped_at, passing)

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.core.order import operator_words
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.operator_words import Word
+from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError, Transient
 from penstock.lane.lane import Lane
 from penstock.pipeline.takeover import Takeover, check_count
@@ -205,7 +206,7 @@ class Pipeline:
 
     def _end(self, lane: Lane) -> None:
         if self._lanes.get(lane.number) is lane:
-            log.info("closed %r", lane)
+            log.info("closed %r", lane, extra=of_place(lane.topic, lane.partition))
             lane.close()
             del self._lanes[lane.number]
             self.wiring.discard_dead()
@@ -218,6 +219,7 @@ class Pipeline:
             "resume STREAM: it goes on at this object. To have it answered by its error instead, "
             "say penstock dlq skip STREAM",
             stop,
+            extra={**of_place(lane.topic, lane.partition, stop.offset), **stop.keys},
         )
         self.wiring.discard_dead()
         if not lane.alive:
@@ -250,7 +252,8 @@ class Pipeline:
         for lane in lanes:
             words = self._news(lane, operator_words.decode(said.get(lane.number, "")))
             if words and self._lanes.get(lane.number) is lane:
-                log.info("partition %d goes on: %s", lane.number, words)
+                keys = of_place(lane.topic, lane.partition)
+                log.info("partition %d goes on: %s", lane.number, words, extra=keys)
                 await self._begin_again(lane.number)
                 acted = True
         return acted
@@ -285,7 +288,8 @@ class Pipeline:
             try:
                 start = (await self._source.rewind([partition])).get(partition)
             except Transient as error:
-                log.warning("partition %d: %s", partition, error)
+                keys = of_place(*self._source.where(partition))
+                log.warning("partition %d: %s", partition, error, extra=keys)
                 await asyncio.sleep(WORDS_S)
                 continue
             if start is not None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from penstock.core.health.retry import Backoff
+from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Fenced, Transient
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Outlet, Transactions
@@ -76,7 +77,8 @@ class Takeover:
                 if not failures or (lane is not None and lane.committed != start):
                     failures, since_s = 0, self._clock.now()
                 failures += 1
-                log.warning("partition %d: %s", partition, error)
+                keys = of_place(*self._positions.where(partition))
+                log.warning("partition %d: %s", partition, error, extra=keys)
                 if lane is not None and lane.draining:
                     return None
                 await asyncio.sleep(self._wait_s(error, failures, since_s))

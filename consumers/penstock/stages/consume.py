@@ -11,12 +11,14 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from penstock.calls.unexpected_errors import Guards
+from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.naming import Naming, fallback, key_text
 from penstock.core.routing.places import Places, is_whole
 from penstock.core.routing.routes import Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.log_keys import of_place
 from penstock.core.window.poll_wait import Gather
 from penstock.errors import Poison, Unforeseen
 from penstock.lane.lane import Lane
@@ -122,6 +124,7 @@ class Intake:
         return tickets
 
     def _guarded(self, lane: Lane, record: Record) -> list[Ticket]:
+        works_on(partial(of_place, lane.topic, lane.partition, record.offset))
         # An unforeseen exception gets a second try; after that it costs this record alone.
         for tries in (1, 2):
             try:

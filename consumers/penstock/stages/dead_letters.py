@@ -20,6 +20,7 @@ from penstock.calls.unexpected_errors import Guards
 from penstock.core.bad_rows.telling import ROUND_S, Telling
 from penstock.core.records.output_records import Failed, Labels
 from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.log_keys import Keys, of_ticket
 from penstock.errors import Unforeseen
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source, encodable, printable
@@ -97,7 +98,8 @@ class Reject:
                         if kind is None
                         else f"stream {kind[0]!r} by {kind[1]}"
                     )
-                    log.warning("rejected within a minute: %d more of %s", count, what)
+                    keys = {} if kind is None else {"stream": kind[0], "code": kind[1]}
+                    log.warning("rejected within a minute: %d more of %s", count, what, extra=keys)
 
     def outgoing(self, partition: int, letters: list[bytes]) -> Outgoing:
         keys: list[bytes | None] = [None] * len(letters)
@@ -119,7 +121,7 @@ class Reject:
         if self._terms.are_logged:
             self._has_news.set()
             if self._telling.first(ticket.stream[:_SHOWN], why.code, failed.rows):
-                log.warning("rejected: %s", _in_words(ticket, failed))
+                log.warning("rejected: %s", _in_words(ticket, failed), extra=_keys(ticket, failed))
         failed_ms = self._clock.wall_ms()
         self.recent.append(_recent(failed_ms, ticket, failed))
         origin = reference or ticket.inline
@@ -171,6 +173,11 @@ def _recent(at_ms: int, ticket: Ticket, failed: Failed) -> Recent:
         ticket.object_index,
         failed.row,
     )
+
+
+def _keys(ticket: Ticket, failed: Failed) -> Keys:
+    keys = {**of_ticket(ticket), "code": failed.why.code, "rows": failed.rows}
+    return keys if failed.row is None else {**keys, "row": failed.row}
 
 
 def _in_words(ticket: Ticket, failed: Failed) -> str:

@@ -10,11 +10,13 @@ store has its own fetchers, so that a store that is away delays no other. Owner:
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from penstock.calls.outage import Outage
-from penstock.calls.unexpected_errors import Guards
+from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.health.download_retry import Tries
 from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.log_keys import of_ticket
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
@@ -130,6 +132,7 @@ class Download:
     async def _fetch(self, ticket: Ticket, fetcher: Fetcher) -> None:
         """Read the ticket's object to its end, or close the ticket with the reason why not."""
         tries = Tries(self._clock.now())
+        works_on(partial(of_ticket, ticket))
         while ticket.owner.alive:
             tries.begin()
             rows_before = ticket.next_row

@@ -15,6 +15,7 @@ from penstock.core.health.download_retry import Tries
 from penstock.core.progress.cursor import START
 from penstock.core.routing.places import DEFAULT
 from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.log_keys import of_ticket
 from penstock.decoders.protocol import Died
 from penstock.errors import LockedOut, Poison, Transient, Unreachable
 from penstock.formats.base.ranged import TAIL_BYTES
@@ -210,6 +211,7 @@ class ObjectReader:
                 "for, or its rows are read by other settings; its rows are repeated",
                 ticket.owner.partition,
                 ticket.record.offset,
+                extra=of_ticket(ticket),
             )
             ticket.resume = START
         # Checked after the cursor, which may show that the delivered rows were of another version.

@@ -11,14 +11,17 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from penstock.calls.gate import Rank
 from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
+from penstock.calls.unexpected_errors import works_on
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.deaths import KILL_PERIOD_S
 from penstock.core.bad_rows.suspects import Suspicions
 from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.log_keys import of_ticket
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
 from penstock.ports import Answers, Clock
@@ -152,6 +155,7 @@ class Predict:
             self._calls.leave(call)
             return
         began_s = self._clock.now()
+        works_on(partial(of_ticket, part[0].ticket))
         try:
             answers = await self._calls.send(call, part)
         except Transient as error:
@@ -297,7 +301,8 @@ class Predict:
             ticket, why = self._suspicions.loud.pop(0)
             if self._clock.now() >= self._quiet_until_s:
                 self._quiet_until_s = self._clock.now() + QUIET_S
-                log.warning("the model refuses row after row of %s: %s", _name(ticket), why.message)
+                said = "the model refuses row after row of %s: %s"
+                log.warning(said, _name(ticket), why.message, extra=of_ticket(ticket))
 
     def _follow(self) -> None:
         """Apply the limits learned so far. Calls in flight: the smaller of pace and breaker. Rows a

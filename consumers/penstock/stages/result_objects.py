@@ -13,13 +13,15 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
-from penstock.calls.unexpected_errors import Guards
+from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.order.releases import Release
 from penstock.core.records.output_records import has_result
 from penstock.core.records.result_names import ResultNames
 from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.log_keys import of_ticket
 from penstock.encodings.base import Encoding, rows_of
 from penstock.errors import Unforeseen, first_cause
 from penstock.messages.prediction import Result
@@ -187,6 +189,7 @@ class LaneResults:
             self._held[ticket] += blocks
 
     async def _add_rows(self, ticket: Ticket, blocks: Sequence[Block]) -> None:
+        works_on(partial(of_ticket, ticket))
         try:
             with self._guard:
                 result = self._of(ticket)

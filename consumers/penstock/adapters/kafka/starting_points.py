@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from penstock.adapters.kafka.lost_positions import GONE_BEFORE, GONE_BEYOND
+from penstock.core.rows.log_keys import Keys, of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
-from penstock.ports import Commit, Rebalance
+from penstock.ports import Commit, Rebalance, Where
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class Member(Protocol):
 
     @property
     def has_stopped(self) -> bool: ...
+
+    def where(self, partition: int) -> Where: ...
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         """The group's commits; for a partition without one, its earliest record."""
@@ -76,17 +79,22 @@ class Places:
         try:
             begin, end = await self._member.span(partition)
         except Transient as error:
-            log.warning("partition %d: %s", partition, error)
+            log.warning("partition %d: %s", partition, error, extra=self._keys(partition, offset))
             await asyncio.sleep(ASK_AGAIN_S)
             return
         if offset < begin:
             # Forward only: a lane takes later offsets as they come, so a seek is enough.
-            log.warning(GONE_BEFORE, partition, offset, begin - 1, begin)
+            keys = self._keys(partition, offset)
+            log.warning(GONE_BEFORE, partition, offset, begin - 1, begin, extra=keys)
             await self._member.seek({partition: Commit(begin)})
         elif offset > end:
             # Backward: the lane must be made anew, as it never goes back to an earlier offset.
-            log.warning(GONE_BEYOND, partition, offset, end, begin)
+            keys = self._keys(partition, offset)
+            log.warning(GONE_BEYOND, partition, offset, end, begin, extra=keys)
             await self._begin_again(partition, Commit(begin), rebalance)
+
+    def _keys(self, partition: int, offset: int) -> Keys:
+        return of_place(*self._member.where(partition), offset)
 
     async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
         """Treat the partition as revoked and assigned again at `start`. If a real rebalance

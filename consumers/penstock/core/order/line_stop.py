@@ -9,7 +9,7 @@ forgotten first. Owner: the lane; the publish stage asks.
 
 import zlib
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # `ratio` is of the last objects of a stream, this many; fewer are too small a sample to judge by.
 WINDOW = 100
@@ -50,6 +50,12 @@ class LineStop(NamedTuple):
     limit: str
     since_ms: int
     record_ms: int
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """For a line of the log, beside the partition's own."""
+        known = {"stream": self.stream, "object_index": self.object_index, "code": self.code}
+        return known if self.row is None else known | {"row": self.row}
 
     def __str__(self) -> str:
         place = f"partition {self.partition}, offset {self.offset}, object {self.object_index}"

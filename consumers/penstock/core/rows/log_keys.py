@@ -1,0 +1,29 @@
+"""Where a log line is about: keys beside its text, by the same names everywhere.
+
+Rule: only what is known is a key. They are for machines: the text names what a person needs. Owner:
+whoever logs a line about a stream, a partition or an object.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.rows.blocks import Ticket
+
+Keys = Mapping[str, Any]
+
+
+def of_place(topic: str, partition: int, offset: int | None = None) -> Keys:
+    known: dict[str, Any] = {"topic": topic, "partition": partition}
+    return known if offset is None else known | {"offset": offset}
+
+
+def of_ticket(ticket: Ticket) -> Keys:
+    owner, reference = ticket.owner, ticket.reference
+    known: dict[str, Any] = {
+        "stream": ticket.stream,
+        **of_place(owner.topic, owner.partition, ticket.record.offset),
+        "object_index": ticket.object_index,
+    }
+    if reference is not None:
+        known["object"] = f"{reference.bucket}/{reference.key}"
+    return known
