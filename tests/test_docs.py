@@ -17,6 +17,7 @@ from prometheus_client import generate_latest
 
 from penstock import config
 from penstock.adapters.kafka.source import SESSION_TIMEOUT_MS
+from penstock.adapters.memory.spans import MemorySpans
 from penstock.commands.root import cli
 from penstock.errors import ErrorCode
 from penstock.messages.block import decode_head
@@ -197,6 +198,17 @@ def test_every_metric_of_a_shadow_is_documented_with_its_type() -> None:
     telemetry.of_shadow()
     metrics = exposed(generate_latest(telemetry.registry).decode())
     rows = table(section(DOCS / "models.md", "A shadow"))
+    assert {name: kind for name, kind, _ in rows} == {
+        name: kind for name, kind in metrics.items() if name not in before
+    }
+
+
+def test_every_metric_of_traces_is_documented_with_its_type() -> None:
+    telemetry = Telemetry()
+    before = exposed(generate_latest(telemetry.registry).decode())
+    telemetry.of_traces(MemorySpans())
+    metrics = exposed(generate_latest(telemetry.registry).decode())
+    rows = table(section(DOCS / "traces.md", "What it costs"))
     assert {name: kind for name, kind, _ in rows} == {
         name: kind for name, kind in metrics.items() if name not in before
     }

@@ -29,19 +29,23 @@ MAY_IMPORT: dict[str, str] = {
     "formats": "core errors plugins",
     "ports": "core",
     "requests": "core errors plugins",
+    "tracing": "core messages ports",
     "decoders": "core errors formats process",
     "calls": "core errors ports telemetry",
     "lane": "core messages ports",
     "adapters": "config core errors messages ports process requests",
-    "stages": "calls core decoders encodings errors formats lane messages ports process telemetry",
+    "stages": (
+        "calls core decoders encodings errors formats lane messages ports process telemetry tracing"
+    ),
     "dlq": "adapters config terminal_text core errors messages ports process",
-    "pipeline": "calls core decoders errors formats lane ports process stages telemetry",
+    "pipeline": "calls core decoders errors formats lane ports process stages telemetry tracing",
     "ops": (
         "adapters calls config terminal_text core errors lane messages pipeline ports process "
         "requests telemetry"
     ),
     "settings": (
-        "adapters calls config core encodings errors formats lane messages pipeline requests stages"
+        "adapters calls config core encodings errors formats lane messages pipeline requests "
+        "stages tracing"
     ),
     "simulation": (
         "adapters core decoders encodings errors formats lane messages pipeline ports stages "
@@ -88,6 +92,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "aiobotocore": ("adapters/s3/",),
     "aiohttp": ("adapters/", "ops/", "embedded/", "bench/", "demo/", "scenes/health.py"),
     "grpc": ("adapters/model_servers/oip/",),
+    "opentelemetry": ("adapters/otel/",),
     "google": ("adapters/model_servers/oip/grpc_messages.py",),
     "confluent_kafka": ("adapters/confluent/", "embedded/"),
     "av": ("formats/media/video.py",),

@@ -26,8 +26,10 @@ SECRETS = {
 }
 # In addresses; the last is what signs a presigned one.
 IN_URLS = ["password-in-url", "query-in-url", "signature-in-url"]
+IN_HEADER = "Bearer of-the-receiver"
 NEVER = [
     *SECRETS.values(),
+    IN_HEADER,
     *IN_URLS,
     'kafka-\\"password\\"',
     b64encode(b"user:password-in-url").decode(),
@@ -89,11 +91,14 @@ async def test_config_masks_secrets_and_what_addresses_carry() -> None:
             "MODEL__URL": with_credentials("h:80"),
             "MODEL__TOKEN": "",  # beside a user in the address it is refused
             "OBJECTS__ENDPOINT_URL": "http://user:password-in-url@store",
+            "TRACES__ENDPOINT": with_credentials("collector:4318"),
+            "TRACES__HEADERS": f'{{"authorization": "{IN_HEADER}"}}',
         },
     )
     assert code == 0
     assert MASK in said
     assert "@store" in said
+    assert "@collector" in said
     check(said)
 
 

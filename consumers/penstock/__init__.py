@@ -29,6 +29,7 @@ Where to look, from what a person starts down to what everything rests on:
       result_stores/  where result objects are written
       http/         our own connections, and which authorities TLS trusts
       model_servers/  TorchServe, the Open Inference Protocol, JSON servers
+      otel/         spans of traces, by OpenTelemetry's SDK
       memory/       adapters that a test or a simulation owns
     ports/          the promises an adapter keeps
     core/           decisions without waiting, by question:
@@ -44,6 +45,7 @@ Where to look, from what a person starts down to what everything rests on:
     messages/       what crosses the wire, held against schemas/*.schema.json by a test
     errors          the three families: transient, poison, fatal; the exit codes
     telemetry/      metrics: of every worker; of several models, a shadow, regions
+    tracing/        which objects are sampled, and the spans of their way
     logs            log lines, without secrets
     terminal_text   texts, times and tables for people, as several commands print them
     process/        our own processes: children, ending with the parent, leaving; clock, threads

@@ -44,6 +44,7 @@ class OipGrpcServer(Scripted[Fault]):
         self.model = model
         self.url = ""
         self.tokens: list[str | None] = []
+        self.traceparents: list[str | None] = []
         self.asked: list[str] = []
         self.identities: list[str] = []
         self._typed = typed
@@ -85,8 +86,9 @@ class OipGrpcServer(Scripted[Fault]):
 
     async def _note(self, method: str, context: Any, name: str) -> None:
         self.asked.append(method)
-        token = dict(context.invocation_metadata()).get("authorization")
-        self.tokens.append(token)
+        given = dict(context.invocation_metadata())
+        self.tokens.append(given.get("authorization"))
+        self.traceparents.append(given.get("traceparent"))
         if name != "rows":
             await context.abort(*_STATUSES["no_model"])
 

@@ -15,6 +15,7 @@ from penstock.adapters.memory.kafka import MemorySink, MemorySource
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.results import MemoryResults
+from penstock.adapters.memory.spans import MemorySpans
 from penstock.adapters.memory.transactions import MemoryOutlets
 from penstock.core.comparing.agreement import Agreement
 from penstock.core.order.line_stop import LineLimits
@@ -41,6 +42,8 @@ from penstock.stages.result_objects import Offload
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
 from penstock.telemetry.worker import Telemetry
+from penstock.tracing.object_spans import Names
+from penstock.tracing.tracer import TraceTerms
 
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
@@ -124,6 +127,7 @@ class World:
     sink: MemorySink = field(init=False)
     outlets: MemoryOutlets = field(init=False)
     results: MemoryResults = field(default_factory=MemoryResults)
+    spans: MemorySpans = field(default_factory=MemorySpans)
     clock: VirtualClock = field(default_factory=VirtualClock)
     telemetry: Telemetry = field(default_factory=Telemetry)
 
@@ -152,6 +156,10 @@ class World:
         """Of `rows`, asked for each batch."""
         return self.with_settings(shadow=replace(SHADOW, **changes))
 
+    def with_traces(self, *, sample: float, slowest: float = 0.0) -> "World":
+        names = Names("penstock", "predictions", "rows")
+        return self.with_settings(traces=TraceTerms(sample, slowest, names))
+
     def pipeline(self) -> Pipeline:
         transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
         if self.ends is not None:
@@ -167,6 +175,7 @@ class World:
             self.results,
             dict(self.models),
             shadow=Guest(self.shadow, self.shadow_sink),
+            spans=self.spans,
         )
         settings = changed(
             self.settings,
@@ -192,6 +201,7 @@ class World:
         partition: int = 0,
         stream: str | None = None,
         timestamp_ms: int = 0,
+        traceparent: str | None = None,
         **more: Any,
     ) -> int:
         """Store the object (unless `data` is None) and write its reference; the record's offset."""
@@ -199,7 +209,10 @@ class World:
             self.objects.put(BUCKET, key, data)
         value = {"bucket": BUCKET, "key": key, "stream": stream or key, **more}
         record = self.source.append(
-            orjson.dumps(value), partition=partition, timestamp_ms=timestamp_ms
+            orjson.dumps(value),
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            traceparent=None if traceparent is None else traceparent.encode(),
         )
         return record.offset
 

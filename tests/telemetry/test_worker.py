@@ -2,6 +2,7 @@
 
 from prometheus_client import generate_latest
 
+from penstock.adapters.memory.spans import MemorySpans
 from penstock.telemetry.region import ELSEWHERE
 from penstock.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
 from penstock.telemetry.worker import Telemetry
@@ -10,12 +11,13 @@ from penstock.telemetry.worker import Telemetry
 def test_what_is_not_configured_is_not_on_the_page() -> None:
     telemetry = Telemetry()
     page = generate_latest(telemetry.registry)
-    assert not any(name in page for name in (b"_region_", b"_shadow_", b"_models_"))
+    assert not any(name in page for name in (b"_region_", b"_shadow_", b"_models_", b"_spans_"))
+    telemetry.of_traces(MemorySpans())
     telemetry.in_region("eu", {})
     telemetry.of_shadow()
     telemetry.of_models(["rows"])
     page = generate_latest(telemetry.registry)
-    assert all(name in page for name in (b"_region_", b"_shadow_", b"_models_"))
+    assert all(name in page for name in (b"_region_", b"_shadow_", b"_models_", b"_spans_"))
 
 
 def test_bytes_of_a_region_are_those_of_its_stores() -> None:

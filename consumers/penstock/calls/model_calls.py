@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from penstock.calls.gate import Gate, Rank
@@ -38,6 +39,8 @@ from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.calls import CallsTelemetry
 
 log = logging.getLogger(__name__)
+
+Tracing = Callable[[Sequence[Block]], AbstractContextManager[None]]
 
 # The pauses before the same rows are sent again while the breaker is closed; once it is open, the
 # breaker paces all requests.
@@ -80,10 +83,13 @@ class ModelCalls:
         guards: Guards,
         *,
         is_alone: bool = True,
+        tracing: Tracing | None = None,
     ) -> None:
         """`is_alone`: this is the only model. If one of several has a wrong setting, it counts as
-        unavailable instead of ending the worker, so that the others go on.
+        unavailable instead of ending the worker, so that the others go on. `tracing`: enters the
+        span of a request with these blocks.
         """
+        self._tracing = tracing
         self._is_alone = is_alone
         self._guard = guards.at("model")
         self._model = model
@@ -153,7 +159,8 @@ class ModelCalls:
         """The rows of the blocks, as one request."""
         started_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
-        answers = await self._request(call, payloads)
+        with self._traced(blocks):
+            answers = await self._request(call, payloads)
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s, len(answers.values))
         self.slowest_s = max(self.slowest_s or 0.0, now_s - started_s)
@@ -162,6 +169,9 @@ class ModelCalls:
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s
         return answers
+
+    def _traced(self, blocks: Sequence[Block]) -> AbstractContextManager[None]:
+        return nullcontext() if self._tracing is None else self._tracing(blocks)
 
     async def probe(self, call: Call) -> bool:
         """True if the server answers the best probe that there is (see the rule above)."""

@@ -25,6 +25,7 @@ from penstock.config.sections import (
     Scenes,
     Section,
     Store,
+    Traces,
     Window,
 )
 from penstock.config.whole import NAMED, SECTIONS, TABLES, Config
@@ -56,6 +57,7 @@ __all__ = [
     "Section",
     "Shadow",
     "Store",
+    "Traces",
     "Window",
     "check_files",
     "in_region",

@@ -32,6 +32,7 @@ class _Kind(NamedTuple):
 _SERVER: Final = _Kind((*_HTTP, "grpc", "grpcs"), "http://localhost:8080", "http://{}")
 _MANAGEMENT: Final = _Kind(_HTTP, "http://localhost:8081", "http://{}")
 _ENDPOINT: Final = _Kind((*_HTTP, "file"), "http://localhost:9000", "http://{}")
+_TRACES: Final = _Kind(_HTTP, "http://localhost:4318/v1/traces", "http://{}")
 _STORE: Final = _Kind((), "s3://bucket", "s3://{}, gs://{} or az://{}")
 _OF_MODEL: Final = {"url": _SERVER, "replicas": _SERVER, "management_url": _MANAGEMENT}
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
@@ -39,6 +40,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "stores": {"url": _STORE, "endpoint_url": _ENDPOINT},
     "model": _OF_MODEL,
     "models": _OF_MODEL,
+    "traces": {"endpoint": _TRACES},
     "regions": {"models": _SERVER},
 }
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
-URL_KEYS = frozenset({"url", "endpoint_url", "management_url"})
+URL_KEYS = frozenset({"url", "endpoint", "endpoint_url", "management_url"})
 # Lists of addresses in a model's section; in a store's section they hold names, without secrets.
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"

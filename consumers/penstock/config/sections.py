@@ -236,6 +236,15 @@ class Scenes(Section, frozen=True):
     fill: float | None = None
 
 
+class Traces(Section, frozen=True):
+    # None: no traces, and nothing of OpenTelemetry is imported.
+    endpoint: str | None = None
+    sample: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    slowest: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    # Credentials of the receiver, as a rule: so all values are secrets.
+    headers: dict[str, str] = field(default_factory=dict)
+
+
 class Http(Section, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8900

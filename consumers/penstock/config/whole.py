@@ -33,6 +33,7 @@ from penstock.config.sections import (
     Scenes,
     Section,
     Store,
+    Traces,
     Window,
 )
 from penstock.config.variables import usage
@@ -52,6 +53,7 @@ class Config(Section, frozen=True):
     delivery: Delivery = field(default_factory=Delivery)
     limits: Limits = field(default_factory=Limits)
     scenes: Scenes = field(default_factory=Scenes)
+    traces: Traces = field(default_factory=Traces)
     http: Http = field(default_factory=Http)
     log: Log = field(default_factory=Log)
     models: list[NamedModel] = field(default_factory=list)
@@ -134,6 +136,8 @@ class Config(Section, frozen=True):
                     section[key] = list(map(shown_url, section[key]))
             if "options" in section:
                 section["options"] = shown_options(section["options"])
+            if "headers" in section:
+                section["headers"] = dict.fromkeys(section["headers"], MASK)
         return plain
 
     def secrets(self) -> set[str]:
@@ -149,6 +153,7 @@ class Config(Section, frozen=True):
             for key in URL_LIST_KEYS & section.keys():
                 found.update(*map(url_secrets, section[key] or ()))
             found |= option_secrets(section.get("options", {}))
+            found.update(section.get("headers", {}).values())
         return found
 
     def sections(self) -> dict[str, dict[str, Any]]:

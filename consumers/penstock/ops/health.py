@@ -44,13 +44,13 @@ async def serve_health(
             return web.Response(status=503, text=why_not)
         return web.Response(text=f"ready: {pipeline!r}\n")
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.Response:
         telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
         telemetry.backlog.set(pipeline.backlog_s)
         telemetry.lag.set(sum(lookout.lags.values()))
         telemetry.lag_age.set(lookout.lag_age_s)
-        return exposition(telemetry.registry)
+        return exposition(telemetry.registry, request.headers.get("Accept", ""))
 
     status = Status(pipeline, telemetry, lookout)
 

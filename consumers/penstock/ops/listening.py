@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from penstock import config
@@ -28,6 +29,7 @@ from penstock.ops.doorkeeper import REQUEST_S, Patience, host_check
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
 # What `/readyz` answers for a worker without a partition; a supervisor looks for this text.
 NO_PARTITION: Final = "no partition is assigned yet\n"
+_OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def inherited_listener() -> socket.socket | None:
@@ -44,8 +46,13 @@ def as_json(document: Any) -> web.Response:
     )
 
 
-def exposition(metrics: Collector) -> web.Response:
-    """Metrics in Prometheus' text format."""
+def exposition(metrics: Collector, accept: str = "") -> web.Response:
+    """Metrics in Prometheus' text format; as OpenMetrics, which shows exemplars, for a reader that
+    accepts this.
+    """
+    if _OPENMETRICS in accept:
+        encode, content_type = choose_encoder(accept)
+        return web.Response(body=encode(metrics), headers={"Content-Type": content_type})
     return web.Response(
         body=generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
     )

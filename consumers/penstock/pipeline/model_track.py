@@ -7,6 +7,7 @@ shared. Owner: the wiring, which has a track for each model.
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 
 from penstock.calls.model_calls import ModelCalls
 from penstock.calls.outage import Outage
@@ -29,6 +30,7 @@ from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow.asking import Shadow
 from penstock.telemetry.calls import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
+from penstock.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Shared:
     is_alone: bool
     terms: ObjectTerms
     results: ResultPlan | None
+    tracer: Tracer | None
 
     def track(
         self,
@@ -104,6 +107,7 @@ class Shared:
             self.jitter,
             self.guards,
             is_alone=self.is_alone,
+            tracing=partial(self.tracer.call, name) if self.tracer is not None else None,
         )
         predict = Predict(
             calls,

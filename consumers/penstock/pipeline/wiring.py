@@ -43,6 +43,7 @@ from penstock.stages.settle import Settle
 from penstock.stages.shadow.asking import Shadow, ShadowPlan
 from penstock.telemetry.region import RegionTelemetry
 from penstock.telemetry.worker import Telemetry
+from penstock.tracing.tracer import Tracer, TraceTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Settings:
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
     shadow: ShadowPlan | None = None
+    traces: TraceTerms | None = None
 
     @property
     def terms(self) -> Mapping[str | None, ModelTerms]:
@@ -116,6 +118,7 @@ class Wiring:
         self._neighbour: Neighbour = "quiet"
         dedupe = Dedupe(is_on=settings.dedupe)
         self._guards = guards = Guards(telemetry, clock, raises=raises)
+        self._tracer = self._trace()
 
         self.intake = Intake(
             settings.intake,
@@ -123,6 +126,7 @@ class Wiring:
             clock,
             telemetry,
             guards,
+            self._tracer,
         )
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
@@ -140,6 +144,7 @@ class Wiring:
             telemetry,
             guards,
             self._results(adapters, offload, telemetry),
+            self._tracer,
         )
         self.assist = self._assist(adapters, telemetry.region)
         self.settle = self._settle(adapters, telemetry)
@@ -236,6 +241,7 @@ class Wiring:
             is_alone=not settings.models,
             terms=settings.objects,
             results=settings.results,
+            tracer=self._tracer,
         )
         return {
             model: shared.track(
@@ -251,6 +257,13 @@ class Wiring:
             )
             for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
         }
+
+    def _trace(self) -> Tracer | None:
+        terms, spans = self.settings.traces, self.adapters.spans
+        if terms is None or spans is None:
+            return None
+        self.telemetry.of_traces(spans)
+        return Tracer(terms, spans, self.adapters.clock, random.getrandbits)
 
     def _shadow(self, draw: Callable[[], float]) -> Shadow | None:
         plan, guest, clock = self.settings.shadow, self.adapters.shadow, self.adapters.clock

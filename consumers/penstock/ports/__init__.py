@@ -10,16 +10,19 @@ from penstock.ports.clock import Clock
 from penstock.ports.model import Answers, Model
 from penstock.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
 from penstock.ports.results import Results, Stored, Upload
-from penstock.ports.sink import Outgoing, Outlet, Outlets, Sink
+from penstock.ports.sink import Headers, Outgoing, Outlet, Outlets, Sink
 from penstock.ports.source import Commit, Neighbours, Rebalance, Record, Source, Where
+from penstock.ports.spans import Attribute, Place, Span, Spans, outgoing_traceparent
 
 __all__ = [
     "Adapters",
     "Answers",
+    "Attribute",
     "Body",
     "Clock",
     "Commit",
     "Guest",
+    "Headers",
     "Listed",
     "Location",
     "Model",
@@ -29,14 +32,18 @@ __all__ = [
     "Outlet",
     "Outlets",
     "Part",
+    "Place",
     "Rebalance",
     "Record",
     "Results",
     "Sink",
     "Source",
+    "Span",
+    "Spans",
     "Stored",
     "Transactions",
     "Upload",
     "Where",
     "WholeBody",
+    "outgoing_traceparent",
 ]

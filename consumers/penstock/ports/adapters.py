@@ -13,6 +13,7 @@ from penstock.ports.objects import Objects
 from penstock.ports.results import Results
 from penstock.ports.sink import Outlets, Sink
 from penstock.ports.source import Neighbours, Source
+from penstock.ports.spans import Spans
 
 
 class Transactions(NamedTuple):
@@ -33,7 +34,8 @@ class Guest(NamedTuple):
 class Adapters:
     """One implementation of each port. With `transactions` answers leave exactly once; with
     `results` they are written as objects. `models` are those beside the default one, by name;
-    `neighbours` the regions that may be helped; `shadow` is asked what the default one was.
+    `neighbours` the regions that may be helped; `shadow` is asked what the default one was; to
+    `spans` go those of sampled objects.
     """
 
     source: Source
@@ -46,3 +48,4 @@ class Adapters:
     models: Mapping[str, Model] = field(default_factory=dict)
     neighbours: Neighbours | None = None
     shadow: Guest | None = None
+    spans: Spans | None = None

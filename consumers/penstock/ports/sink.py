@@ -10,15 +10,27 @@ from typing import Protocol
 
 from penstock.ports.source import Commit
 
+Headers = list[tuple[str, bytes]]
+
 
 @dataclass(slots=True)
 class Outgoing:
-    """Records for one output partition, in order, and the position they complete."""
+    """Records for one output partition, in order. `headers`: of each record; None: none has any."""
 
     topic: str
     partition: int
     keys: list[bytes | None]
     values: list[bytes]
+    headers: list[Headers] | None = None
+
+    def add(self, key: bytes | None, values: Sequence[bytes], headers: Headers | None) -> None:
+        """Append records with this key, all with these headers."""
+        if headers is not None and self.headers is None:
+            self.headers = [[] for _ in self.values]
+        if self.headers is not None:
+            self.headers += [headers or []] * len(values)
+        self.keys += [key] * len(values)
+        self.values += values
 
 
 class Sink(Protocol):

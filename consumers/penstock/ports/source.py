@@ -12,7 +12,7 @@ from penstock.core.health.region_needs_help import Standing
 
 class Record(NamedTuple):
     """A Kafka message of an input topic. `timestamp_ms` is the broker's or producer's epoch time;
-    `partition` is the number that the source has for it.
+    `partition` is the number that the source has for it; `traceparent` the header, unchecked.
     """
 
     partition: int
@@ -20,6 +20,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    traceparent: bytes | None = None
 
 
 class Where(NamedTuple):

@@ -35,6 +35,8 @@ from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
+from penstock.tracing.object_spans import Names
+from penstock.tracing.tracer import TraceTerms
 
 # Of a call without Kafka: its end is noticed so soon after the last answer.
 CALL_INTERVAL_S = 0.02
@@ -90,6 +92,7 @@ def for_worker(
         models={name: _terms(one) for name, one in cfg.with_each_live_model().items()},
         routes=routes_of(cfg),
         shadow=_shadow(cfg, model_version),
+        traces=_traces(cfg),
     )
 
 
@@ -185,6 +188,13 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
         call_rows=terms.window.max_rows,
         callers=terms.callers,
     )
+
+
+def _traces(cfg: config.Config) -> TraceTerms | None:
+    if cfg.traces.endpoint is None:
+        return None
+    names = Names(cfg.kafka.group, cfg.output.topic, cfg.model.name)
+    return TraceTerms(cfg.traces.sample, cfg.traces.slowest, names)
 
 
 def _terms(cfg: config.Config) -> ModelTerms:

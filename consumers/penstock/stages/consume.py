@@ -27,6 +27,7 @@ from penstock.messages.prediction import printable
 from penstock.messages.reference import Reference
 from penstock.ports import Clock, Record, Source
 from penstock.telemetry.worker import Telemetry
+from penstock.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,9 @@ class Intake:
         clock: Clock,
         telemetry: Telemetry,
         guards: Guards,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._near = terms.near
         self._guard = guards.at("message")
         self.routes = routes
@@ -121,6 +124,8 @@ class Intake:
         received_s = self._clock.now()
         for ticket in tickets:
             ticket.times.received_s = received_s
+        if self._tracer is not None:
+            self._tracer.begin(record, tickets)
         return tickets
 
     def _guarded(self, lane: Lane, record: Record) -> list[Ticket]:

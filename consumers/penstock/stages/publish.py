@@ -32,6 +32,7 @@ from penstock.stages.dead_letters import Reject
 from penstock.stages.encode import encoded
 from penstock.stages.result_objects import LaneResults, ObjectResults
 from penstock.telemetry.worker import Telemetry, TimeSpent
+from penstock.tracing.tracer import Tracer
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
@@ -87,8 +88,10 @@ class Publish:
         telemetry: Telemetry,
         guards: Guards,
         results: ObjectResults | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """With `results` answers are written as objects before any record of them is published."""
+        self._tracer = tracer
         self._results = results
         self._guard = guards.at("record")
         self._sink = sink
@@ -240,6 +243,8 @@ class Publish:
                     continue
                 letters: list[bytes] = []
                 if made.failed:
+                    if ticket.trace is not None:
+                        ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
                     # Before they leave, so that a repeated announcement never points at a failed
                     # answer.
@@ -275,8 +280,8 @@ class Publish:
             if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
                 values = list(bundled(values, self._array_rows, fits))
-            out.keys += [key] * len(values)
-            out.values += values
+            headers = None if self._tracer is None else self._tracer.headers(release.ticket)
+            out.add(key, values, headers)
             letters += its_letters
             for failed in made.failed:
                 self._telemetry.rejected(failed.why.code, failed.rows)
@@ -290,18 +295,22 @@ class Publish:
         now_s, now_ms = self._clock.now(), self._clock.wall_ms()
         latencies_s: list[float] = []
         spent: list[TimeSpent] = []
-        for release in releases:
-            if release.finished:
-                latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
-                latencies_s.append(latency_s)
-                spent.append(_time_spent(release, latency_s, released_s, now_s))
+        finished = [release for release in releases if release.finished]
+        for release in finished:
+            latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
+            latencies_s.append(latency_s)
+            spent.append(_time_spent(release, latency_s, released_s, now_s))
         if not spent:
             return
         self._telemetry.objects_delivered(latencies_s, spent)
+        if self._tracer is not None:
+            for latency_s, trace_id in self._tracer.delivered(
+                finished, latencies_s, released_s, now_s
+            ):
+                self._telemetry.latency_example(latency_s, trace_id)
         if self._paces:
-            finished = (release.ticket for release in releases if release.finished)
-            for ticket, latency_s, one in zip(finished, latencies_s, spent, strict=True):
-                if (pace := self._paces.get(ticket.model)) is not None:
+            for release, latency_s, one in zip(finished, latencies_s, spent, strict=True):
+                if (pace := self._paces.get(release.ticket.model)) is not None:
                     pace.elsewhere(latency_s - one.wait - one.call)
 
 

@@ -6,12 +6,13 @@ The exposed text is the same. Only the event loop's thread adds and reads. Owner
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 # For calls and the waits before them, which may take 1 ms.
 CALL_BUCKETS_S = (
@@ -42,6 +43,21 @@ class Total(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(*self._said, value=self._value, created=self._created_s)
+
+
+class TotalOf(Collector):
+    """A counter that another part counts; `read` when the metrics are."""
+
+    def __init__(
+        self, name: str, meaning: str, read: Callable[[], float], registry: CollectorRegistry
+    ) -> None:
+        self._said = (name, meaning)
+        self._read = read
+        self._created_s = time.time()
+        registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(*self._said, value=self._read(), created=self._created_s)
 
 
 class TotalBy(Collector):
@@ -87,6 +103,8 @@ class Spread(Collector):
         # One more bucket for values above all bounds.
         self._counts = [0] * (len(buckets) + 1)
         self._sum = 0.0
+        # By bucket, the last value that has a trace.
+        self._examples: dict[int, Exemplar] = {}
         self._created_s = time.time()
         registry.register(self)
 
@@ -94,9 +112,17 @@ class Spread(Collector):
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def example(self, value: float, trace_id: str) -> None:
+        """Of an observed value. Only OpenMetrics shows it, as an exemplar of the value's bucket."""
+        bucket = bisect_left(self._bounds, value)
+        self._examples[bucket] = Exemplar({"trace_id": trace_id}, value, time.time())
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         names = [*map(str, self._bounds), "+Inf"]
-        buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        for bucket, (name, total) in enumerate(zip(names, accumulate(self._counts), strict=True)):
+            example = self._examples.get(bucket)
+            buckets.append((name, total, example) if example is not None else (name, total))
         family = HistogramMetricFamily(*self._said, buckets=buckets, sum_value=self._sum)
         family.add_sample(f"{self._said[0]}_created", {}, self._created_s)
         yield family

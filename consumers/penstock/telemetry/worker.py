@@ -5,12 +5,19 @@ if they are configured: `of_models`, `of_shadow`, `in_region`. Owner: the applic
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
-from penstock.telemetry.counters import CALL_BUCKETS_S, Spread, Total, TotalBy, latency_buckets_s
+from penstock.telemetry.counters import (
+    CALL_BUCKETS_S,
+    Spread,
+    Total,
+    TotalBy,
+    TotalOf,
+    latency_buckets_s,
+)
 from penstock.telemetry.models import ModelsTelemetry, ModelTelemetry
 from penstock.telemetry.region import RegionTelemetry
 from penstock.telemetry.replicas import ReplicasTelemetry
@@ -30,6 +37,14 @@ class TimeSpent(NamedTuple):
     call: float = 0.0
     hold_back: float = 0.0
     publish: float = 0.0
+
+
+class SpanCounts(Protocol):
+    @property
+    def exported(self) -> int: ...
+
+    @property
+    def dropped(self) -> int: ...
 
 
 class Telemetry:
@@ -196,6 +211,10 @@ class Telemetry:
         for part, spent_s in zip(TimeSpent._fields, sums_s, strict=True):
             self._spent.inc(part, max(0.0, spent_s))
 
+    def latency_example(self, latency_s: float, trace_id: str) -> None:
+        """An object that was counted by `objects_delivered` is sampled."""
+        self._latency.example(latency_s, trace_id)
+
     def committed(self) -> None:
         self._commits.inc()
 
@@ -210,6 +229,22 @@ class Telemetry:
         if self._shadow is None:
             self._shadow = ShadowTelemetry(self.registry)
         return self._shadow
+
+    def of_traces(self, spans: SpanCounts) -> None:
+        """Further metrics for traces."""
+        reg = self.registry
+        TotalOf(
+            "penstock_spans_exported",
+            "Spans that the receiver of traces took",
+            lambda: spans.exported,
+            reg,
+        )
+        TotalOf(
+            "penstock_spans_dropped",
+            "Spans that it did not take, or that came faster than they could be sent",
+            lambda: spans.dropped,
+            reg,
+        )
 
     def in_region(self, name: str, region_of: Mapping[str, str]) -> RegionTelemetry:
         """Further metrics for a worker in region `name`; `region_of`: the region of each store."""

@@ -19,6 +19,7 @@ from penstock.adapters.inputs.groups import KafkaRegions
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.transactions import KafkaOutlets
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
+from penstock.adapters.otel.choice import open_spans
 from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.wait_for_services import ask_store, until_answered, until_one_answered
@@ -106,6 +107,7 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
     regions: KafkaRegions | None = None
     _say_where(cfg, telemetry)
     guest = _guest(cfg, clock)
+    spans = open_spans(cfg.traces)
     try:
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
@@ -116,7 +118,17 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
             groups = regions.groups if regions is not None else {}
             transactions = _transactions(cfg, source, sink, clock, groups)
             adapters = Adapters(
-                source, objects, model, sink, clock, transactions, results, models, regions, guest
+                source,
+                objects,
+                model,
+                sink,
+                clock,
+                transactions,
+                results,
+                models,
+                regions,
+                guest,
+                spans,
             )
             settings = part.settings(await _settings(cfg, adapters))
             _calm_garbage_collector()
@@ -132,6 +144,8 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
             await results.aclose()
         if regions is not None:
             await regions.aclose()
+        if spans is not None:
+            await spans.aclose()
 
 
 def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:

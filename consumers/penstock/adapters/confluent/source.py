@@ -37,6 +37,8 @@ from penstock.adapters.kafka.membership import Membership
 from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S, SESSION_TIMEOUT_MS
 from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import Fatal
+from penstock.messages.cloud_events import structured
+from penstock.messages.traceparent import in_headers
 from penstock.ports import Commit, Rebalance, Record, Where
 from penstock.process.stopping import stopped_after
 
@@ -343,10 +345,12 @@ class ConfluentSource:
 
 
 def _record(message: Any) -> Record:
+    value, headers = message.value(), message.headers()
     return Record(
         message.partition(),
         message.offset(),
         message.key(),
-        message.value(),
+        structured(value, headers) if headers else value,
         message.timestamp()[1],
+        in_headers(headers) if headers else None,
     )

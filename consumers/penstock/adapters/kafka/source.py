@@ -40,6 +40,7 @@ from penstock.adapters.kafka.rebalance_listener import Listener
 from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.messages.cloud_events import structured
+from penstock.messages.traceparent import in_headers
 from penstock.ports import Commit, Rebalance, Record, Where
 
 log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ class KafkaSource:
                 message.key,
                 structured(message.value, message.headers) if message.headers else message.value,
                 message.timestamp,
+                in_headers(message.headers) if message.headers else None,
             )
             for where, messages in found.items()
             for number in (self._numbers.number(where),)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.adapters.memory.inbox import Inbox, behind
 from penstock.errors import Fatal
-from penstock.ports import Commit, Outgoing, Rebalance, Record, Where
+from penstock.ports import Commit, Headers, Outgoing, Rebalance, Record, Where
 
 
 class MemorySource:
@@ -40,12 +40,13 @@ class MemorySource:
         key: bytes | None = None,
         offset: int | None = None,
         timestamp_ms: int = 0,
+        traceparent: bytes | None = None,
     ) -> Record:
         """Write a record; `offset` may leave a gap."""
         log = self.records[partition]
         if offset is None:
             offset = log[-1].offset + 1 if log else 0
-        record = Record(partition, offset, key, value, timestamp_ms)
+        record = Record(partition, offset, key, value, timestamp_ms, traceparent)
         log.append(record)
         self._inbox.arrived.set()
         return record
@@ -126,6 +127,8 @@ class MemorySink:
         self.topics: dict[str, dict[int, list[tuple[bytes | None, bytes]]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        # Of each record, by topic and partition.
+        self.headers: dict[str, dict[int, list[Headers]]] = defaultdict(lambda: defaultdict(list))
         self.hold = False
         self.forgotten = 0
         self._partitions = partitions
@@ -145,6 +148,8 @@ class MemorySink:
                 raise Fatal(f"a record of {len(value)} bytes is larger than the topic takes")
         records = zip(outgoing.keys, outgoing.values, strict=True)
         self.topics[outgoing.topic][outgoing.partition] += records
+        headers = outgoing.headers or [[] for _ in outgoing.values]
+        self.headers[outgoing.topic][outgoing.partition] += headers
         report: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.hold:
             self._reports.append(report)

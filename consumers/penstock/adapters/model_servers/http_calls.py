@@ -26,7 +26,7 @@ from penstock.adapters.model_servers.exchange import (
 from penstock.adapters.model_servers.refusals import OK, TOO_LARGE, excerpt
 from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable
-from penstock.ports import Answers
+from penstock.ports import Answers, outgoing_traceparent
 
 # After a 413 the limit falls to this share of the request's size. Two or three such steps reach
 # most limits.
@@ -242,6 +242,8 @@ def read_answer(
 
 def _rest_of_head(method: str, request: Request) -> bytes:
     lines = [f"{name}: {value}\r\n" for name, value in request.headers.items()]
+    if (traceparent := outgoing_traceparent.get()) is not None:
+        lines.append(f"traceparent: {traceparent}\r\n")
     if request.body or method != "GET":
         lines.append(f"Content-Length: {len(request.body)}\r\n")
     lines.append("\r\n")

@@ -16,6 +16,7 @@ from penstock.core.rows.kept import Kept
 from penstock.core.rows.owner import Answered, Origin, Owner, Times
 from penstock.core.rows.payload import Payload, Shape
 from penstock.core.rows.reasons import Reasons
+from penstock.core.rows.trace import Trace
 from penstock.errors import ErrorCode
 from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
@@ -223,6 +224,7 @@ class Ticket:
         "stream",
         "tail",
         "times",
+        "trace",
         "value_kept",
     )
 
@@ -258,6 +260,7 @@ class Ticket:
         self.resume = START  # the rows that a former assignment delivered
         self.published_rows = 0  # published before, though they are asked again for the result
         self.times = Times()
+        self.trace: Trace | None = None  # None: traces are not configured
 
         # The rows that have not left, as a chain of blocks, and the memory of the message.
         self.head: Block | None = None

@@ -1,3 +1,4 @@
+import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
@@ -7,17 +8,22 @@ from penstock.ports import Outgoing
 
 KEYS: list[bytes | None] = [b"cam-1", None, b"cam-2", b""] * 50
 VALUES = [b"%d" % (number**7) for number in range(200)]
+HEADERS = [("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
 
 
 def empty(nbytes: int = 100_000) -> BatchBuilder:
     return BatchBuilder(nbytes, 0)
 
 
-def test_records_come_out_as_if_they_were_appended_one_by_one() -> None:
+@pytest.mark.parametrize("has_headers", [False, True])
+def test_records_come_out_as_if_they_were_appended_one_by_one(*, has_headers: bool) -> None:
     bulk, single = empty(), empty()
-    assert fill(bulk, 1_800_000_000_000, KEYS, VALUES, 0) == 200
-    for key, value in zip(KEYS, VALUES, strict=True):
-        single.append(timestamp=1_800_000_000_000, key=key, value=value)
+    outgoing = Outgoing("t", 0, [], [])
+    for number, (key, value) in enumerate(zip(KEYS, VALUES, strict=True)):
+        headers = HEADERS if has_headers and number % 3 else None
+        outgoing.add(key, [value], headers)
+        single.append(timestamp=1_800_000_000_000, key=key, value=value, headers=headers or [])
+    assert fill(bulk, 1_800_000_000_000, outgoing, 0) == 200
     assert bulk.record_count() == single.record_count() == 200
     assert bulk._build() == single._build()
 
@@ -26,7 +32,7 @@ def test_a_full_batch_says_where_to_go_on() -> None:
     whole, start, sizes = [], 0, []
     while start < len(VALUES):
         batch = empty(1_000)
-        stop = fill(batch, 1, KEYS, VALUES, start)
+        stop = fill(batch, 1, Outgoing("t", 0, KEYS, VALUES), start)
         sizes.append(batch.size())
         whole.append((start, stop, batch.record_count()))
         start = stop

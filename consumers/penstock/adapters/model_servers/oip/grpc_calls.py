@@ -31,6 +31,7 @@ from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_
 from penstock.adapters.model_servers.refusals import of_server
 from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from penstock.ports import outgoing_traceparent
 
 LOOK_S: Final = 5.0
 # The same as over REST, for requests and for answers.
@@ -187,7 +188,10 @@ class GrpcWire:
         return refusal(error.code(), said, f"{self._target} {method}")
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        found = [("authorization", f"Bearer {self._token}")] if self._token else []
+        if (traceparent := outgoing_traceparent.get()) is not None:
+            found.append(("traceparent", traceparent))
+        return tuple(found)
 
     def _open(self) -> grpc.aio.Channel:
         if self._channel is None:

@@ -1,0 +1,75 @@
+"""The trace that a message belongs to: reads and writes W3C's `traceparent`.
+
+Rule: what is malformed counts as absent, as the specification wants: a broken header never costs a
+record. Read by us, as the SDK's reader costs 7 µs a message. Sources: W3C "Trace Context", section
+3.2; CloudEvents, "Distributed Tracing" extension.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+HEADER: Final = "traceparent"
+_HEX: Final = b"0123456789abcdef"
+_LENGTH: Final = 55
+_DASH: Final = ord("-")
+# Last digits of flags with the lowest bit, "sampled".
+_ODD: Final = b"13579bdf"
+# Attributes of an event are looked for in messages up to this size; longer ones carry rows.
+MOST_EVENT_BYTES: Final = 65_536
+_QUOTED: Final = b'"traceparent"'
+
+
+class Caller(NamedTuple):
+    """The span that caused a message; `is_sampled`: its service records it."""
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+
+
+class _Event(msgspec.Struct):
+    specversion: str
+    traceparent: str
+
+
+_event: Final = msgspec.json.Decoder(_Event)
+
+
+def in_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
+    """The header's text, as far as it is read: it stays in memory as long as its record."""
+    for name, text in headers:
+        if name == HEADER:
+            return text and text[: _LENGTH + 1]
+    return None
+
+
+def in_cloud_event(value: bytes | None) -> bytes | None:
+    """The attribute of a CloudEvent, structured or in binary mode, as its value has it."""
+    if value is None or len(value) > MOST_EVENT_BYTES or _QUOTED not in value:
+        return None
+    try:
+        return _event.decode(value).traceparent.encode()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def read(text: bytes) -> Caller | None:
+    if len(text) != _LENGTH or text[:2] != b"00":
+        # A later version may have more, behind a dash.
+        is_later = len(text) >= _LENGTH and text[:2] not in (b"00", b"ff")
+        if not is_later or text[_LENGTH:][:1] not in (b"", b"-"):
+            return None
+        text = text[:_LENGTH]
+    # Three dashes and nothing else that is not hexadecimal: then `int` can misread nothing.
+    if text.translate(None, _HEX) != b"---" or not text[2] == text[35] == text[52] == _DASH:
+        return None
+    trace_id, span_id = int(text[3:35], 16), int(text[36:52], 16)
+    if not trace_id or not span_id:
+        return None
+    return Caller(trace_id, span_id, text[54] in _ODD)
+
+
+def written(caller: Caller) -> str:
+    return f"00-{caller.trace_id:032x}-{caller.span_id:016x}-{caller.is_sampled:02x}"

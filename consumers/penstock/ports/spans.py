@@ -1,0 +1,56 @@
+"""Where spans of traces go, and the context that travels to model servers.
+
+Rule: a span is complete when it is handed over, and handing over never waits: a receiver that is
+away or slow costs spans, never rows. Owner: the application, which closes the adapter.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Literal, NamedTuple, Protocol
+
+Attribute = str | int | float | bool
+
+# The `traceparent` of the request that this task makes. Clients of model servers send it along;
+# a variable of the context, as between the stage and the connection five calls know nothing of it.
+outgoing_traceparent: ContextVar[str | None] = ContextVar("outgoing_traceparent", default=None)
+
+
+class Place(NamedTuple):
+    """A span by its name in the protocol."""
+
+    trace_id: int
+    span_id: int
+
+
+class Span(NamedTuple):
+    """One step of a trace. `parent_id` 0: it is the first of its trace."""
+
+    name: str
+    kind: Literal["consumer", "producer", "client", "internal"]
+    place: Place
+    parent_id: int
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Attribute]
+    links: Sequence[Place] = ()
+    error: str | None = None
+
+
+class Spans(Protocol):
+    """Used by the event loop alone."""
+
+    @property
+    def exported(self) -> int:
+        """Spans that the receiver took."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Spans that it did not take, or that came faster than they could be sent."""
+        ...
+
+    def send(self, spans: Sequence[Span]) -> None: ...
+
+    async def aclose(self) -> None:
+        """Send what is left, within the adapter's deadline."""
+        ...

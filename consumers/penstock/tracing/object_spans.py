@@ -1,0 +1,154 @@
+"""The spans of an object and of a request to the model, made at their end.
+
+Rule: their times are those that the metrics count, by the object's last rows; a step that did not
+happen, or took almost no time, has no span. Attributes have the names of OpenTelemetry's
+conventions for messaging where these have one, else `penstock.*`. Owner: the tracer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.order.releases import Release
+from penstock.core.rows.trace import Trace
+from penstock.ports import Attribute, Place, Span
+
+# A library's text may be long; receivers cut or refuse it.
+MOST_MESSAGE_CHARS = 500
+# A shorter step tells nothing and costs as much to encode as a long one.
+LEAST_STEP_S = 0.0001
+
+
+class Names(NamedTuple):
+    """What all objects of a worker have in common."""
+
+    group: str
+    output_topic: str
+    model: str
+
+
+def object_spans(
+    release: Release,
+    trace: Trace,
+    names: Names,
+    latency_s: float,
+    released_s: float,
+    now_s: float,
+    ns: Callable[[float], int],
+    draw: Callable[[int], int],
+) -> list[Span]:
+    """Of a finished object: its own span, then those of its steps. `ns`: from our clock to the
+    system's.
+    """
+    ticket = release.ticket
+    received_s, error = ticket.times.received_s, None
+    attributes = _attributes(release, trace, names)
+    attributes["penstock.latency_ms"] = round(latency_s * 1000, 3)
+    attributes["penstock.kafka_in_ms"] = round((latency_s - (now_s - received_s)) * 1000, 3)
+    if trace.code is not None:
+        attributes["error.type"], error = trace.code, trace.message[:MOST_MESSAGE_CHARS]
+    whole = Place(trace.trace_id, trace.span_id)
+    topic = ticket.owner.topic
+    spans = [
+        Span(
+            f"process {topic}",
+            "consumer",
+            whole,
+            trace.parent_id,
+            ns(received_s),
+            ns(now_s),
+            attributes,
+            error=error,
+        )
+    ]
+    for name, begin_s, end_s in _steps(release, released_s, now_s):
+        is_call, is_publish = name == "call", name == "publish"
+        spans.append(
+            Span(
+                name,
+                "producer" if is_publish else "internal",
+                Place(trace.trace_id, draw(64)),
+                trace.span_id,
+                ns(begin_s),
+                ns(end_s),
+                {"messaging.destination.name": names.output_topic} if is_publish else {},
+                [Place(*trace.batch)] if is_call and trace.batch is not None else (),
+            )
+        )
+    return spans
+
+
+def batch_span(
+    place: Place,
+    sampled: Sequence[Trace],
+    start_ns: int,
+    end_ns: int,
+    model: str,
+    *,
+    objects: int,
+    rows: int,
+    error: Exception | None,
+) -> Span:
+    """Of one request, in the trace of the first of its `sampled` objects and linked to all these.
+    `objects` says how many there were besides.
+    """
+    attributes: dict[str, Attribute] = {
+        "penstock.model": model,
+        "penstock.objects": objects,
+        "penstock.rows": rows,
+    }
+    if error is not None:
+        attributes["error.type"] = type(error).__name__
+    return Span(
+        f"predict {model}",
+        "client",
+        place,
+        sampled[0].span_id,
+        start_ns,
+        end_ns,
+        attributes,
+        [Place(one.trace_id, one.span_id) for one in sampled],
+        None if error is None else str(error)[:MOST_MESSAGE_CHARS],
+    )
+
+
+def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
+    ticket = release.ticket
+    topic, partition, offset = ticket.owner.topic, ticket.owner.partition, ticket.record.offset
+    found: dict[str, Any] = {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": topic,
+        "messaging.destination.partition.id": str(partition),
+        "messaging.consumer.group.name": names.group,
+        "messaging.kafka.offset": offset,
+        "penstock.id": f"{topic}/{partition}/{offset}/{ticket.object_index}",
+        "penstock.stream": ticket.stream,
+        "penstock.model": ticket.model or names.model,
+        "penstock.rows": ticket.rows,
+        "penstock.sampled_for": trace.why,
+    }
+    if ticket.reference is not None:
+        found["penstock.object"] = f"{ticket.reference.bucket}/{ticket.reference.key}"
+        found["penstock.object_bytes"] = ticket.read_bytes
+    return found
+
+
+def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[str, float, float]]:
+    """Name, begin and end, in order."""
+    times = release.ticket.times
+    stamps = [
+        ("queue", times.received_s, times.fetching_s),
+        ("fetch", times.fetching_s, times.fetched_s),
+    ]
+    if release.blocks:
+        last = release.blocks[-1]
+        stamps += [
+            ("decode", times.fetched_s, last.arrived_s),
+            ("wait", last.arrived_s, last.called_s),
+            ("call", last.called_s, last.answered_s),
+            ("hold_back", last.answered_s, released_s),
+        ]
+    stamps.append(("publish", released_s, now_s))
+    # A stamp of 0 was never set: the object did not come so far.
+    return (one for one in stamps if one[1] > 0 and one[2] - one[1] >= LEAST_STEP_S)

@@ -1,0 +1,150 @@
+"""Begins the trace of each object, and sends its spans when it is delivered.
+
+Rule: an object that is not sampled costs its decision, about a microsecond; no span is made of it.
+The stages call this from the event loop only. Owner: the wiring.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from penstock.core.order.releases import Release
+from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.rows.trace import Trace
+from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, written
+from penstock.ports import Clock, Place, Record, Spans, outgoing_traceparent
+from penstock.tracing.decision import Errors, Ratio, Slowest
+from penstock.tracing.object_spans import Names, batch_span, object_spans
+
+# The SDK and most receivers keep no more links of a span.
+MOST_LINKS = 128
+# The system's clock, by which spans are dated, is compared anew with ours: this far it may be set.
+MOST_DRIFT_S = 0.05
+_NOT_SAMPLED = nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTerms:
+    """`sample`: the share of traces. `slowest`: the share of objects that are sampled for their
+    time.
+    """
+
+    sample: float
+    slowest: float
+    names: Names
+
+
+class Tracer:
+    """`draw` gives a number of so many random bits."""
+
+    def __init__(
+        self, terms: TraceTerms, spans: Spans, clock: Clock, draw: Callable[[int], int]
+    ) -> None:
+        self._names = terms.names
+        self._ratio = Ratio(terms.sample)
+        self._slowest = Slowest(terms.slowest)
+        self._errors = Errors()
+        self._spans = spans
+        self._clock = clock
+        self._draw = draw
+        self._offset_s = clock.wall_ms() / 1000 - clock.now()
+
+    def begin(self, record: Record, tickets: Sequence[Ticket]) -> None:
+        """Each object of a record without a caller has a trace of its own."""
+        text = record.traceparent or in_cloud_event(record.value)
+        caller = read(text) if text is not None else None
+        for ticket in tickets:
+            trace_id, parent_id = (
+                (caller.trace_id, caller.span_id) if caller else (self._draw(128), 0)
+            )
+            why = self._ratio.why(trace_id, caller)
+            span_id = self._draw(64) if why else 0
+            ticket.trace = Trace(trace_id, parent_id, span_id, why, text if caller else None)
+
+    def call(self, model: str, blocks: Sequence[Block]) -> AbstractContextManager[None]:
+        """A request to the model. It is a span if one of its objects is sampled, in the trace of
+        the first such object, and the server is told of it.
+        """
+        for block in blocks:
+            if block.ticket.trace is not None and block.ticket.trace.why:
+                return self._sampled_call(model, blocks)
+        return _NOT_SAMPLED
+
+    @contextmanager
+    def _sampled_call(self, model: str, blocks: Sequence[Block]) -> Iterator[None]:
+        tickets = dict.fromkeys(block.ticket for block in blocks)
+        sampled = [one.trace for one in tickets if one.trace is not None and one.trace.why]
+        place = Place(sampled[0].trace_id, self._draw(64))
+        for trace in sampled:
+            trace.batch = place
+        told = outgoing_traceparent.set(written(Caller(*place, is_sampled=True)))
+        began_s, error = self._clock.now(), None
+        try:
+            yield
+        except Exception as failure:
+            error = failure
+            raise
+        finally:
+            outgoing_traceparent.reset(told)
+            span = batch_span(
+                place,
+                sampled[:MOST_LINKS],
+                self._ns(began_s),
+                self._ns(self._clock.now()),
+                model,
+                objects=len(tickets),
+                rows=sum(block.rows for block in blocks),
+                error=error,
+            )
+            self._spans.send([span])
+
+    def delivered(
+        self,
+        finished: Sequence[Release],
+        latencies_s: Sequence[float],
+        released_s: float,
+        now_s: float,
+    ) -> Iterator[tuple[float, str]]:
+        """Send the spans of the finished objects that are sampled. Yields the latency of each such
+        object and its trace's id.
+        """
+        for release, latency_s in zip(finished, latencies_s, strict=True):
+            trace = release.ticket.trace
+            if trace is not None and self._is_sent(trace, latency_s, now_s):
+                self._look_at_clock(now_s)
+                spans = object_spans(
+                    release, trace, self._names, latency_s, released_s, now_s, self._ns, self._draw
+                )
+                self._spans.send(spans)
+                yield latency_s, trace.hex_id
+
+    def _is_sent(self, trace: Trace, latency_s: float, now_s: float) -> bool:
+        is_slow = self._slowest.is_one(latency_s)
+        if trace.why is None:
+            if trace.code is not None and self._errors.passes(now_s):
+                trace.why = "error"
+            elif is_slow:
+                trace.why = "slow"
+            else:
+                return False
+            trace.span_id = self._draw(64)
+        return True
+
+    def headers(self, ticket: Ticket) -> list[tuple[str, bytes]] | None:
+        """Of the records of its answers: its own span if it is sampled, else its caller's."""
+        trace = ticket.trace
+        if trace is None:
+            return None
+        if trace.why is None:
+            return None if trace.given is None else [(HEADER, trace.given)]
+        return [(HEADER, written(Caller(trace.trace_id, trace.span_id, is_sampled=True)).encode())]
+
+    def _ns(self, at_s: float) -> int:
+        return int((at_s + self._offset_s) * 1e9)
+
+    def _look_at_clock(self, now_s: float) -> None:
+        # Only a larger difference is taken over: the spans of one object, which are made at several
+        # times, would not fit together otherwise.
+        offset_s = self._clock.wall_ms() / 1000 - now_s
+        if abs(offset_s - self._offset_s) > MOST_DRIFT_S:
+            self._offset_s = offset_s
