@@ -196,8 +196,8 @@ async def test_the_slowest_are_sampled_at_their_end() -> None:
 async def test_two_workers_choose_the_same_objects() -> None:
     async def chosen() -> set[int]:
         world = World().with_traces(sample=0.1)
-        for number in range(300):
-            caller = f"00-{number:032x}-{SPAN}-00".replace("0" * 4, f"{number * 211 % 65536:04x}")
+        for number in range(1, 301):
+            caller = f"00-{f'{number * 211:04x}' * 8}-{SPAN}-00"
             world.announce(f"{number}.csv", csv(1), traceparent=caller)
         await run_to_end(world, 300)
         return {span.place.trace_id for span in named(world, "process refs")}
