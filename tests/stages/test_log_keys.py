@@ -63,6 +63,16 @@ async def test_a_rejection_and_a_stop_carry_stream_place_and_object(lines: Lines
 
 
 @virtual_time
+async def test_a_line_about_an_object_carries_the_id_of_its_trace(lines: Lines) -> None:
+    world = World().with_traces(sample=0.0)
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    world.announce("gone.csv", stream="cam-7", traceparent=f"00-{trace}-b7ad6b7169203331-00")
+    await run_to_end(world, 1)
+    [rejected] = lines.about("rejected: ")
+    assert has(rejected, **HERE, trace_id=trace)
+
+
+@virtual_time
 async def test_what_nobody_foresaw_carries_the_object_that_was_at_work(lines: Lines) -> None:
     world = World(forgives=True)
 

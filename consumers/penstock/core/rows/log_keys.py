@@ -26,4 +26,6 @@ def of_ticket(ticket: Ticket) -> Keys:
     }
     if reference is not None:
         known["object"] = f"{reference.bucket}/{reference.key}"
+    if ticket.trace is not None:
+        known["trace_id"] = ticket.trace.hex_id
     return known
