@@ -2,8 +2,7 @@
 
 Rule: every test in this folder carries the marker `stack`. The services are brought up before the
 clock of the first such test starts; model servers beside TorchServe only if a chosen test names
-them by the marker `model_servers`. A test that makes a service stand still, or kills a process of
-one, carries the marker `alone`.
+them by the marker `model_servers`.
 """
 
 import os
@@ -20,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from penstock.adapters.kafka.topics import controller_known, topics_known
 from realstack import s3 as s3_store
 from tests.support.job import Job
+from tests.support.lanes import ALONE, file_of
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy, proxy_of
 from tests.support.services import Services, Topics, Unavailable, find, turn
@@ -51,7 +51,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
                 config.stash[FOUND] = find(cleanup, _model_servers(item.session))
             except (Unavailable, RuntimeError) as error:
                 config.stash[FOUND] = error
-    with turn(alone=item.get_closest_marker("alone") is not None):
+    with turn(alone=file_of(item.nodeid) in ALONE):
         return (yield)
 
 
@@ -136,7 +136,7 @@ async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
         yield proxy
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def s3(services: Services) -> Iterator[Any]:
     """A client of the object store that is none of ours."""
     client = s3_store.client(services.endpoint_url, services.key, services.secret, services.region)
@@ -151,8 +151,10 @@ def bucket(s3: Any) -> Iterator[str]:
     s3.create_bucket(Bucket=name)
     yield name
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
-        for version in page.get("Versions", []) + page.get("DeleteMarkers", []):
-            s3.delete_object(Bucket=name, Key=version["Key"], VersionId=version["VersionId"])
+        versions = page.get("Versions", []) + page.get("DeleteMarkers", [])
+        if versions:
+            named = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in versions]
+            s3.delete_objects(Bucket=name, Delete={"Objects": named, "Quiet": True})
     s3.delete_bucket(Bucket=name)
 
 

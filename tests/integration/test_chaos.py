@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from chaos_run import plan, report
 from chaos_run.load import LINES
 from chaos_run.plan import Kind
@@ -27,7 +25,6 @@ def no_restart(service: str, *_: float) -> None:
     raise AssertionError(f"{service} is for all tests")
 
 
-@pytest.mark.alone
 async def test_nothing_is_lost_or_swapped_while_a_worker_dies_another_freezes_and_the_model_dies(
     services: Services, make_topics: MakeTopics, bucket: str, tmp_path: Path
 ) -> None:

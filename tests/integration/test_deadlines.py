@@ -1,15 +1,8 @@
-"""Services that are away, late or mute: a worker waits with a line, recovers, or ends with 3.
-
-A broker that is stopped by a signal still accepts connections, as the kernel does that, and says
-nothing: everything that can hang, hangs.
-"""
+"""Services that are away, late or mute: a worker waits with a line, recovers, or ends with 3."""
 
 import asyncio
-import os
 import re
-import signal
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -18,10 +11,9 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from tests.support.loads import csv
-from tests.support.model_proxy import proxy_of
 from tests.support.reference_model import random_rows
 from tests.support.relay import Manner, Relay, relay_to
-from tests.support.services import Services, Topics, stack_status
+from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import Worker, environment, penstock, running_worker
@@ -32,19 +24,6 @@ SHORT_MS = 3_000
 # store is up to four connections, as both of its clients ask, one of them three times.
 MOST_TRIES = {"KAFKA": 6, "OBJECTS": 24, "MODEL": 6}
 SERVICE = {"KAFKA": "Kafka broker", "OBJECTS": "object store", "MODEL": "model server"}
-
-
-@contextmanager
-def mute_kafka() -> Iterator[None]:
-    """It accepts connections and never answers, as long as the block lasts."""
-    pid = stack_status()["services"]["kafka"]["pid"]
-    if pid is None:
-        pytest.skip("a broker in a container gets no signals")
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def count_of(worker: Worker, words: str) -> int:
@@ -116,68 +95,6 @@ async def test_a_service_that_stays_away_ends_the_start_with_3_after_few_tries(
     assert f"the {SERVICE[section]} did not answer for 3 s" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert 1 <= relay.came <= MOST_TRIES[section]
-
-
-@pytest.mark.alone
-async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with_3(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
-) -> None:
-    s3.put_object(Bucket=bucket, Key="a.csv", Body=csv(random_rows(5)))
-    async with proxy_of(services.model_url) as proxy:
-        proxy.hold_after(0)
-        environ = environment(
-            services,
-            topics,
-            MODEL__URL=proxy.url,
-            MODEL__REQUEST="float32",
-            KAFKA__TIMEOUT_MS=SHORT_MS,
-        )
-        async with running_worker(environ) as worker:
-            await worker.ready(partitions=4)
-            await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.csv"})])
-
-            async def is_held() -> bool:
-                return len(proxy.requests) > 0
-
-            await until(is_held, lambda: worker.said)
-            with mute_kafka():
-                proxy.release()
-                worker.may_end()
-                assert await worker.ended() == 3, worker.said
-            said = f"Kafka did not answer the delivery of a batch to {topics.output} within 3 s"
-            assert said in worker.said
-            assert "Traceback" not in worker.said
-
-
-@pytest.mark.alone
-async def test_a_broker_that_falls_silent_before_the_last_commit_ends_the_worker_with_3(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
-) -> None:
-    s3.put_object(Bucket=bucket, Key="a.csv", Body=csv(random_rows(5)))
-    environ = environment(
-        services, topics, KAFKA__TIMEOUT_MS=SHORT_MS, DELIVERY__COMMIT_INTERVAL_MS=3_600_000
-    )
-    async with running_worker(environ) as worker:
-        await worker.ready(partitions=4)
-        await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.csv"})])
-        await broker.until_answered(topics.output, 5)
-        with mute_kafka():
-            assert await worker.stop() == 3, worker.said
-        assert "the last commit failed" in worker.said
-        assert "Kafka did not answer the commit within 3 s" in worker.said
-        assert "Traceback" not in worker.said
-
-
-@pytest.mark.alone
-async def test_a_broker_that_is_silent_at_the_stop_ends_the_worker_with_3(
-    services: Services, topics: Topics
-) -> None:
-    async with running_worker(environment(services, topics)) as worker:
-        await worker.ready(partitions=4)
-        with mute_kafka():
-            assert await worker.stop() == 3, worker.said
-        assert "Kafka did not answer the end of the consumer within 2 s" in worker.said
-        assert "Traceback" not in worker.said
 
 
 class HandsBackLate(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -12,14 +12,12 @@ from collections.abc import Generator, Iterable, Sequence
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from tests.support.lanes import file_of
+
 # In a log, so that a failure's line has room for its message.
 LOG_COLUMNS = 200
 OUTCOMES = ("passed", "skipped", "failed", "error")
 Status = tuple[str, str, str]
-
-
-def file_of(nodeid: str) -> str:
-    return nodeid.partition("::")[0]
 
 
 class Progress:

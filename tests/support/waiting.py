@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 # Twice what the slowest of these waits takes on two busy cores: a killed member's session (8 s),
 # a rebalance and a start of the interpreter.
 DEADLINE_S = 40.0
-LOOK_S = 0.02
+# A look at a broker is three requests, and several processes look at once.
+LOOK_S = 0.1
 
 
 async def until(

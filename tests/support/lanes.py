@@ -1,0 +1,61 @@
+"""Which process runs which test, where pytest has several, and in which order.
+
+Rule: a file's tests are run by one process, in the order of the file; those on the real services
+singly, by whichever process is free, as they share nothing that takes long to make. Owner:
+tests/conftest.py.
+"""
+
+from typing import Any, Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+ON_SERVICES: Final = "tests/integration/"
+# Of the processes, so many begin with the tests on the real services, which mostly wait; the others
+# use the cores meanwhile.
+BEGIN_ON_SERVICES: Final = 4
+# Begun first: whichever process began one of these late would be the last to end.
+LONG: Final = [
+    "tests/integration/test_broker_errors.py",
+    "tests/integration/test_security.py",
+    "tests/integration/test_huge.py",
+    "tests/integration/test_sick_server.py",
+    "tests/integration/test_replay.py",
+    "tests/corpus/test_objects.py",
+    "tests/corpus/test_lives.py",
+]
+# Services of their own, made once for all tests of the file.
+OWN_SERVICES: Final = ["tests/integration/test_security.py"]
+# They make a service stand still, or kill a process of one: beside them no other test may use the
+# services. They come last, so that no process waits for its turn while there is other work.
+ALONE: Final = ["tests/integration/test_chaos.py", "tests/integration/test_mute_broker.py"]
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def rank(nodeid: str) -> int:
+    """Tests of a lower one begin earlier."""
+    file = file_of(nodeid)
+    if file in ALONE:
+        return len(LONG) + 1
+    return LONG.index(file) if file in LONG else len(LONG)
+
+
+class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    """What is collected is in the order of `rank`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = file_of(nodeid)
+        if file in ALONE:
+            return "alone"
+        is_single = file.startswith(ON_SERVICES) and file not in OWN_SERVICES
+        return nodeid if is_single else file
+
+    def _assign_work_unit(self, node: Any) -> None:
+        on_services = self.nodes.index(node) < BEGIN_ON_SERVICES
+        for scope, tests in self.workqueue.items():
+            if next(iter(tests)).startswith(ON_SERVICES) == on_services:
+                self.workqueue.move_to_end(scope, last=False)
+                break
+        super()._assign_work_unit(node)
