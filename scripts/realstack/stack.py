@@ -167,7 +167,8 @@ def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> 
     absent = [server for server in wanted if server.name not in running]
     names = {port for server in absent for port in server.ports} - state.ports.keys()
     state.ports |= layout.free_ports(names)
-    state.missing = {}
+    for server in wanted:
+        state.missing.pop(server.name, None)
 
     @contextmanager
     def perhaps(server: Extra) -> Iterator[None]:

@@ -86,17 +86,29 @@ def find(cleanup: ExitStack, model_servers: Collection[str] = ()) -> Services:
         return Services.named_by(os.environ, stack_status()["torch_python"])
     if stack_status()["how"] is None and _docker_answers():
         return _in_containers(cleanup)
-    wishes = ["--try", ",".join(sorted(model_servers))] if model_servers else []
-    code, said = _up(wishes)
-    if code == EXIT_MISSING:
-        raise Unavailable(said[-1])
-    if code != 0:
-        raise RuntimeError("\n".join(said))
+    with _first_of_run() as is_first:
+        if is_first or stack_status()["how"] is None:
+            _up(["--try", ",".join(sorted(model_servers))] if model_servers else [])
     return Services.named_by(stack_exports(), stack_status()["torch_python"])
 
 
-def _up(wishes: Sequence[str]) -> tuple[int, list[str]]:
-    """Its exit code and its lines, which are to be seen while it builds."""
+@contextmanager
+def _first_of_run() -> Iterator[bool]:
+    """Is this the first of the processes of one run? The others wait for it. Otherwise each would
+    wait for two minutes anew for a model server that cannot be had.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+    layout.home().mkdir(parents=True, exist_ok=True)
+    with (layout.home() / "run").open("a+") as last:
+        fcntl.flock(last, fcntl.LOCK_EX)
+        last.seek(0)
+        yield not run or last.read() != run
+        last.truncate(0)
+        last.write(run)
+
+
+def _up(wishes: Sequence[str]) -> None:
+    """What it says is to be seen while it builds."""
     said: list[str] = []
     with subprocess.Popen(
         [STACK, "up", *wishes], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -105,7 +117,10 @@ def _up(wishes: Sequence[str]) -> tuple[int, list[str]]:
         for line in up.stdout:
             sys.stderr.write(line)
             said.append(line.rstrip())
-    return up.returncode, said
+    if up.returncode == EXIT_MISSING:
+        raise Unavailable(said[-1])
+    if up.returncode != 0:
+        raise RuntimeError("\n".join(said))
 
 
 def stack_status() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 # a rebalance and a start of the interpreter.
 DEADLINE_S = 40.0
 # A look at a broker is three requests, and several processes look at once.
-LOOK_S = 0.1
+LOOK_S = 0.05
 
 
 async def until(
