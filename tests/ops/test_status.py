@@ -21,13 +21,14 @@ from penstock.core.order.line_stop import LineLimits
 from penstock.core.routing.routes import Route
 from penstock.core.rows.payload import Payload
 from penstock.errors import HungUp, Overloaded, Unreachable
+from penstock.ops.flow import OVER_S, SAMPLE_S
 from penstock.ops.health import serve_health
 from penstock.ops.listening import serving
 from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, Lookout
 from penstock.ops.page import SHELL
 from penstock.ops.problems import NEWS_MS
 from penstock.ops.readiness import Readiness
-from penstock.ops.status import RATES_OVER_S, SAMPLE_S, Status
+from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
@@ -168,7 +169,7 @@ async def test_rates_are_those_of_the_last_seconds_however_seldom_one_looks() ->
             world.announce("a.csv", csv(60))
             await asyncio.sleep(5.0)
             rates = status.look()["rates"]
-            assert rates["over_s"] <= RATES_OVER_S + SAMPLE_S
+            assert rates["over_s"] <= OVER_S + SAMPLE_S
             assert rates["rows_per_s"] == pytest.approx(60 / rates["over_s"], rel=0.05)
             await asyncio.sleep(60.0)
             assert status.look()["rates"]["rows_per_s"] == 0
@@ -410,18 +411,18 @@ async def test_the_backlog_is_the_age_of_the_oldest_record_and_grows_while_nothi
         world.sink.hold = True
     async with looking(world) as (pipeline, status):
         await asyncio.sleep(5.0)
-        assert pipeline.backlog_s == 0
+        assert pipeline.backlog.age_s == 0
         began_ms = world.clock.wall_ms()
         world.announce("a.csv", csv(1), timestamp_ms=began_ms - 3_000)
         for _ in range(2):
             await asyncio.sleep(20.0)
             age_s = 3.0 + (world.clock.wall_ms() - began_ms) / 1000
-            assert pipeline.backlog_s == pytest.approx(age_s)
+            assert pipeline.backlog.age_s == pytest.approx(age_s)
             assert status.look()["backlog_s"] == pytest.approx(age_s, abs=0.1)
         goes_on.set()
         world.sink.deliver()
         await until(lambda: world.next_offset() == 1)
-        assert pipeline.backlog_s == 0
+        assert pipeline.backlog.age_s == 0
 
 
 @virtual_time
@@ -433,17 +434,17 @@ async def test_the_backlog_counts_records_that_wait_for_room_and_lines_that_stop
         world.announce("a.csv", csv(1), timestamp_ms=now_ms)
         world.announce("b.csv", csv(1), timestamp_ms=now_ms - 60_000)
         await asyncio.sleep(1.0)
-        assert pipeline.backlog_s == pytest.approx(61.0)
+        assert pipeline.backlog.age_s == pytest.approx(61.0)
         world.sink.hold = False
         world.sink.deliver()
         await until(lambda: world.next_offset() == 2)
-        assert pipeline.backlog_s == 0
+        assert pipeline.backlog.age_s == 0
         for number in range(2):
             now_ms = world.clock.wall_ms()
             world.announce(f"gone-{number}.csv", partition=1, stream="s", timestamp_ms=now_ms)
         await until(lambda: len(pipeline.stopped) == 1)
         await asyncio.sleep(30.0)
-        assert pipeline.backlog_s == pytest.approx((world.clock.wall_ms() - now_ms) / 1000)
+        assert pipeline.backlog.age_s == pytest.approx((world.clock.wall_ms() - now_ms) / 1000)
 
 
 @virtual_time

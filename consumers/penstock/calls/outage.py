@@ -20,6 +20,9 @@ QUIET_S: Final = 60.0
 FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
+# With these begin the names of all stores and of all model servers.
+STORE: Final = "object store"
+MODEL: Final = "model server"
 
 
 class Outage:

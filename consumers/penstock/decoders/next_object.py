@@ -22,6 +22,11 @@ class Places:
         return self._taken < self._most
 
     @property
+    def used(self) -> float:
+        """The share of the places that is taken."""
+        return self._taken / self._most
+
+    @property
     def is_wanted(self) -> bool:
         """Does an object that everything waits for find no free place?"""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())

@@ -85,6 +85,11 @@ class Decoders(Protocol):
         """
         ...
 
+    @property
+    def used(self) -> float:
+        """The share that has a task, from 0 to 1."""
+        ...
+
     async def aclose(self) -> None: ...
 
 

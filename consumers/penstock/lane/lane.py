@@ -8,9 +8,8 @@ pipeline, from the event loop; stages reach the lane through their tickets.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 from penstock.core.order.jobs import Jobs, JobsByStream, JobsInOrder, Share
@@ -172,16 +171,16 @@ class Lane:
         """Has the lane handed records to the broker that are not acknowledged yet?"""
         return bool(self._leaving)
 
-    def backlog_s(self, now_ms: int) -> float:
-        """The age of the oldest record that is not answered yet, by its own timestamp; 0: nothing
-        is owed. It walks over all owed objects, so it is for pages only.
-        """
-        waiting = [ticket.record.timestamp_ms for ticket in self._order]
+    def unanswered(self) -> Iterator[Ticket]:
+        """The objects without a delivered answer. It walks over all of them, so it is for pages."""
+        yield from self._order
         # A release has left the order before the broker has it.
-        waiting += [release.ticket.record.timestamp_ms for release in self._leaving]
-        waiting += [record.timestamp_ms for record in islice(self._backlog, 1)]
-        waiting += [stop.record_ms for stop in self.stops]
-        return max(0, now_ms - min(waiting, default=now_ms)) / 1000
+        yield from (release.ticket for release in self._leaving if release.finished)
+
+    @property
+    def undecoded_ms(self) -> int | None:
+        """The timestamp of the oldest record that waits to be decoded; None: there is none."""
+        return self._backlog[0].timestamp_ms if self._backlog else None
 
     @property
     def snapshot(self) -> Snapshot | None:

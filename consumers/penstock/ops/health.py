@@ -30,7 +30,11 @@ from penstock.telemetry.worker import Telemetry
 
 @asynccontextmanager
 async def serve_health(
-    settings: config.Http, pipeline: Pipeline, model: Model, telemetry: Telemetry
+    settings: config.Http,
+    pipeline: Pipeline,
+    model: Model,
+    telemetry: Telemetry,
+    group: str | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the body runs; yields the page's URL. A worker under a supervisor uses the socket
     that the supervisor made for it.
@@ -45,14 +49,17 @@ async def serve_health(
         return web.Response(text=f"ready: {pipeline!r}\n")
 
     async def metrics(request: web.Request) -> web.Response:
-        telemetry.buffer_bytes.set(pipeline.wiring.budget.spent_bytes)
+        budget, figures = pipeline.wiring.budget, status.flow.look()
+        telemetry.figures.show(figures.flow, figures.backlog.objects, figures.streams)
+        telemetry.buffer_bytes.set(budget.spent_bytes)
+        telemetry.buffer_limit.set(budget.limit_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
-        telemetry.backlog.set(pipeline.backlog_s)
+        telemetry.backlog.set(figures.backlog.age_s)
         telemetry.lag.set(sum(lookout.lags.values()))
         telemetry.lag_age.set(lookout.lag_age_s)
         return exposition(telemetry.registry, request.headers.get("Accept", ""))
 
-    status = Status(pipeline, telemetry, lookout)
+    status = Status(pipeline, telemetry, lookout, group)
 
     async def api_status(_: web.Request) -> web.Response:
         return as_json(status.look())

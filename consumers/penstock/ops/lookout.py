@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from penstock.core.health.growth import Growth
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
 
@@ -36,6 +37,7 @@ class Lookout:
         self.answers: dict[str, bool | None] = dict.fromkeys(self._models)
         self._asked_at_s: dict[str, float] = {}
         self._ends: Mapping[int, int] = {}
+        self.growth = Growth()
         self._known_s = self._clock.now()
         self._away_since_s: float | None = None
         # What Kafka's client said when it last got no answer.
@@ -95,6 +97,7 @@ class Lookout:
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._ends = await self._pipeline.wiring.adapters.source.end_offsets()
+                self.growth.add(self._clock.now(), self._ends)
         # Whatever it is: a worker must not end because a page has no lag to show.
         except Exception as error:
             self.why_kafka = f"{error}" or type(error).__name__

@@ -6,13 +6,16 @@ health page.
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 from penstock.calls.outage import KAFKA
+from penstock.errors import DISTRIBUTION
 from penstock.lane.lane import Lane
+from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.lookout import Lookout
 from penstock.ops.problems import problems
 from penstock.pipeline.life import Pipeline
@@ -20,33 +23,20 @@ from penstock.telemetry.worker import Telemetry
 
 # How many of the streams that agree least with a shadow are shown.
 WORST = 5
-# Rates are over this time: long enough to be steady, short enough to be current.
-RATES_OVER_S = 10.0
-SAMPLE_S = 2.0
-
-# A counter's name in the status, and the metric whose samples it sums.
-COUNTERS = {
-    "records": "penstock_records_total",
-    "objects": "penstock_objects_total",
-    "rows": "penstock_rows_delivered_total",
-    "rejected": "penstock_rejected_total",
-    "retries": "penstock_retries_total",
-    "batches": "penstock_batches_total",
-    "commits": "penstock_commits_total",
-}
 
 
 class Status:
     """One per worker. Rates need `sampling` all the time, also while no page is open."""
 
-    def __init__(self, pipeline: Pipeline, telemetry: Telemetry, lookout: Lookout) -> None:
+    def __init__(
+        self, pipeline: Pipeline, telemetry: Telemetry, lookout: Lookout, group: str | None = None
+    ) -> None:
         self._pipeline = pipeline
         self._telemetry = telemetry
         self._lookout = lookout
+        self._group = group
         self._began_s = self._now_s()
-        self._seen: deque[tuple[float, Mapping[str, float]]] = deque(
-            [(self._began_s, self._totals())]
-        )
+        self.flow = Flow(pipeline, telemetry, lookout)
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -58,10 +48,7 @@ class Status:
             self._timer.cancel()
 
     def _sample(self) -> None:
-        now_s = self._now_s()
-        self._seen.append((now_s, self._totals()))
-        while len(self._seen) > 1 and self._seen[1][0] <= now_s - RATES_OVER_S:
-            self._seen.popleft()
+        self.flow.sample()
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
 
     def look(self) -> dict[str, Any]:
@@ -70,18 +57,21 @@ class Status:
 
     def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        lags, totals = self._lookout.lags, self._totals()
+        lags, figures, bound_s = self._lookout.lags, self.flow.look(), self._telemetry.bound_s
         return {
             "v": 1,
             "now_ms": pipeline.wiring.adapters.clock.wall_ms(),
             "uptime_s": round(self._now_s() - self._began_s, 1),
+            "version": version(DISTRIBUTION),
+            "group": self._group,
+            "bound_ms": None if bound_s is None else bound_s * 1000,
             "input_topic": pipeline.wiring.settings.labels.input_topic,
             "output_topic": pipeline.wiring.settings.labels.output_topic,
             "assignments": [
                 _assignment(lane, lags.get(number))
                 for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
-            "backlog_s": round(pipeline.backlog_s, 1),
+            "backlog_s": round(pipeline.backlog.age_s, 1),
             "lag_age_s": round(self._lookout.lag_age_s, 1),
             "window": pipeline.waiting._asdict(),
             "budget": {
@@ -101,9 +91,14 @@ class Status:
             **self._region(),
             **self._shadow(),
             "outages": self._outages(),
-            "counters": totals,
-            "rejected": self._rejected(),
-            "rates": self._rates(totals),
+            "counters": self._telemetry.totals,
+            "rejected": self._telemetry.rejections,
+            "rates": self.flow.rates(),
+            "flow": figures.flow,
+            "history": self.flow.history,
+            "streams": figures.streams.streams,
+            "streams_known": figures.streams.known,
+            "streams_others": figures.streams.others,
             "letters": [letter._asdict() for letter in reversed(pipeline.wiring.reject.recent)],
         }
 
@@ -200,30 +195,6 @@ class Status:
             for service, (away_s, why) in away.items()
             if away_s is not None
         ]
-
-    def _totals(self) -> dict[str, float]:
-        names = {metric: name for name, metric in COUNTERS.items()}
-        totals = dict.fromkeys(COUNTERS, 0.0)
-        for family in self._telemetry.registry.collect():
-            for sample in family.samples:
-                if name := names.get(sample.name):
-                    totals[name] += sample.value
-        return totals
-
-    def _rejected(self) -> dict[str, float]:
-        return {
-            sample.labels["code"]: sample.value
-            for family in self._telemetry.registry.collect()
-            for sample in family.samples
-            if sample.name == COUNTERS["rejected"]
-        }
-
-    def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """Counts per second over the last `RATES_OVER_S`."""
-        since_s, before = self._seen[0]
-        over_s = max(self._now_s() - since_s, 1e-3)
-        rates = {f"{name}_per_s": (totals[name] - before[name]) / over_s for name in totals}
-        return {name: round(rate, 3) for name, rate in rates.items()} | {"over_s": round(over_s, 1)}
 
     @staticmethod
     def _now_s() -> float:

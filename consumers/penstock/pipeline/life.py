@@ -18,6 +18,7 @@ from penstock.core.order.operator_words import Word
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError, Transient
 from penstock.lane.lane import Lane
+from penstock.pipeline.backlog import Backlog, backlog_of
 from penstock.pipeline.takeover import Takeover, check_count
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Commit
@@ -134,10 +135,9 @@ class Pipeline:
         return self.wiring.waiting
 
     @property
-    def backlog_s(self) -> float:
-        """The age of the oldest record that we have read and not answered yet; 0: none."""
-        now_ms = self.wiring.adapters.clock.wall_ms()
-        return max((lane.backlog_s(now_ms) for lane in self._lanes.values()), default=0.0)
+    def backlog(self) -> Backlog:
+        """What we have read and not answered yet."""
+        return backlog_of(self._lanes.values(), self.wiring.adapters.clock.wall_ms())
 
     @property
     def stopped(self) -> list[LineStop]:

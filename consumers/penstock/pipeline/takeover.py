@@ -92,6 +92,7 @@ class Takeover:
 
     def _wait_s(self, error: Transient, failures: int, since_s: float) -> float:
         self._telemetry.retried("publish")
+        self._telemetry.commit_failed()
         if isinstance(error, Fenced):
             return FENCED_WAIT_S
         delay_s = self._backoff.delay_s(failures, self._clock.now() - since_s, self._jitter())

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from penstock.calls.outage import KAFKA, Outage
+from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.order.jobs import Share
@@ -112,6 +112,7 @@ class Wiring:
         source, clock = adapters.source, adapters.clock
         self.settings, self.adapters = settings, adapters
         self.telemetry, self.jitter = telemetry, jitter
+        self.decoders = decoders
         self.lanes: dict[int, Lane] = {}
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
@@ -250,9 +251,7 @@ class Wiring:
                 servers[model],
                 terms,
                 per_model.get(name, self.telemetry),
-                self._outage(
-                    f"model server of {name}" if per_model else "model server", clock, patience_s
-                ),
+                self._outage(f"{MODEL} of {name}" if per_model else MODEL, clock, patience_s),
                 self.shadow if model is None else None,
             )
             for name, (model, terms) in zip(names, settings.terms.items(), strict=True)
@@ -314,4 +313,4 @@ class Wiring:
 
 
 def _service(store: str) -> str:
-    return "object store" if store == DEFAULT else f"object store {store}"
+    return STORE if store == DEFAULT else f"{STORE} {store}"

@@ -88,6 +88,10 @@ class Download:
                 if not pool.wake_one():
                     break
 
+    def idle(self, store: str) -> int:
+        """How many fetchers of this store have no object."""
+        return sum(not one.done() for one in self._pools[store].idle)
+
     async def fetch_forever(self, store: str, fetchers: int) -> None:
         async with asyncio.TaskGroup() as tasks:
 

@@ -18,6 +18,7 @@ from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.window import Window
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
+from penstock.telemetry.used import Used
 from penstock.telemetry.worker import Telemetry
 
 # So many batches of one stream's rows may wait. At 200,000 rows/s, the most that was measured, 16
@@ -39,7 +40,9 @@ class Waiting(NamedTuple):
 
 
 class Microbatch:
-    """Blocks in by `add`, batches out by `take`; callers are served in order of arrival."""
+    """Blocks in by `add`, batches out by `take`; callers are served in order of arrival. `used`:
+    the share of the allowed calls.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Microbatch:
         self._bulk = BulkPace()
         self._calls = calls
         self._busy = 0
+        self.used = Used(clock.now())
         self._clock = clock
         self._telemetry = telemetry
         self._callers: deque[asyncio.Future[Batch]] = deque()
@@ -132,6 +136,7 @@ class Microbatch:
             self._window.limits = replace(
                 limits, max_rows=plan.max_rows, max_wait_s=plan.max_wait_s
             )
+            self._note_use()
 
     def read(self, ticket: Ticket) -> None:
         """This object was read to its end. If it was small and fresh, bulk gives way to it."""
@@ -146,6 +151,7 @@ class Microbatch:
     def done(self, batch: Batch) -> None:
         """A caller is done with its batch."""
         self._busy -= 1
+        self._note_use()
         if self._share is not None:
             self._called_bytes -= batch.cost_bytes
             self._look_soon()
@@ -153,6 +159,9 @@ class Microbatch:
             now_s = self._clock.now()
             self._window.bulk_from_s = self._bulk.answered(now_s - batch.taken_s, now_s)
             self._look_soon()
+
+    def _note_use(self) -> None:
+        self.used.change(self._clock.now(), self._busy / self._calls)
 
     async def take(self) -> Batch:
         """Wait for the next batch that is due. Call `done` when it is answered."""
@@ -210,6 +219,7 @@ class Microbatch:
                 batch.reason, batch.rows, now_s - batch.blocks[0].arrived_s
             )
             self._busy += 1
+            self._note_use()
             if self._share is not None:
                 batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
                 self._called_bytes += batch.cost_bytes

@@ -284,22 +284,36 @@ class Publish:
             out.add(key, values, headers)
             letters += its_letters
             for failed in made.failed:
-                self._telemetry.rejected(failed.why.code, failed.rows)
+                self._rejected(release.ticket, failed)
         found = [out for out in outgoing.values() if out.values]
         if letters:
             found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
         return found
 
+    def _rejected(self, ticket: Ticket, failed: Failed) -> None:
+        code, message, rows = failed.why.code, failed.why.message, failed.rows
+        self._telemetry.rejected(code, rows)
+        self._telemetry.streams.rejected(
+            ticket.stream, ticket.owner.partition, code, message, rows, self._clock.now()
+        )
+
     def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
-        self._telemetry.rows_delivered(sum(release.rows for release in releases))
+        streams, rows = self._telemetry.streams, 0
         now_s, now_ms = self._clock.now(), self._clock.wall_ms()
         latencies_s: list[float] = []
         spent: list[TimeSpent] = []
-        finished = [release for release in releases if release.finished]
-        for release in finished:
-            latency_s = max(0, now_ms - release.ticket.record.timestamp_ms) / 1000
-            latencies_s.append(latency_s)
-            spent.append(_time_spent(release, latency_s, released_s, now_s))
+        finished: list[Release] = []
+        for release in releases:
+            ticket, latency_s = release.ticket, None
+            if release.finished:
+                finished.append(release)
+                latency_s = max(0, now_ms - ticket.record.timestamp_ms) / 1000
+                latencies_s.append(latency_s)
+                spent.append(_time_spent(release, latency_s, released_s, now_s))
+            its_rows = release.rows
+            rows += its_rows
+            streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
+        self._telemetry.rows_delivered(rows)
         if not spent:
             return
         self._telemetry.objects_delivered(latencies_s, spent)

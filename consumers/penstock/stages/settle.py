@@ -50,6 +50,7 @@ class Settle:
             await self.commit(lanes)
         except Transient as error:
             self._telemetry.retried("settle")
+            self._telemetry.commit_failed()
             self._outage.unreachable(error)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
@@ -63,6 +64,7 @@ class Settle:
                 return
             except Transient as error:
                 self._telemetry.retried("settle")
+                self._telemetry.commit_failed()
                 if self._clock.now() - began_s >= LAST_S:
                     raise Fatal(
                         f"the last commit failed; its rows will be repeated: {error}",

@@ -7,7 +7,7 @@ if they are configured: `of_models`, `of_shadow`, `in_region`. Owner: the applic
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
 from penstock.telemetry.counters import (
@@ -18,10 +18,12 @@ from penstock.telemetry.counters import (
     TotalOf,
     latency_buckets_s,
 )
+from penstock.telemetry.figures import FigureMetrics
 from penstock.telemetry.models import ModelsTelemetry, ModelTelemetry
 from penstock.telemetry.region import RegionTelemetry
 from penstock.telemetry.replicas import ReplicasTelemetry
 from penstock.telemetry.shadow import ShadowTelemetry
+from penstock.telemetry.streams import Streams
 
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -53,7 +55,8 @@ class Telemetry:
     def __init__(self, bound_s: float | None = None) -> None:
         """`bound_s`: the latency that is aimed at; it gets a bucket of its own."""
         self.retries = 0
-        self._bound_s = bound_s
+        self.bound_s = bound_s
+        self.streams = Streams()
         self.registry = CollectorRegistry()
         self.region: RegionTelemetry | None = None
         self._models: ModelsTelemetry | None = None
@@ -63,6 +66,7 @@ class Telemetry:
         self._count_calls(self.registry)
         self._count_answers(self.registry)
         self._show_state(self.registry)
+        self.figures = FigureMetrics(self.registry)
 
     def _count_reading(self, reg: CollectorRegistry) -> None:
         self._records = Total("penstock_records", "Records read from the input topic", reg)
@@ -92,8 +96,8 @@ class Telemetry:
         self._calls = Spread(
             "penstock_model_call_seconds", "Model calls that answered", CALL_BUCKETS_S, reg
         )
-        self._retries = Counter(
-            "penstock_retries", "Requests that will be made again", ["stage"], registry=reg
+        self._retries = TotalBy(
+            "penstock_retries", "Requests that will be made again", "stage", reg
         )
         self._requests = TotalBy(
             "penstock_model_requests",
@@ -112,12 +116,12 @@ class Telemetry:
 
     def _count_answers(self, reg: CollectorRegistry) -> None:
         self._rows = Total("penstock_rows_delivered", "Rows on the output topic", reg)
-        self._results = Counter("penstock_results", "Result objects written", registry=reg)
-        self._result_bytes = Counter(
-            "penstock_result_bytes", "Bytes of the result objects written", registry=reg
+        self._results = Total("penstock_results", "Result objects written", reg)
+        self._result_bytes = Total(
+            "penstock_result_bytes", "Bytes of the result objects written", reg
         )
-        self._rejected = Counter(
-            "penstock_rejected", "Rows and objects answered by an error", ["code"], registry=reg
+        self._rejected = TotalBy(
+            "penstock_rejected", "Rows and objects answered by an error", "code", reg
         )
         self._unforeseen = TotalBy(
             "penstock_unforeseen",
@@ -128,7 +132,7 @@ class Telemetry:
         self._latency = Spread(
             "penstock_latency_seconds",
             "Record's time stamp to its last answer being on the output topic",
-            latency_buckets_s(self._bound_s),
+            latency_buckets_s(self.bound_s),
             reg,
         )
         self._spent = TotalBy(
@@ -138,10 +142,17 @@ class Telemetry:
             reg,
             TimeSpent._fields,
         )
-        self._commits = Counter("penstock_commits", "Commit requests", registry=reg)
+        self._over_bound = Total(
+            "penstock_objects_over_bound", "Objects that took longer than window.target_p99_ms", reg
+        )
+        self._commits = Total("penstock_commits", "Commit requests", reg)
+        self._commit_failures = Total(
+            "penstock_commit_failures", "Commits and transactions that failed", reg
+        )
 
     def _show_state(self, reg: CollectorRegistry) -> None:
         self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
+        self.buffer_limit = Gauge("penstock_buffer_limit_bytes", "Byte budget", registry=reg)
         self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
         self.lines_stopped = Gauge(
             "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
@@ -185,14 +196,14 @@ class Telemetry:
     def retried(self, stage: str, *, is_away: bool = True) -> None:
         """`is_away`: the service is unavailable, and the wait for it has no end of its own."""
         self.retries += is_away
-        self._retries.labels(stage).inc()
+        self._retries.inc(stage)
 
     def waited(self, *, is_on_purpose: bool) -> None:
         """Counts a wait `is_on_purpose` like a retry of an unavailable service."""
         self.retries += is_on_purpose
 
     def rejected(self, code: str, count: int) -> None:
-        self._rejected.labels(code).inc(count)
+        self._rejected.inc(code, count)
 
     def unforeseen(self, place: str) -> None:
         self._unforeseen.inc(place)
@@ -205,8 +216,11 @@ class Telemetry:
         self._result_bytes.inc(nbytes)
 
     def objects_delivered(self, latencies_s: Sequence[float], spent: Sequence[TimeSpent]) -> None:
+        bound_s = self.bound_s
         for latency_s in latencies_s:
             self._latency.observe(latency_s)
+            if bound_s is not None and latency_s > bound_s:
+                self._over_bound.inc()
         sums_s = map(sum, zip(*spent, strict=True))
         for part, spent_s in zip(TimeSpent._fields, sums_s, strict=True):
             self._spent.inc(part, max(0.0, spent_s))
@@ -217,6 +231,40 @@ class Telemetry:
 
     def committed(self) -> None:
         self._commits.inc()
+
+    def commit_failed(self) -> None:
+        self._commit_failures.inc()
+
+    @property
+    def rejections(self) -> Mapping[str, float]:
+        """By code."""
+        return self._rejected.totals
+
+    @property
+    def spent_s(self) -> Mapping[str, float]:
+        """The time that delivered objects spent, by part of their way."""
+        return self._spent.totals
+
+    @property
+    def batches(self) -> Mapping[str, float]:
+        """By the reason they closed for."""
+        return self._batches.totals
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """The counters of which the status tells rates."""
+        return {
+            "records": self._records.value,
+            "objects": self._objects.value,
+            "rows": self._rows.value,
+            "rejected": sum(self._rejected.totals.values()),
+            "retries": sum(self._retries.totals.values()),
+            "batches": sum(self._batches.totals.values()),
+            "commits": self._commits.value,
+            "delivered": float(self._latency.count),
+            "over_bound": self._over_bound.value,
+            "batch_rows": self._batch_rows.sum,
+        }
 
     def of_models(self, names: Sequence[str]) -> dict[str, CallsTelemetry]:
         """Further metrics for each of several models, by name."""

@@ -1,0 +1,249 @@
+"""How a worker's work flows: rates, how busy each part is, and what limits it.
+
+Rule: counters are noted once a second, which takes some tens of microseconds; everything else is
+computed when somebody asks, at most once a second however many ask. Owner: the health page.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from penstock.calls.outage import KAFKA, MODEL, STORE
+from penstock.core.health.bound_by import Away, Busy, bound_by, is_late
+from penstock.ops.lookout import Lookout
+from penstock.pipeline.backlog import Backlog
+from penstock.pipeline.life import Pipeline
+from penstock.process.cpu import wanted_cpu_s
+from penstock.telemetry.recent import HISTORY, WINDOW_S, quantiles_ms
+from penstock.telemetry.streams import Told
+from penstock.telemetry.worker import Telemetry
+
+SAMPLE_S: Final = 1.0
+# Rates are over this time: long enough to be steady, short enough to be current.
+OVER_S: Final = 10.0
+MINUTE_S: Final = 60.0
+# A service that has not answered for less than this may be back with the next request.
+AWAY_S: Final = 1.0
+# A backlog of less than this is work under way.
+LEAST_DRAIN_S: Final = 1.0
+
+
+class Sample(NamedTuple):
+    """Counters at one moment, and the shares in use at it."""
+
+    at_s: float
+    totals: Mapping[str, float]
+    spent_s: Mapping[str, float]
+    batches: Mapping[str, float]
+    wanted_cpu_s: float
+    calls_s: Mapping[str | None, float]
+    buffer: float
+    fetchers: float
+    decoders: float
+    publishing: float
+
+
+class Figures(NamedTuple):
+    """What pages tell. `flow` and `history` as in the status."""
+
+    flow: dict[str, Any]
+    streams: Told
+    backlog: Backlog
+
+
+class Flow:
+    """`sample` once a second, also while no page is open."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        telemetry: Telemetry,
+        lookout: Lookout,
+        cpu_s: Callable[[], float] = wanted_cpu_s,
+    ) -> None:
+        self._pipeline = pipeline
+        self._telemetry = telemetry
+        self._lookout = lookout
+        self._cpu_s = cpu_s
+        self._now_s = pipeline.wiring.adapters.clock.now
+        self._samples = deque([self._sample()])
+        self._next_s = self._now_s() + WINDOW_S
+        self._history: deque[dict[str, float | None]] = deque(maxlen=HISTORY)
+        self._last: tuple[float, Figures] | None = None
+
+    def sample(self) -> None:
+        now_s = self._now_s()
+        self._telemetry.streams.count(now_s)
+        self._samples.append(self._sample())
+        while len(self._samples) > 2 and self._samples[1].at_s <= now_s - MINUTE_S:
+            self._samples.popleft()
+        if now_s >= self._next_s:
+            self._next_s += WINDOW_S
+            self._note(self.look().flow)
+
+    def look(self) -> Figures:
+        """At most a second old."""
+        now_s = self._now_s()
+        if self._last is None or now_s - self._last[0] >= SAMPLE_S:
+            self._last = now_s, self._look(now_s)
+        return self._last[1]
+
+    def rates(self) -> dict[str, float]:
+        """Counts per second."""
+        now, before = self._sample(), self._before(OVER_S)
+        over_s = max(now.at_s - before.at_s, 1e-3)
+        rates = {
+            f"{name}_per_s": round((total - before.totals[name]) / over_s, 3)
+            for name, total in now.totals.items()
+        }
+        return rates | {"over_s": round(over_s, 1)}
+
+    @property
+    def history(self) -> dict[str, Any]:
+        names = ("p99_ms", "rows_per_s", "backlog_s", "utilisation")
+        columns = {name: [one[name] for one in self._history] for name in names}
+        return {"every_s": int(WINDOW_S), **columns}
+
+    def _note(self, flow: Mapping[str, Any]) -> None:
+        p99s_ms = self._telemetry.streams.whole.p99s_ms(self._now_s())
+        self._history.append(
+            {
+                # The newest window has just begun.
+                "p99_ms": p99s_ms[-2] if len(p99s_ms) > 1 else flow["p99_ms"],
+                "rows_per_s": self.rates()["rows_per_s"],
+                "backlog_s": flow["backlog_s"],
+                "utilisation": flow["utilisation"],
+            }
+        )
+
+    def _before(self, over_s: float) -> Sample:
+        """The newest sample that is so old, or the first."""
+        since_s = self._now_s() - over_s
+        return next(
+            (one for one in reversed(self._samples) if one.at_s <= since_s), self._samples[0]
+        )
+
+    def _sample(self) -> Sample:
+        wiring, telemetry, now_s = self._pipeline.wiring, self._telemetry, self._now_s()
+        lanes = wiring.lanes.values()
+        return Sample(
+            now_s,
+            telemetry.totals,
+            dict(telemetry.spent_s),
+            dict(telemetry.batches),
+            self._cpu_s(),
+            {model: track.microbatch.used.share_s(now_s) for model, track in wiring.tracks.items()},
+            min(1.0, wiring.budget.spent_bytes / wiring.budget.limit_bytes),
+            max(
+                1.0 - track.download.idle(store) / fetchers
+                for track in wiring.tracks.values()
+                for store, fetchers in wiring.settings.objects.stores.items()
+            ),
+            wiring.decoders.used,
+            sum(lane.is_publishing for lane in lanes) / max(1, len(lanes)),
+        )
+
+    def _look(self, now_s: float) -> Figures:
+        backlog = self._pipeline.backlog
+        stopped = {stop.stream for stop in self._pipeline.stopped}
+        told = self._telemetry.streams.told(backlog.streams, stopped, now_s)
+        return Figures(self._flow(now_s, backlog), told, backlog)
+
+    def _flow(self, now_s: float, backlog: Backlog) -> dict[str, Any]:
+        now, before = self._sample(), self._before(OVER_S)
+        over_s = max(now.at_s - before.at_s, 1e-3)
+        totals = {name: total - before.totals[name] for name, total in now.totals.items()}
+        spent_s = {part: s - before.spent_s.get(part, 0.0) for part, s in now.spent_s.items()}
+        delivered, delivered_per_s = totals["delivered"], totals["delivered"] / over_s
+        arrived_per_s, waiting = self._arrived_per_s(totals["records"] / over_s, now, backlog)
+        whole = self._telemetry.streams.whole.minute(now_s)
+        p50_ms, p99_ms = quantiles_ms(whole, 0.5, 0.99)
+        busy, over_bound = self._busy(now, before), self._over_bound(now)
+        lag_s = waiting / delivered_per_s if delivered_per_s else 0.0
+        late = is_late(backlog.moving_age_s, lag_s, over_bound)
+        lags = list(self._lookout.lags.values())
+        return {
+            "arrived_per_s": round(arrived_per_s, 2),
+            "delivered_per_s": round(delivered_per_s, 2),
+            "drain_s": _drain_s(waiting, delivered_per_s, arrived_per_s),
+            "backlog_s": round(backlog.age_s, 1),
+            "backlog_bytes": backlog.nbytes,
+            "utilisation": max(busy.loop, busy.calls, busy.buffer),
+            "busy": {part: share for part, share in busy._asdict().items() if part != "publishing"},
+            "bound_by": bound_by(busy, self._away(), spent_s, lags, late=late),
+            "over_bound": over_bound,
+            "p50_ms": p50_ms,
+            "p99_ms": p99_ms,
+            "way_ms": {
+                part: round(max(0.0, s) / delivered * 1000, 2) if delivered else None
+                for part, s in spent_s.items()
+            },
+            "batch": self._batch(now, before, totals, over_s),
+        }
+
+    def _arrived_per_s(
+        self, records_per_s: float, now: Sample, backlog: Backlog
+    ) -> tuple[float, float]:
+        """Objects that arrive a second, and objects that wait, in Kafka or here. Kafka counts
+        records; each is taken to name as many objects as those that were read.
+        """
+        read = now.totals["records"]
+        per_record = (now.totals["delivered"] + backlog.objects) / read if read else 1.0
+        grown_per_s = self._lookout.growth.per_s
+        arriving = records_per_s if grown_per_s is None else grown_per_s
+        return arriving * per_record, sum(self._lookout.lags.values()) * per_record
+
+    def _over_bound(self, now: Sample) -> float | None:
+        if self._telemetry.bound_s is None:
+            return None
+        before = self._before(MINUTE_S).totals
+        delivered = now.totals["delivered"] - before["delivered"]
+        over = now.totals["over_bound"] - before["over_bound"]
+        return round(over / delivered, 4) if delivered else None
+
+    def _busy(self, now: Sample, before: Sample) -> Busy:
+        over_s = max(now.at_s - before.at_s, 1e-3)
+        seen = [one for one in self._samples if one.at_s > before.at_s] + [now]
+
+        def mean(name: str) -> float:
+            shares: list[float] = [getattr(one, name) for one in seen]
+            return sum(shares) / len(shares)
+
+        calls = max(now.calls_s[model] - before.calls_s[model] for model in now.calls_s)
+        shares = (
+            (now.wanted_cpu_s - before.wanted_cpu_s) / over_s,
+            calls / over_s,
+            *map(mean, ("buffer", "fetchers", "decoders", "publishing")),
+        )
+        return Busy(*(round(min(1.0, max(0.0, share)), 3) for share in shares))
+
+    def _away(self) -> Away:
+        wiring = self._pipeline.wiring
+        away = {one.service for one in wiring.outages if (one.away_s or 0.0) >= AWAY_S}
+        return Away(
+            model=any(track.calls.is_open for track in wiring.tracks.values())
+            or any(service.startswith(MODEL) for service in away),
+            store=any(service.startswith(STORE) for service in away),
+            kafka=KAFKA in away or (self._lookout.kafka_away_s or 0.0) >= AWAY_S,
+        )
+
+    def _batch(
+        self, now: Sample, before: Sample, totals: Mapping[str, float], over_s: float
+    ) -> dict[str, Any]:
+        batches = totals["batches"]
+        rows_mean = totals["batch_rows"] / batches if batches else None
+        closed = {why: n - before.batches.get(why, 0.0) for why, n in now.batches.items()}
+        return {
+            "rows_mean": None if rows_mean is None else round(rows_mean, 1),
+            "fill": None
+            if rows_mean is None
+            else round(min(1.0, rows_mean / self._pipeline.waiting.max_rows), 3),
+            "closed_by": {why: round(n / over_s, 2) for why, n in closed.items()},
+        }
+
+
+def _drain_s(waiting: float, delivered_per_s: float, arrived_per_s: float) -> float | None:
+    shrinks_per_s = delivered_per_s - arrived_per_s
+    if shrinks_per_s <= 0.0 or waiting < LEAST_DRAIN_S * delivered_per_s:
+        return None
+    return round(waiting / shrinks_per_s, 1)

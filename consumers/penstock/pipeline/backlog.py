@@ -1,0 +1,57 @@
+"""What a worker has read from Kafka and not answered yet, and how old that is.
+
+Rule: it walks over all owed objects, at most `limits.in_flight_objects` of a partition or, where
+order is per stream, somewhat more; so it is for pages only. Ages are by the records' own
+timestamps. Owner: the pipeline.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.lane.lane import Lane
+from penstock.telemetry.streams import NOTHING_OWED, Owed
+
+
+class Backlog(NamedTuple):
+    """`nbytes`: of the objects whose references say a size; None if none does. `age_s`: of the
+    oldest record; 0: nothing is owed. `moving_age_s`: without the lines that stopped.
+    """
+
+    streams: Mapping[str, Owed]
+    objects: int
+    nbytes: int | None
+    age_s: float
+    moving_age_s: float
+
+
+def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
+    streams: dict[str, Owed] = {}
+    objects, sizes = 0, list[int]()
+    oldest_ms = oldest_stopped_ms = now_ms
+    for lane in lanes:
+        # By stream: how many, and the timestamp of the oldest.
+        found: dict[str, tuple[int, int]] = {}
+        for ticket in lane.unanswered():
+            count, oldest = found.get(ticket.stream, (0, now_ms))
+            found[ticket.stream] = count + 1, min(oldest, ticket.record.timestamp_ms)
+            if ticket.reference is not None and ticket.reference.size is not None:
+                sizes.append(ticket.reference.size)
+        objects += sum(count for count, _ in found.values())
+        oldest_ms = min([oldest_ms, *(oldest for _, oldest in found.values())])
+        if lane.undecoded_ms is not None:
+            oldest_ms = min(oldest_ms, lane.undecoded_ms)
+        for stop in lane.stops:
+            count, oldest = found.get(stop.stream, (0, now_ms))
+            found[stop.stream] = count, min(oldest, stop.record_ms)
+            oldest_stopped_ms = min(oldest_stopped_ms, stop.record_ms)
+        for stream, (count, oldest) in found.items():
+            other = streams.get(stream, NOTHING_OWED)
+            age_s = max(other.age_s, (now_ms - oldest) / 1000)
+            streams[stream] = Owed(count + other.objects, age_s, lane.partition)
+    return Backlog(
+        streams,
+        objects,
+        sum(sizes) if sizes else None,
+        (now_ms - min(oldest_ms, oldest_stopped_ms)) / 1000,
+        (now_ms - oldest_ms) / 1000,
+    )

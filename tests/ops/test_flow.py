@@ -1,0 +1,75 @@
+"""What limits a worker, seen on whole pipelines in virtual time."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.rows.payload import Payload
+from penstock.ops.flow import Flow
+from penstock.ops.lookout import Lookout
+from penstock.ports import Answers, Location
+from penstock.simulation.virtual_time import virtual_time
+from tests.support.pipelines import World, csv, running
+
+
+async def flow_of(world: World, every_s: float, for_s: float = 30.0) -> dict[str, object]:
+    """The flow after objects came for a while, each with the time at which it came."""
+    async with running(world) as pipeline:
+        lookout = Lookout(pipeline, world.model)
+        flow = Flow(pipeline, world.telemetry, lookout, cpu_s=lambda: 0.0)
+        async with lookout.watching():
+            for number in range(int(for_s / every_s)):
+                world.announce(
+                    f"{number}.csv",
+                    csv(8),
+                    partition=0,
+                    stream=f"s{number % 3}",
+                    timestamp_ms=world.clock.wall_ms(),
+                    size=100,
+                )
+                await asyncio.sleep(every_s)
+                if number % round(1 / every_s) == 0:
+                    flow.sample()
+            found = flow.look()
+    assert found.streams.known == 3
+    return found.flow
+
+
+class SlowObjects(MemoryObjects):
+    async def open(self, location: Location) -> Any:
+        await asyncio.sleep(4.0)
+        return await super().open(location)
+
+
+@virtual_time
+async def test_a_worker_that_is_on_time_is_limited_by_nothing() -> None:
+    flow = await flow_of(World(), every_s=0.1)
+    assert flow["bound_by"] is None
+    assert flow["drain_s"] is None
+    assert flow["delivered_per_s"] == pytest.approx(10, rel=0.1)
+    assert flow["arrived_per_s"] == pytest.approx(10, rel=0.2)
+
+
+@virtual_time
+async def test_a_slow_model_is_the_limit() -> None:
+    async def slow(payloads: Sequence[Payload]) -> Answers | None:
+        await asyncio.sleep(2.0)
+        return None
+
+    world = World()
+    world.model.script = slow
+    world.with_settings(max_objects=8)
+    flow = await flow_of(world, every_s=0.1)
+    assert flow["bound_by"] == "model"
+
+
+@virtual_time
+async def test_a_slow_store_is_the_limit() -> None:
+    world = World()
+    world.objects = SlowObjects()
+    flow = await flow_of(world, every_s=0.1)
+    assert flow["bound_by"] == "store"
+    assert isinstance(flow["backlog_bytes"], int)
