@@ -45,6 +45,10 @@ class HungDecoders:
     def is_wanted(self) -> bool:
         return self._places.is_wanted
 
+    @property
+    def used(self) -> float:
+        return self._places.used
+
     @asynccontextmanager
     async def lent(
         self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False

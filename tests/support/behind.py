@@ -27,6 +27,7 @@ class DecodersBehind:
     """A pool on a loop of its own, for all tests of this process."""
 
     is_wanted = False
+    used = 0.0
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
