@@ -33,6 +33,7 @@ CONFIGURED = {
     "consumers/penstock/core/routing/places.py",
     "consumers/penstock/core/routing/routes.py",
     "consumers/penstock/settings/inputs.py",
+    "consumers/penstock/lint/contradictions.py",
     "consumers/penstock/logs.py",
     "consumers/penstock/ops/page.py",
     "consumers/penstock/replay/worker_settings.py",

@@ -46,6 +46,7 @@ class Discarding(MemorySink):
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         delivery = await super().send(outgoing)
         self.topics.clear()
+        self.headers.clear()
         return delivery
 
 

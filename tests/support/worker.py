@@ -95,10 +95,10 @@ class Worker:
         code = await self._process.wait()
         assert self._may_end, f"the worker ended by itself with {code}: {self.said}"
 
-    async def ended(self) -> int:
+    async def ended(self, within_s: float = EXIT_S) -> int:
         """Its exit code, when it has ended."""
         try:
-            async with asyncio.timeout(EXIT_S):
+            async with asyncio.timeout(within_s):
                 return await self._process.wait()
         except TimeoutError:
             raise AssertionError(f"the worker did not end: {self.said}") from None
