@@ -124,12 +124,12 @@ async def test_a_worker_waits_for_its_broker_and_may_be_stopped_meanwhile(
 async def test_the_doctor_says_what_is_there(
     services: Services, topics: Topics, bucket: str, s3: Any
 ) -> None:
-    s3.put_object(Bucket=bucket, Key="a.csv", Body=b"1,2\n")
+    s3.put_object(Bucket=bucket, Key="a.csv", Body=b",".join([b"1"] * 16) + b"\n")
     environ = environment(services, topics, MODEL__CANARY=str([0.5] * 16))
     found = await penstock("doctor", f"s3://{bucket}/a.csv", environ=environ)
     lines = found.stdout.decode().splitlines()
     assert (found.code, [line[:5] for line in lines]) == (0, ["ok   "] * len(lines)), lines
-    for said in (f"{topics.input} (4 partitions)", services.endpoint_url, "4 bytes", "canary"):
+    for said in (f"{topics.input} (4 partitions)", services.endpoint_url, "32 bytes", "canary"):
         assert said in found.stdout.decode()
 
 

@@ -156,8 +156,9 @@ async def test_a_worker_process_killed_again_and_again_blames_no_row_and_loses_n
         async with running_worker(environ) as worker:
             await worker.ready()
             kills = 0
-            for tick in range(SICK_SECONDS * 10):
-                if tick % 50 == 25:
+            # On a busy machine its worker may need longer than 5 s to come up again.
+            while kills < 2 or announced < SICK_SECONDS * 10:
+                if announced % 50 == 25:
                     kills += await model.kill_worker()
                 await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.csv"})])
                 announced += 1
@@ -165,7 +166,6 @@ async def test_a_worker_process_killed_again_and_again_blames_no_row_and_loses_n
             await broker.until_committed(topics.input, topics.input, {0: announced})
             seen = await metrics(worker)
             assert await worker.stop() == 0, worker.said
-    assert kills >= 2
     log.info("%d kills, %d rows", kills, rows * announced)
     log.info("%s", {key: seen[key] for key in seen if key.startswith("penstock_model_requests")})
     assert await answers(broker, topics) == [(float(row), None) for row in range(rows)] * announced
