@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import generate_latest
 
 from penstock import config
-from penstock.adapters.kafka.source import SESSION_TIMEOUT_MS
 from penstock.adapters.memory.spans import MemorySpans
 from penstock.commands.root import cli
 from penstock.errors import ErrorCode
@@ -348,9 +347,8 @@ def test_the_first_handler_answers_one_element_per_row(form: str) -> None:
 
 
 def test_what_a_rebalance_and_a_crash_cost_is_told_in_figures() -> None:
-    """The session is the client's, the drain the configuration's."""
     text = (DOCS / "operations.md").read_text()
     rows = text[text.index("### What a rebalance and a crash cost") :].partition("\n\nA smaller")[0]
-    assert f"its session of {SESSION_TIMEOUT_MS / 1000:.0f} s" in rows
+    assert f"its session of {config.Kafka().session_ms / 1000:.0f} s" in rows
     for figure in ("`delivery.drain_ms`", "13.6 s", "8 to 9 s", "`--processes 2`", "3 s"):
         assert figure in rows

@@ -24,6 +24,7 @@ Where to look, from what a person starts down to what everything rests on:
     adapters/       the only code that knows a client library
       inputs/       which input is read: topics, several regions, a bounded span, URLs
       kafka/        Kafka by aiokafka; in kafka/inside/ what aiokafka keeps to itself
+        group/        what a member owes its group, for both clients
       confluent/    the input topic by librdkafka
       s3/, stores/  objects: S3; which client reads which store, and all other stores
       result_stores/  where result objects are written

@@ -179,7 +179,7 @@ ENDS: list[tuple[str, Api, Act, int]] = [
         for code in (TOPIC_RIGHTS, GROUP_RIGHTS)
     ),
     ("at_least_once", Api.FIND_COORDINATOR, spoil(GROUP_RIGHTS), 2),
-    *(("at_least_once", Api.JOIN_GROUP, refuse(code), 4) for code in (PROTOCOL, SESSION)),
+    *(("at_least_once", Api.JOIN_GROUP, refuse(code), 2) for code in (PROTOCOL, SESSION)),
     *(("at_least_once", Api.JOIN_GROUP, refuse(code), 3) for code in (GROUP_FULL, TIMED_OUT)),
     ("at_least_once", Api.JOIN_GROUP, refuse(GROUP_RIGHTS), 2),
     ("at_least_once", Api.SYNC_GROUP, refuse(GROUP_RIGHTS), 2),

@@ -11,6 +11,15 @@ from penstock.commands.root import cli
 from penstock.lint.check import Finding, lint
 
 ROUTED = '[[models]]\nname = "ts"\n[[routes]]\nstream = "{}"\nmodel = "{}"\n'
+HELPED = """region = "eu"
+[kafka]
+session_ms = 45_000
+[regions.eu]
+fallback = ["us"]
+[regions.us]
+help_after_ms = 45_000
+topics = ["refs-us"]
+"""
 
 
 def found(
@@ -31,6 +40,9 @@ def found(
         ("[model]\nurl = 'localhost'\n", 2, "write http://localhost"),
         ("[stores.a]\nroute = ['x']\n", 1, "url"),
         ("[kafka]\nstream_from = '('\n", 2, "no regular expression"),
+        ("[kafka]\nsession_ms = 5_000\n", 2, "kafka.session_ms"),
+        ("[kafka]\nheartbeat_ms = 2_667\n", 2, "above a third of kafka.session_ms"),
+        (HELPED, 7, "within kafka.session_ms = 45000"),
         ("[model]\npreset = 'mlflow'\n", 2, "model.protocol = 'http'"),
         ("[output]\nobjects = 's3://b/{stream}.jsonl'\n", 2, "{bucket} and {key}"),
         ("[output]\nrecords = 'objects'\n", 2, "needs output.objects"),

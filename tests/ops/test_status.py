@@ -298,7 +298,7 @@ async def test_a_worker_whose_work_does_not_move_is_not_ready() -> None:
     world.model.script = hangs
     async with running(world) as pipeline:
         lookout = Lookout(pipeline, world.model)
-        readiness = Readiness(pipeline, lookout)
+        readiness = Readiness(pipeline, lookout, 8.0)
         async with lookout.watching(), readiness.watching():
             await asyncio.sleep(150.0)
             assert readiness.why_not() is None  # nothing to do
@@ -318,12 +318,16 @@ async def test_a_worker_that_kafka_does_not_answer_is_not_ready() -> None:
     world.source = SilentSource(1)
     async with running(world) as pipeline:
         lookout = Lookout(pipeline, world.model)
-        readiness = Readiness(pipeline, lookout)
+        readiness = Readiness(pipeline, lookout, 8.0)
         async with lookout.watching(), readiness.watching():
+            patient = Readiness(pipeline, lookout, 30.0)
             await asyncio.sleep(10.0)
             assert readiness.why_not() is None
             await asyncio.sleep(20.0)
             assert "Kafka has not answered" in str(readiness.why_not())
+            assert patient.why_not() is None
+            await asyncio.sleep(40.0)
+            assert "Kafka has not answered" in str(patient.why_not())
 
 
 class SilentSource(MemorySource):
@@ -351,7 +355,7 @@ async def test_no_page_waits_for_a_service_however_long_it_is_silent() -> None:
     model = SilentModel()
     async with (
         running(world) as pipeline,
-        serve_health(config.Http(port=0), pipeline, model, world.telemetry) as url,
+        serve_health(config.Http(port=0), pipeline, model, world.telemetry, config.Kafka()) as url,
         aiohttp.ClientSession(base_url=url) as session,
     ):
         await until(lambda: source.asked > 0 and model.asked > 0)
@@ -482,7 +486,7 @@ async def served(
     async with running(world) as pipeline:
         await until(lambda: len(pipeline.stopped) == 1)
         async with (
-            serve_health(http, pipeline, world.model, world.telemetry) as url,
+            serve_health(http, pipeline, world.model, world.telemetry, config.Kafka()) as url,
             aiohttp.ClientSession(base_url=url) as session,
         ):
             yield session

@@ -39,6 +39,12 @@ class Kafka(Section, frozen=True):
     # How long a broker without records may wait before it answers a fetch; each client has its own
     # default.
     fetch_wait_ms: Positive | None = None
+    # A killed worker's partitions move after this. 6 s is the broker's own minimum
+    # (group.min.session.timeout.ms).
+    session_ms: Annotated[int, Meta(ge=6_000, le=45_000)] = 8_000
+    # By a heartbeat a member learns that others came or went: until then a leaver's partitions
+    # stand still. Two small requests a second.
+    heartbeat_ms: Positive = 500
     # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
     timeout_ms: Positive = 120_000
 
@@ -99,7 +105,7 @@ class Region(Section, frozen=True):
     fallback: list[str] = field(default_factory=list)
     # One second of 1,000 references/s: a healthy region never has such a lag for long.
     help_lag: Positive = 1_000
-    # Above the 8 s after which a group notices a dead member, so that a restart calls for no help.
+    # Above the session, after which a group notices a dead member: a restart calls for no help.
     help_after_ms: Positive = 10_000
 
 

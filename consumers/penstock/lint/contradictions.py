@@ -24,6 +24,7 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     yield from _unreachable(cfg.routes)
     yield from _unmatched(cfg.routes, streams)
     yield from _delivery(cfg)
+    yield from _help(cfg)
     for path, model in _models(cfg):
         if model.token and model.token_file:
             yield (*path, "token_file"), "token and token_file are both set; leave one of them out"
@@ -120,6 +121,15 @@ def _delivery(cfg: config.Config) -> Iterator[Said]:
             'delivery.guarantee = "exactly_once" needs objects.pin: an object that is overwritten'
         )
         yield ("objects", "pin"), f"{said} while it is read would be answered twice; set it to true"
+
+
+def _help(cfg: config.Config) -> Iterator[Said]:
+    session_ms = cfg.kafka.session_ms
+    for name in cfg.helped:
+        after_ms = cfg.regions[name].help_after_ms
+        if after_ms <= session_ms:
+            said = f"{after_ms} is within kafka.session_ms = {session_ms}: a crash calls for help"
+            yield ("regions", name, "help_after_ms"), f"{said}; raise it above the session"
 
 
 def _models(cfg: config.Config) -> Iterator[tuple[Path, config.Model]]:

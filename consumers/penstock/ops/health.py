@@ -34,14 +34,14 @@ async def serve_health(
     pipeline: Pipeline,
     model: Model,
     telemetry: Telemetry,
-    group: str | None = None,
+    kafka: config.Kafka,
 ) -> AsyncIterator[str]:
     """Serve while the body runs; yields the page's URL. A worker under a supervisor uses the socket
     that the supervisor made for it.
     """
 
     lookout = Lookout(pipeline, model)
-    readiness = Readiness(pipeline, lookout)
+    readiness = Readiness(pipeline, lookout, kafka.session_ms / 1000)
 
     async def readyz(_: web.Request) -> web.Response:
         if (why_not := readiness.why_not()) is not None:
@@ -59,7 +59,7 @@ async def serve_health(
         telemetry.lag_age.set(lookout.lag_age_s)
         return exposition(telemetry.registry, request.headers.get("Accept", ""))
 
-    status = Status(pipeline, telemetry, lookout, group)
+    status = Status(pipeline, telemetry, lookout, kafka.group)
 
     async def api_status(_: web.Request) -> web.Response:
         return as_json(status.look())

@@ -17,16 +17,17 @@ from penstock.pipeline.life import Pipeline
 LOOK_EVERY_S: Final = 5.0
 # The watchdog ends the worker after all of `limits.stall_ms`.
 STALL_SHARE: Final = 0.5
-# Twice the session: by then the group has given this worker's partitions to others.
-KAFKA_S: Final = 16.0
+# By then the group has given this worker's partitions to others.
+SESSIONS: Final = 2
 
 
 class Readiness:
     """`why_not`: None while it is ready; whether work moves is looked at while `watching`."""
 
-    def __init__(self, pipeline: Pipeline, lookout: Lookout) -> None:
+    def __init__(self, pipeline: Pipeline, lookout: Lookout, session_s: float) -> None:
         self._pipeline = pipeline
         self._lookout = lookout
+        self._away_s = SESSIONS * session_s
         self._stalled: Stalled | None = None
 
     def why_not(self) -> str | None:
@@ -39,7 +40,7 @@ class Readiness:
         if all(lane.stopped for lane in lanes.values()):
             return "".join(f"line stopped: {stop}\n" for stop in self._pipeline.stopped)
         away_s = self._lookout.kafka_away_s
-        if away_s is not None and away_s > KAFKA_S:
+        if away_s is not None and away_s > self._away_s:
             return f"Kafka has not answered for {away_s:.0f} s: {self._lookout.why_kafka}\n"
         if self._stalled is not None and self._stalled.partition in lanes:
             lane, snapshot = lanes[self._stalled.partition], self._stalled.snapshot

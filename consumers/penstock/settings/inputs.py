@@ -12,6 +12,9 @@ from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal
 
+# Heartbeats that fit into a session, at least.
+HEARTBEATS = 3
+
 
 def check_inputs(cfg: config.Config) -> None:
     kafka = cfg.kafka
@@ -29,6 +32,13 @@ def check_inputs(cfg: config.Config) -> None:
         re.compile(kafka.input_pattern or "")
     except re.error as error:
         raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
+    if kafka.heartbeat_ms * HEARTBEATS > kafka.session_ms:
+        raise Fatal(
+            f"kafka.heartbeat_ms = {kafka.heartbeat_ms} is above a third of kafka.session_ms = "
+            f"{kafka.session_ms}: after two lost heartbeats a healthy worker would be put out. "
+            "Lower it, or raise the session",
+            exit_code=EXIT_USAGE,
+        )
     if kafka.client == "confluent" and len(kafka.inputs) != 1:
         raise Fatal(
             'kafka.client = "confluent" reads one topic; several are read by "aiokafka"',

@@ -55,7 +55,7 @@ async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]
         async with open_worker(cfg, WHOLE) as pipeline:
             wiring = pipeline.wiring
             async with serve_health(
-                cfg.http, pipeline, wiring.adapters.model, wiring.telemetry, cfg.kafka.group
+                cfg.http, pipeline, wiring.adapters.model, wiring.telemetry, cfg.kafka
             ) as url:
                 log.info("healthz, readyz and metrics at %s", url)
                 await until_services_answered(cfg, pipeline)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock import config
 from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
+from penstock.adapters.kafka.group.refusals import refusal
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
 
 log = logging.getLogger("librdkafka")
@@ -53,8 +54,6 @@ _LASTING = frozenset(
     {
         KafkaError.OFFSET_METADATA_TOO_LARGE,
         KafkaError.INVALID_COMMIT_OFFSET_SIZE,
-        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
-        KafkaError.INVALID_SESSION_TIMEOUT,
         KafkaError.INVALID_GROUP_ID,
         KafkaError._INVALID_ARG,
         KafkaError._UNSUPPORTED_FEATURE,
@@ -112,6 +111,8 @@ def translated(what: str) -> Iterator[None]:
 
 def of_ours(what: str, error: KafkaError) -> PenstockError:
     said = f"{error.name()}: {error.str()}"
+    if (lasting := refusal(error.code())) is not None:
+        return lasting
     if error.code() in _RIGHTS:
         return Fatal(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}", exit_code=EXIT_USAGE)
     if error.fatal():

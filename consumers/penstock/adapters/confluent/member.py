@@ -9,11 +9,7 @@ from typing import Any
 
 from penstock import config
 from penstock.adapters.confluent.client import connection
-from penstock.adapters.kafka.source import (
-    HEARTBEAT_INTERVAL_MS,
-    METADATA_MAX_AGE_MS,
-    SESSION_TIMEOUT_MS,
-)
+from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so it adds no latency.
@@ -40,8 +36,8 @@ def member_options(
         # transactions.
         "isolation.level": "read_uncommitted",
         "enable.partition.eof": True,
-        "session.timeout.ms": SESSION_TIMEOUT_MS,
-        "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        "session.timeout.ms": settings.session_ms,
+        "heartbeat.interval.ms": settings.heartbeat_ms,
         "max.poll.interval.ms": poll_ms,
         "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
         "partition.assignment.strategy": "range",

@@ -33,8 +33,8 @@ from penstock.adapters.kafka.client import (
     within,
 )
 from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.membership import Membership
-from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S, SESSION_TIMEOUT_MS
+from penstock.adapters.kafka.group.membership import Membership
+from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S
 from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import Fatal
 from penstock.messages.cloud_events import structured
@@ -66,7 +66,7 @@ class ConfluentSource:
             self._group.ask,
             timeout_s=self._timeout_s,
             rebalance_s=self._poll_ms / 1000,
-            session_s=SESSION_TIMEOUT_MS / 1000,
+            session_s=settings.session_ms / 1000,
         )
         self._inbox = Inbox()
         self._ours: set[int] = set()

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock import config
 from penstock.adapters.inputs.regions import RegionalSource
-from penstock.adapters.kafka.group_lag import GroupStanding
+from penstock.adapters.kafka.group.lag import GroupStanding
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.region_needs_help import Standing

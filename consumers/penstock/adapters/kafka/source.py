@@ -30,10 +30,10 @@ from penstock.adapters.kafka.client import (
     translated,
 )
 from penstock.adapters.kafka.committed_positions import positions, words
+from penstock.adapters.kafka.group.membership import GO_ON, Membership
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, state_of
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
-from penstock.adapters.kafka.membership import GO_ON, Membership
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
@@ -45,10 +45,6 @@ from penstock.ports import Commit, Rebalance, Record, Where
 
 log = logging.getLogger(__name__)
 
-# A killed worker's partitions move after this; 6 s is the broker's minimum
-# (group.min.session.timeout.ms).
-SESSION_TIMEOUT_MS = 8_000
-HEARTBEAT_INTERVAL_MS = 2_000
 # References are about 300 bytes: 500 are a few ms of decoding.
 MAX_RECORDS = 500
 # A day, so that aiokafka never leaves the group for a missing poll: the watchdog judges progress.
@@ -92,8 +88,8 @@ class KafkaSource:
             group_id=settings.group,
             enable_auto_commit=False,
             auto_offset_reset="none",  # `starting_points` decides where to go on, and logs it
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+            session_timeout_ms=settings.session_ms,
+            heartbeat_interval_ms=settings.heartbeat_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
@@ -111,7 +107,7 @@ class KafkaSource:
             self._ask_broker,
             timeout_s=self._timeout_s,
             rebalance_s=rebalance_timeout_ms / 1000,
-            session_s=SESSION_TIMEOUT_MS / 1000,
+            session_s=settings.session_ms / 1000,
         )
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None
