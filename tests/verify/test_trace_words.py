@@ -4,7 +4,8 @@ from typing import Any
 
 import orjson
 
-from penstock.verify.trace import Found, Frame, Trace, in_words
+from penstock.verify.answers.trace import Found, Frame, Trace
+from penstock.verify.answers.trace_words import in_words
 
 SCENE: dict[str, Any] = {
     "v": 1,
@@ -30,3 +31,31 @@ def test_a_frame_that_was_not_found_names_the_topic_where_it_was_looked_for() ->
     assert "refs/0/1/0/0, not on predictions" in lost
     assert "scenes.input_topic" in lost
     assert absent.split() == ["cam-2", "missing"]
+
+
+ANSWER: dict[str, Any] = {
+    "v": 1,
+    "id": "refs/0/7/0/1",
+    "stream": "cam-1",
+    "source": {"topic": "refs", "partition": 0, "offset": 7},
+    "object": {"bucket": "b", "key": "k.csv", "version": None},
+    "row": 1,
+    "model": "rows",
+    "model_version": "1.0",
+    "prediction": 3,
+}
+
+
+def test_an_answer_tells_its_model_its_commit_and_where_the_rest_is_kept() -> None:
+    asked = Found("refs/0/7", 1_000, b"{}")
+    answer = Found("predictions/0/70", 1_037, orjson.dumps(ANSWER))
+    plain = Trace("refs/0/7/0/1", answer, asked, None, [], None, 8)
+    lines = list(in_words(plain, "predictions"))
+    assert "predictions/0/70, 37 ms later" in lines[1]
+    assert lines[3] == "model     rows, version 1.0"
+    assert lines[4] == "committed yes: the group is at 8"
+    assert lines[5].startswith("trace     none; the topics do not keep worker, batch")
+    sampled = plain._replace(next_offset=7, trace_id="4bf9")
+    *_, committed, spans = in_words(sampled, "predictions")
+    assert committed == "committed not yet: the group is at 7"
+    assert spans.startswith("trace     4bf9: its spans have the worker")

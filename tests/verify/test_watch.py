@@ -13,7 +13,7 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.verify.watch import Answer, Wanted, watch
+from penstock.verify.answers.watch import Answer, Wanted, watch
 
 pytest.importorskip("confluent_kafka")
 

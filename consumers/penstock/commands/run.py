@@ -9,10 +9,13 @@ import click
 
 from penstock import config
 from penstock.commands.common_options import Context, common, pass_context, run_async
-from penstock.errors import DISTRIBUTION
+from penstock.errors import DISTRIBUTION, EXIT_CHECK_FAILED
 from penstock.process.without_pandas import without_pandas
 
 log = logging.getLogger(__name__)
+
+# Messages of each partition that a dry run holds in memory.
+MOST_DRY = 1_000
 
 
 @click.command()
@@ -23,10 +26,29 @@ log = logging.getLogger(__name__)
     show_default=True,
     help="Members of the group, one event loop each: one per core.",
 )
+@click.option(
+    "--dry-run",
+    "dry",
+    type=click.IntRange(1, MOST_DRY),
+    metavar="N",
+    help="Only show what would be published for the next N messages of each partition.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: a JSON object per record.")
 @common
 @pass_context
-def run(context: Context, processes: int) -> None:
-    """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain."""
+def run(context: Context, processes: int, dry: int | None, as_json: bool) -> None:
+    """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain.
+
+    With --dry-run it joins no group, publishes nothing and commits nothing; the exit code is 1 if
+    anything would become a dead letter.
+    """
+    if dry is not None:
+        if processes > 1:
+            raise click.UsageError("--dry-run is one process")
+        _rehearse(context, dry, as_json=as_json)
+        return
+    if as_json:
+        raise click.UsageError("--json is for --dry-run")
     resolved = context.resolve()
     cfg = resolved.config
     say_start(resolved, context.path)
@@ -40,6 +62,31 @@ def run(context: Context, processes: int) -> None:
 
     without_pandas()
     run_async(run_worker(cfg, context.load))
+
+
+def _rehearse(context: Context, most: int, *, as_json: bool) -> None:
+    from penstock.verify.answers.rehearsal import Rehearsal
+    from penstock.worker.dry_run import dry_run
+
+    resolved = context.resolve(quiet=True)
+    config.check_files(resolved)
+    cfg = resolved.config
+    seen = Rehearsal(cfg.output.dead_letter_topic, click.echo, as_json=as_json)
+
+    async def work() -> None:
+        read = await dry_run(cfg, most, seen.show)
+        idle = f"; nothing waits in {read.idle} other partitions" if read.idle else ""
+        click.echo(
+            f"dry run: {read.messages:,} messages of {read.partitions} partitions{idle}: "
+            f"{seen.answers:,} answers, {seen.errors:,} of them errors, and {seen.letters:,} dead "
+            "letters; nothing was published, nothing committed",
+            err=True,
+        )
+        if seen.letters:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    without_pandas()
+    run_async(work())
 
 
 def say_start(resolved: config.Resolved, path: Path | None) -> None:

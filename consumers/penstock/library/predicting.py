@@ -29,6 +29,7 @@ from penstock.library.tables import Predictions
 from penstock.messages.prediction import Prediction
 from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
+from penstock.pipeline.until import run_until
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters
 from penstock.process.clock import SystemClock
@@ -149,7 +150,7 @@ async def predict_lines(
     async with AsyncExitStack() as opened:
         call = _call(urls, cfg, model_name, output, plan, found, opened)
         await _until_answered(call, urls, cfg)
-        running = asyncio.create_task(_run_until(call.pipeline, call.ended))
+        running = asyncio.create_task(run_until(call.pipeline, call.ended))
         try:
             async with aclosing(_until_done(call.sink.results, running)) as ready:
                 async for lines in ready:
@@ -231,15 +232,6 @@ async def _counted(
         number += 1
         found(number)
         yield reference
-
-
-async def _run_until(pipeline: Pipeline, ended: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(pipeline.run())
-        waiting = tasks.create_task(ended.wait())
-        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        pipeline.stop()
 
 
 async def _until_done(

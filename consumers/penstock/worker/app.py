@@ -29,7 +29,7 @@ from penstock.ops.health import serve_health
 from penstock.ops.topics import check_topics, mind_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Settings, Wiring
-from penstock.ports import Adapters, Clock, Guest, Results, Source, Transactions
+from penstock.ports import Adapters, Clock, Guest, Results, Sink, Source, Transactions
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.process.stopping import stopped_after
@@ -77,16 +77,22 @@ async def _run_while_topics_are_there(cfg: config.Config, pipeline: Pipeline) ->
         minding.cancel()
 
 
+def _open_results(cfg: config.Config) -> Results | None:
+    return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
+
+
 class Part(NamedTuple):
-    """How a worker differs from the configuration: which records it reads, and which settings it
-    changes.
+    """How a worker differs from the configuration: which records it reads, which settings it
+    changes, and where its answers go.
     """
 
-    source: Callable[[Source], Source]
-    settings: Callable[[Settings], Settings]
+    source: Callable[[Source], Source] = lambda source: source
+    settings: Callable[[Settings], Settings] = lambda settings: settings
+    sink: Callable[[Sink], Sink] = lambda sink: sink
+    results: Callable[[config.Config], Results | None] = _open_results
 
 
-WHOLE = Part(lambda source: source, lambda settings: settings)
+WHOLE = Part()
 
 
 @asynccontextmanager
@@ -96,7 +102,7 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
     """
     clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
     objects = open_objects(cfg, watcher=telemetry.replicas)
-    model, results = open_model(cfg, telemetry.replicas), _open_results(cfg)
+    model, results = open_model(cfg, telemetry.replicas), part.results(cfg)
     models = {
         name: open_model(one, telemetry.replicas)
         for name, one in cfg.with_each_live_model().items()
@@ -121,7 +127,7 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
                 source,
                 objects,
                 model,
-                sink,
+                part.sink(sink),
                 clock,
                 transactions,
                 results,
@@ -239,10 +245,6 @@ def _transactions(
         compression=cfg.output.compression,
     )
     return Transactions(outlets, source)
-
-
-def _open_results(cfg: config.Config) -> Results | None:
-    return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
 
 
 def _calm_garbage_collector() -> None:

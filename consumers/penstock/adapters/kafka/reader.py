@@ -32,6 +32,14 @@ SILENCE_MS = 30_000
 # The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
+# Of a search, which throws away most of what it reads. A fetch at a partition's end holds up the
+# next probe.
+PROBE_BYTES = 256 << 10
+AT_THE_END_MS = 20
+# Where transactions have left no record before the end, nothing comes.
+PROBE_SILENCE_MS = 1_000
+PROBE_S = 10.0
+
 # Between two questions who coordinates the group.
 COORDINATOR_S = 0.5
 
@@ -180,16 +188,45 @@ class Reader:
         return {part: now for part, now in after.items() if now < ends[part]}
 
     @asynccontextmanager
-    async def _consumer(self) -> AsyncIterator[Any]:
+    async def prober(self) -> AsyncIterator["Prober"]:
+        """For a search by halves."""
+        async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
+            yield Prober(consumer)
+
+    @asynccontextmanager
+    async def _consumer(
+        self, fetch_bytes: int = FETCH_BYTES, fetch_wait_ms: int = 500
+    ) -> AsyncIterator[Any]:
         consumer = AIOKafkaConsumer(
             **connection(self._settings),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level=self._isolation,
-            max_partition_fetch_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=fetch_bytes,
+            fetch_max_wait_ms=fetch_wait_ms,
         )
         async with opened(consumer, self._settings, "the reading of topics"):
             yield consumer
+
+
+class Prober:
+    """Reads some records at any place, again and again. Get one from `Reader.prober`."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    async def at(self, topic: str, partition: int, offset: int) -> Sequence[Any]:
+        """Some records from this offset on, which must be before the partition's end."""
+        part = TopicPartition(topic, partition)
+        async with within(f"a read of {topic}", PROBE_S):
+            if self._consumer.assignment() != {part}:
+                self._consumer.assign([part])
+            self._consumer.seek(part, offset)
+            found = await self._consumer.getmany(
+                part, timeout_ms=PROBE_SILENCE_MS, max_records=MAX_RECORDS
+            )
+        records: Sequence[Any] = found.get(part, ())
+        return records
 
 
 @asynccontextmanager

@@ -12,17 +12,21 @@ from penstock.commands.common_options import Context, common, pass_context, run_
 @common
 @pass_context
 def trace(context: Context, id: str, as_json: bool) -> None:
-    """From an answer's ID to its object and its times, from a scene's to the frames in it."""
+    """From an answer's ID to its object, model, times and dead letter, from a scene's to the frames
+    in it.
+    """
     cfg = context.load(quiet=True)
 
     async def work() -> None:
-        from penstock.verify import trace as tracing
+        from penstock.verify.answers.trace import trace as follow
+        from penstock.verify.answers.trace_words import as_json as for_programs
+        from penstock.verify.answers.trace_words import in_words
 
-        found = await tracing.trace(cfg, id)
+        found = await follow(cfg, id)
         if as_json:
-            click.echo(msgspec.json.encode(tracing.as_json(found)))
+            click.echo(msgspec.json.encode(for_programs(found)))
             return
-        for line in tracing.in_words(found, cfg.scenes.input_topic):
+        for line in in_words(found, cfg.scenes.input_topic):
             click.echo(line)
 
     run_async(work())

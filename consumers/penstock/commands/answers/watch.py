@@ -10,7 +10,7 @@ from penstock.commands.common_options import Context, common, pass_context, run_
 from penstock.commands.time_option import When
 
 if TYPE_CHECKING:
-    from penstock.verify.watch import Answer
+    from penstock.verify.answers.watch import Answer
 
 # For a request under way when Ctrl-C is pressed.
 LEAVE_S = 10.0
@@ -38,8 +38,8 @@ def watch(
     and how long after its message. No worker notices it. Ctrl-C ends it.
     """
     from penstock.process.signals import StopSignal
-    from penstock.verify.watch import Wanted
-    from penstock.verify.watch import watch as follow
+    from penstock.verify.answers.watch import Wanted
+    from penstock.verify.answers.watch import watch as follow
 
     cfg = context.load(quiet=True)
     wanted = Wanted(streams, errors=errors)

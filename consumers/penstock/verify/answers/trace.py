@@ -1,0 +1,257 @@
+"""Follows one answer back through the topics: from a scene to its frames, from a row to its object
+and its dead letter, with the times at which Kafka got each record.
+
+Rule: no worker is asked and nothing is committed. Where a partition has its records in the input's
+order, a record is found by halves; else what was written since the message is read. Owner:
+`penstock trace`.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock import config
+from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
+from penstock.encodings.blocks import records_of
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.errors import SchemaError
+from penstock.messages.prediction import Source, decode_prediction
+from penstock.messages.scene import Scene, decode_scene
+from penstock.messages.traceparent import in_headers, read
+from penstock.verify.answers.search import Place, Tell, Told, place_of, search
+
+_ANSWER = re.compile(
+    r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
+)
+_SCENE = re.compile(r".+/(?P<time>-?\d+)")
+# How long before a scene its frames may have been predicted, or a scene before the time that it
+# shows: allows for deadlines, and for clocks that differ a little.
+MARGIN_MS = 60_000
+
+
+class Found(NamedTuple):
+    """A record, its place, and when Kafka got it."""
+
+    where: str
+    at_ms: int
+    value: bytes
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class Frame(NamedTuple):
+    """A member of a scene, and the answer that the scene has of it."""
+
+    member: str
+    status: str
+    id: str | None
+    answer: Found | None
+
+
+class Trace(NamedTuple):
+    """`asked`: the input record that the answer belongs to. `scene`: the scene whose id was given,
+    or that was the input of the answer. `next_offset`: the group's, of that input partition.
+    `trace_id`: of the spans, if the answer names one.
+    """
+
+    id: str
+    answer: Found | None
+    asked: Found | None
+    scene: Found | None
+    frames: list[Frame]
+    letter: Found | None = None
+    next_offset: int | None = None
+    trace_id: str | None = None
+
+
+async def trace(cfg: config.Config, id: str) -> Trace:
+    """Follow the answer or scene with this id. Raises `Fatal` (exit 2) if `id` is not an id, or if
+    no topic has it.
+    """
+    is_exact = cfg.delivery.guarantee == "exactly_once"
+    isolation = "read_committed" if is_exact else "read_uncommitted"
+    async with open_reader(cfg.kafka, isolation) as reader:
+        if found := _ANSWER.fullmatch(id):
+            return await _answer(cfg, reader, id, found)
+        if found := _SCENE.fullmatch(id):
+            scene = await _scene(cfg, reader, id, int(found["time"]))
+            return Trace(id, None, None, scene, await _frames(cfg, reader, scene))
+    raise Fatal(
+        f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time",
+        exit_code=EXIT_USAGE,
+    )
+
+
+async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[str]) -> Trace:
+    source = Source(parts["topic"], int(parts["partition"]), int(parts["offset"]))
+    wanted = place_of(source.offset, int(parts["object"]), parts["row"])
+    async with reader.prober() as prober:
+        asked = await _asked(reader, prober, source)
+        near = _Near(reader, prober, source)
+        answer = await near.find(cfg.output.topic, wanted, partial(_of_answer, source))
+        if answer is None and _may_be_elsewhere(cfg):
+            ids = {id, f"{id.rpartition('/')[0]}/-"}
+            since = await reader.spans_since(cfg.output.topic, asked.at_ms)
+            answers = await _by_id(reader, cfg.output.topic, since, ids)
+            answer = answers.get(id) or next(iter(answers.values()), None)
+        letter = None
+        if answer is None or decode_prediction(answer.value).error is not None:
+            topic = cfg.output.dead_letter_topic
+            letter = await near.find(topic, wanted, partial(_of_letter, source))
+    committed = (await reader.committed(source.topic, [source.partition])).get(source.partition)
+    scene = asked if _as_scene(asked.value) is not None else None
+    return Trace(
+        id,
+        answer,
+        asked,
+        scene,
+        await _frames(cfg, reader, asked) if scene is not None else [],
+        letter,
+        None if committed is None else committed.next_offset,
+        _trace_id(answer),
+    )
+
+
+async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
+    topic, partition, offset = source.topic, source.partition, source.offset
+    begin, end = (await reader.spans(topic)).get(partition, (0, 0))
+    if begin <= offset < end:
+        for record in await prober.at(topic, partition, offset):
+            if record.offset == offset:
+                return _found(topic, record)
+    raise Fatal(f"{topic} has no record {partition}/{offset}", exit_code=EXIT_USAGE)
+
+
+def _may_be_elsewhere(cfg: config.Config) -> bool:
+    """True if answers are not in the partition, or not in the order, of their messages."""
+    return cfg.output.partitioning != "same" or cfg.output.order != "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Searches the partition that the answers and letters of a message go to."""
+
+    reader: Reader
+    prober: Prober
+    source: Source
+
+    async def find(self, topic: str, wanted: Place, tell: Tell) -> Found | None:
+        """The record about this row, else the one that ends the object."""
+        spans = await self.reader.spans(topic)
+        partition = self.source.partition % len(spans)
+        read = partial(self.prober.at, topic, partition)
+        found = await search(read, tell, spans[partition], wanted)
+        if found is None and wanted.row != math.inf:
+            found = await search(read, tell, spans[partition], wanted._replace(row=math.inf))
+        if found is None:
+            return None
+        record, value = found
+        return _found(topic, record)._replace(value=value)
+
+
+def _of_answer(source: Source, record: Any) -> Iterator[Told]:
+    for value in records_of(record.value or b""):
+        parts = _ANSWER.fullmatch(_id(value))
+        if parts and (parts["topic"], int(parts["partition"])) == (source.topic, source.partition):
+            place = place_of(int(parts["offset"]), int(parts["object"]), parts["row"])
+            yield Told(place, place, (record, value))
+
+
+def _of_letter(source: Source, record: Any) -> Iterator[Told]:
+    try:
+        letter = decode_dead_letter(record.value or b"")
+    except SchemaError:
+        return
+    about = letter.source
+    if (about.topic, about.partition) != (source.topic, source.partition):
+        return
+    begin, end = (letter.rows[0][0], letter.rows[-1][1]) if letter.rows else (0, None)
+    first = Place(about.offset, letter.object_index, begin)
+    last = first._replace(row=math.inf if end is None else end - 1)
+    yield Told(first, last, (record, record.value))
+
+
+def _trace_id(answer: Found | None) -> str | None:
+    text = in_headers(answer.headers) if answer is not None else None
+    caller = read(text) if text else None
+    return None if caller is None else f"{caller.trace_id:032x}"
+
+
+async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
+    """Look near the time that the scene shows, then on the whole topic: a scene made from a replay
+    of old records is written much later.
+    """
+    topic = cfg.scenes.topic
+    for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):
+        found = await _by_id(reader, topic, spans, {id})
+        if found:
+            return found[id]
+    raise Fatal(f"{topic} has no scene {id}", exit_code=EXIT_USAGE)
+
+
+async def _frames(cfg: config.Config, reader: Reader, found: Found) -> list[Frame]:
+    scene = _as_scene(found.value)
+    assert scene is not None
+    topic = cfg.scenes.input_topic
+    ids = {seat.id for seat in scene.members.values() if seat.id is not None}
+    since = await reader.spans_since(topic, found.at_ms - MARGIN_MS)
+    answers = await _by_id(reader, topic, since, ids)
+    return [
+        Frame(name, seat.status, seat.id, answers.get(seat.id or ""))
+        for name, seat in scene.members.items()
+    ]
+
+
+async def _by_id(
+    reader: Reader, topic: str, spans: Spans, ids: Collection[str]
+) -> dict[str, Found]:
+    """The first record of each id."""
+    found: dict[str, Found] = {}
+    async with aclosing(_records(reader, topic, spans)) as records:
+        async for record in records:
+            for value in records_of(record.value):
+                id = _id(value)
+                if id in ids and id not in found:
+                    found[id] = record._replace(value=value)
+            if len(found) == len(ids):
+                break
+    return found
+
+
+async def _records(reader: Reader, topic: str, spans: Spans) -> Any:
+    async with aclosing(reader.runs(topic, spans, lambda _: None)) as runs:
+        async for _, records in runs:
+            for record in records:
+                yield _found(topic, record)
+
+
+def _found(topic: str, record: Any) -> Found:
+    where = f"{topic}/{record.partition}/{record.offset}"
+    return Found(where, record.timestamp, record.value or b"", record.headers or ())
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def _id(value: bytes) -> str:
+    try:
+        return _named.decode(value).id
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _as_scene(value: bytes) -> Scene | None:
+    try:
+        return decode_scene(value)
+    except SchemaError:
+        return None

@@ -1,0 +1,101 @@
+"""What `penstock trace` found, in lines for people and as JSON for programs.
+
+Rule: what the topics do not know is said to be unknown, with the place where it is kept. Owner:
+`penstock trace`.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.prediction import decode_prediction
+from penstock.messages.scene import decode_scene
+from penstock.verify.answers.trace import Found, Frame, Trace
+from penstock.verify.answers.words import object_text, said
+
+# What only spans have; without a trace the topics keep none of it.
+UNKNOWN = "worker, batch, times by stage, retries"
+
+
+def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
+    """For people, a line each; `frames_topic` is where the frames were looked for."""
+    asked, scene = found.asked, found.scene
+    if asked is not None:
+        yield f"asked     {_when(asked.at_ms)}  {asked.where}"
+        yield from _answered(found, asked)
+    if scene is not None:
+        picture = decode_scene(scene.value)
+        away = f"{picture.missing} missing, {picture.evicted} evicted"
+        what = f"{picture.closed_by}, revision {picture.revision}, {away}"
+        yield f"scene     {_when(scene.at_ms)}  {picture.id}: {what}; {scene.where}"
+    for frame in found.frames:
+        yield f"  {frame.member:<12} {frame.status:<9} {_frame(frame, scene, frames_topic)}"
+
+
+def _answered(found: Trace, asked: Found) -> Iterator[str]:
+    answer = found.answer
+    if answer is None:
+        yield "answered  not yet; or its object has fewer rows, which its last record says"
+    else:
+        row = decode_prediction(answer.value)
+        took = answer.at_ms - asked.at_ms
+        yield f"answered  {_when(answer.at_ms)}  {answer.where}, {took:,} ms later"
+        yield f"          {object_text(row)}: {said(row)}"
+        version = f", version {row.model_version}" if row.model_version is not None else ""
+        yield f"model     {row.model}{version}"
+    if found.letter is not None:
+        letter = decode_dead_letter(found.letter.value)
+        tries = f"{letter.attempts} tries" if letter.attempts > 1 else "one try"
+        yield f"letter    {_when(letter.failed_at)}  {found.letter.where}, after {tries}"
+        yield f"          {letter.code} at {letter.stage}: {letter.message}"
+    yield f"committed {_committed(found, asked)}"
+    if found.trace_id is not None:
+        yield f"trace     {found.trace_id}: its spans have the {UNKNOWN}"
+    elif answer is not None:
+        yield f"trace     none; the topics do not keep {UNKNOWN}: see [traces]"
+
+
+def _committed(found: Trace, asked: Found) -> str:
+    """Whether the group is past the message, in words."""
+    offset = int(asked.where.rpartition("/")[2])
+    if found.next_offset is None:
+        return "no: the group has committed nothing of this partition"
+    is_past = found.next_offset > offset
+    return f"{'yes' if is_past else 'not yet'}: the group is at {found.next_offset}"
+
+
+def _frame(frame: Frame, scene: Found | None, topic: str) -> str:
+    if frame.id is None:
+        return ""
+    if frame.answer is None or scene is None:
+        return f"{frame.id}, not on {topic}: retention removed it, or scenes.input_topic is another"
+    row = decode_prediction(frame.answer.value)
+    before = scene.at_ms - frame.answer.at_ms
+    return f"{frame.id}, {before} ms before the scene; {object_text(row)}: {said(row)}"
+
+
+def _when(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def as_json(found: Trace) -> Mapping[str, Any]:
+    """For programs."""
+
+    def record(each: Found | None) -> Mapping[str, Any] | None:
+        if each is None:
+            return None
+        return {"where": each.where, "at": each.at_ms, "record": msgspec.Raw(each.value)}
+
+    return {
+        "id": found.id,
+        "asked": record(found.asked),
+        "answer": record(found.answer),
+        "letter": record(found.letter),
+        "next_offset": found.next_offset,
+        "trace_id": found.trace_id,
+        "scene": record(found.scene),
+        "frames": [{**frame._asdict(), "answer": record(frame.answer)} for frame in found.frames],
+    }
