@@ -1,4 +1,6 @@
-"""`penstock config`: shows the values in force, and where each comes from."""
+"""`penstock config`: shows the values in force, and where each comes from; or begins a file."""
+
+from typing import Any
 
 import click
 import msgspec
@@ -9,20 +11,37 @@ from rich.text import Text
 
 from penstock import config
 from penstock.commands.common_options import Context, common, pass_context
+from penstock.commands.configuring.begin import QUESTIONS, begin
 from penstock.commands.whole import check_whole
 
 DEFAULT = "default"
 
 
+def _answering(command: Any) -> Any:
+    """Options that answer the questions of --init."""
+    for name, question in reversed(list(QUESTIONS.items())):
+        command = click.option(f"--{name}", metavar="ANSWER", help=f"With --init. {question}")(
+            command
+        )
+    return command
+
+
 @click.command(name="config")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the configuration instead.")
+@click.option("--init", is_flag=True, help="Write a first, commented file instead (penstock.toml).")
+@_answering
 @common
 @pass_context
-def show_config(context: Context, schema: bool) -> None:
+def show_config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
     """Print the resolved configuration, secrets masked, and where each value comes from: a table
     on a terminal, else JSON with the places under "sources". If a worker would refuse the values,
     they are shown all the same, then its error, and the exit code is 2.
     """
+    if init:
+        begin(context.path, given)
+        return
+    if any(given.values()):
+        raise click.UsageError(f"--{next(filter(given.get, given))} is for --init")
     if schema:
         click.echo(orjson.dumps(msgspec.json.schema(config.Config), option=orjson.OPT_INDENT_2))
         return

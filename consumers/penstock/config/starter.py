@@ -1,0 +1,192 @@
+"""The text of a first configuration file, made from four answers.
+
+Rule: what is written is what a worker takes, and every line says why one would change it. What was
+not asked stands there as a comment with its default. Owner: `penstock config --init`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple, get_args
+from urllib.parse import urlsplit
+
+from penstock.config.model_sections import Preset, Protocol
+from penstock.config.secrets import shown_url
+from penstock.errors import EXIT_USAGE, Fatal
+
+# What the path of a model's URL tells of its server. Where two servers have one path, either of
+# their presets works.
+_PATHS: Final = (
+    (r"/predictions/(?P<name>[^/]+)(?:/(?P<version>[^/]+))?", "torchserve"),
+    (r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/infer)?", "oip"),
+    (r"/v1/models/(?P<name>[^/:]+):predict", "kserve-v1"),
+    (r"/v1/embeddings", "openai-embeddings"),
+    (r"/invocations", "mlflow"),
+)
+PRESETS: Final = get_args(Preset)
+# Servers whose addresses are `URL/NAME`.
+_NAMED: Final = ("torchserve", "oip", "oip-grpc", "tf-serving", "bentoml", "ray-serve")
+PROTOCOLS: Final = (*get_args(Protocol), *PRESETS)
+# Rows of these formats are opaque bytes.
+_OPAQUE: Final = ("image", "video", "audio", "text", "bytes")
+_NOT_AWS: Final = '# endpoint_url = "http://minio:9000"  # of a server that is not AWS\n'
+_VERSION: Final = '# version = "1.0"                  # else the default one\n'
+_STORES: Final = {
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "file": "folder",
+}
+
+
+class Answers(NamedTuple):
+    """What was asked. `kafka`: SERVERS/TOPIC; `store`: s3://BUCKET, http://HOST:PORT/BUCKET of an
+    S3 server, gs://, az:// or file:///FOLDER; `model`: URL [PROTOCOL]; `rows`: FORMAT [REQUEST].
+    """
+
+    kafka: str = "localhost:9092/refs"
+    store: str = "http://localhost:9000/sensors"
+    model: str = "http://localhost:8080/predictions/rows"
+    rows: str = "auto json"
+
+
+def starter(answers: Answers) -> str:
+    """Raises `Fatal` (exit 2) for an answer that cannot be read."""
+    format, request = _rows(answers.rows)
+    model = {**_model(answers.model), "request": request}
+    parts = [
+        "# Made by `penstock config --init`. Lines in comments are defaults, or examples.",
+        "# Next: penstock lint, doctor, and run --dry-run 5, each with --config FILE.",
+        *("", _kafka(answers.kafka), "", _store(answers.store), "", _rows_section(format)),
+        *("", _model_section(model), "", _REST),
+    ]
+    return "\n".join(parts)
+
+
+def _kafka(answer: str) -> str:
+    servers, separator, topic = answer.rpartition("/")
+    if not separator or not topic or ":" not in servers:
+        raise _wrong("Kafka", answer, "SERVER:PORT[,SERVER:PORT...]/TOPIC", Answers().kafka)
+    return f"""\
+[kafka]
+bootstrap_servers = {_text(servers)}
+input_topic = {_text(topic)}                # the references; answers go to [output].topic
+# group = "penstock"                # workers of one group share the partitions
+# stream_from = "^(?P<stream>[^/]+/[^/]+)/"  # the stream of an object by its key; else its folder
+# security_protocol = "PLAINTEXT"   # or SSL, SASL_SSL, with the sasl_ and ssl_ keys"""
+
+
+def _store(answer: str) -> str:
+    parts = urlsplit(answer)
+    bucket = (parts.netloc if parts.scheme == "s3" else parts.path.strip("/")).split("/")[0]
+    if parts.scheme in ("http", "https") and parts.netloc and bucket:
+        endpoint = f"endpoint_url = {_text(f'{parts.scheme}://{parts.netloc}')}\n"
+        return _objects(endpoint, bucket)
+    if parts.scheme == "s3" and bucket:
+        return _objects(
+            '# endpoint_url = "http://minio:9000"  # of a server that is not AWS\n', bucket
+        )
+    name = _STORES.get(parts.scheme)
+    if name is None or not (parts.netloc or parts.path.strip("/")):
+        said = "s3://BUCKET, http://HOST:PORT/BUCKET, gs://BUCKET, az://CONTAINER or file:///FOLDER"
+        raise _wrong("objects", answer, said, Answers().store)
+    return f"""\
+[stores.{name}]
+url = {_text(answer)}
+# concurrency = 16                  # objects fetched at a time"""
+
+
+def _objects(endpoint: str, bucket: str) -> str:
+    return f"""\
+[objects]
+{endpoint}allow = [{_text(f"{bucket}/")}]        # a message can make us read nothing else
+# region = "us-east-1"
+# key and secret: better as PENSTOCK_OBJECTS__KEY and PENSTOCK_OBJECTS__SECRET, or AWS's own ways
+# concurrency = 16                  # objects fetched at a time"""
+
+
+def _rows(answer: str) -> tuple[str, str]:
+    words = answer.split()
+    if not 1 <= len(words) <= 2:
+        raise _wrong("rows", answer, "FORMAT [REQUEST]", Answers().rows)
+    return words[0], words[1] if len(words) == 2 else "bytes" if words[0] in _OPAQUE else "json"
+
+
+def _rows_section(format: str) -> str:
+    return f"""\
+[rows]
+format = {_text(format)}                     # auto: by extension and first bytes
+# columns = [0, "speed"]            # only these, by number or name
+# keep = ["sensor_id"]              # copied to the answer
+# time = "ts"                       # the column that is the row's event_time"""
+
+
+def _model(answer: str) -> dict[str, str]:
+    """The keys of `[model]` that the URL and the protocol tell."""
+    url, _, protocol = answer.strip().partition(" ")
+    protocol, parts = protocol.strip(), urlsplit(url)
+    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.netloc:
+        raise _wrong("model", answer, "URL [PROTOCOL]", Answers().model)
+    if protocol and protocol not in PROTOCOLS:
+        raise _wrong("model", answer, f"URL and one of {', '.join(PROTOCOLS)}", Answers().model)
+    root = f"{parts.scheme}://{parts.netloc}"
+    for pattern, told in _PATHS:
+        found = re.fullmatch(pattern, parts.path.rstrip("/"))
+        if found and (not protocol or protocol == told or told not in ("torchserve", "oip")):
+            names = {key: value for key, value in found.groupdict().items() if value}
+            return {**_protocol(protocol or told), "url": root, **names}
+    if not protocol:
+        path = {"path": parts.path} if parts.path.strip("/") else {}
+        return {"protocol": "http", "url": root, **path}
+    if protocol in _NAMED and (name := parts.path.strip("/")):
+        return {**_protocol(protocol), "url": root, "name": name}
+    return {**_protocol(protocol), "url": url}
+
+
+def _protocol(protocol: str) -> dict[str, str]:
+    if protocol in PRESETS:
+        return {"protocol": "http", "preset": protocol}
+    return {"protocol": protocol}
+
+
+def _model_section(keys: Mapping[str, str]) -> str:
+    set_keys = "\n".join(f"{key} = {_text(value)}" for key, value in keys.items())
+    version = "" if "version" in keys else _VERSION
+    return f"""\
+[model]
+{set_keys}
+# request: how rows are sent. float32 is the fastest for numbers, bytes is for images
+{version}# timeout_ms = 30000
+# max_in_flight = 4                 # calls at a time
+# canary = "[0.0, 0.0]"             # a row that the model answers when it is well"""
+
+
+_REST: Final = """\
+[window]
+# target_p99_ms = 50                # latency to aim for: wait and size of batches are learned
+# max_rows = 512                    # rows in one call
+
+[output]
+# topic = "predictions"             # dead letters go to "predictions.dlq"
+# order = "partition"               # or "stream": a slow object holds back its own stream alone
+
+[delivery]
+# guarantee = "at_least_once"       # or "exactly_once"
+
+[http]
+# port = 8900                       # the page, /metrics, /healthz, /readyz
+"""
+
+
+def _text(value: str) -> str:
+    """As a string of TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _wrong(what: str, answer: str, form: str, example: str) -> Fatal:
+    return Fatal(
+        f"{what}: {shown_url(answer)!r} is not of the form {form}; for example {example}",
+        exit_code=EXIT_USAGE,
+    )

@@ -1,0 +1,120 @@
+"""`penstock config --init`: the file of any answers passes `penstock lint`, and so do its hints."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.commands.root import cli
+from penstock.config.starter import PROTOCOLS, Answers, starter
+from penstock.errors import Fatal
+from penstock.lint.check import lint
+
+STORES = (
+    "s3://sensors",
+    "http://minio:9000/sensors/site-1",
+    "gs://sensors",
+    "az://sensors",
+    "file:///data/sensors",
+)
+MODELS = (
+    "http://ts:8080/predictions/rows",
+    "http://ts:8080/predictions/rows/2.0",
+    "http://triton:8000/v2/models/digits",
+    "grpc://triton:8001/digits oip-grpc",
+    "http://tf:8501/v1/models/digits:predict",
+    "http://tf:8501/digits tf-serving",
+    "http://mlflow:5000/invocations",
+    "http://own:9000/score",
+    *(f"http://own:9000 {protocol}" for protocol in PROTOCOLS),
+)
+
+
+def linted(folder: Path, text: str) -> list[str]:
+    file = folder / "penstock.toml"
+    file.write_text(text)
+    return [str(one) for one in lint(file, {}, ())]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_file_of_any_answers_passes_lint(tmp_path: Path, store: str) -> None:
+    for model in MODELS:
+        assert linted(tmp_path, starter(Answers(store=store, model=model))) == [], model
+
+
+@pytest.mark.parametrize(
+    "rows", ["auto json", "csv float32", "image", "text bytes", "parquet arrow"]
+)
+def test_rows_pass_lint_and_opaque_ones_are_sent_as_bytes(tmp_path: Path, rows: str) -> None:
+    text = starter(Answers(rows=rows))
+    assert linted(tmp_path, text) == []
+    sent = tomllib.loads(text)["model"]["request"]
+    assert sent == (rows.split()[1] if " " in rows else "bytes")
+
+
+def test_what_the_url_of_a_model_tells_is_set() -> None:
+    def model(answer: str) -> dict[str, str]:
+        keys: dict[str, str] = tomllib.loads(starter(Answers(model=answer)))["model"]
+        return {key: value for key, value in keys.items() if key != "request"}
+
+    assert model("http://ts:8080/predictions/rows/2.0") == {
+        "protocol": "torchserve",
+        "url": "http://ts:8080",
+        "name": "rows",
+        "version": "2.0",
+    }
+    assert model("http://t:8000/v2/models/a/infer") == {
+        "protocol": "oip",
+        "url": "http://t:8000",
+        "name": "a",
+    }
+    assert model("http://own:9/score") == {
+        "protocol": "http",
+        "url": "http://own:9",
+        "path": "/score",
+    }
+    assert model("http://tf:8501/a tf-serving")["preset"] == "tf-serving"
+
+
+def test_hints_can_be_uncommented(tmp_path: Path) -> None:
+    """Each alone, as the columns of one file may not fit another."""
+    text = starter(Answers())
+    hints = re.findall(r"^# ([a-z0-9_]+ = .*)$", text, re.MULTILINE)
+    assert len(hints) >= 12
+    for hint in hints:
+        assert linted(tmp_path, text.replace(f"# {hint}", hint)) == [], hint
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (Answers(kafka="localhost"), "SERVER:PORT"),
+        (Answers(store="sensors"), "s3://BUCKET"),
+        (Answers(model="ts:8080"), "URL [PROTOCOL]"),
+        (Answers(model="http://ts:8080 torch"), "torchserve"),
+        (Answers(rows="a b c"), "FORMAT [REQUEST]"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_refused_with_an_example(
+    answers: Answers, says: str
+) -> None:
+    with pytest.raises(Fatal, match=re.escape(says)) as refused:
+        starter(answers)
+    assert "for example" in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_the_command_writes_once_and_leaves_nothing_that_lint_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    words = ["config", "--init", "--config", str(file), "--kafka", "kafka-1:9092/objects"]
+    wrong = CliRunner().invoke(cli, [*words, "--rows", "csvv json"])
+    assert wrong.exit_code != 0
+    assert not file.exists()
+    made = CliRunner().invoke(cli, words)
+    assert made.exit_code == 0, made.output
+    assert tomllib.loads(file.read_text())["kafka"]["input_topic"] == "objects"
+    again = CliRunner().invoke(cli, words)
+    assert isinstance(again.exception, Fatal)
+    assert "is there already" in str(again.exception)
