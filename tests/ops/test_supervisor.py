@@ -86,7 +86,13 @@ class Supervised:
 
     @property
     def drained(self) -> set[int]:
-        return {int(path.name.removeprefix("drained-")) for path in self._folder.iterdir()}
+        return {int(path.name.removeprefix("drained-")) for path in self._folder.glob("drained-*")}
+
+    @property
+    def places(self) -> dict[int, str]:
+        """By process id."""
+        found = self._folder.glob("place-*")
+        return {int(path.name.removeprefix("place-")): path.read_text() for path in found}
 
 
 @asynccontextmanager
@@ -97,10 +103,13 @@ async def supervised(
     token: str | None = None,
     stop_s: float = LONG_S,
     backoff: Backoff = AT_ONCE,
+    place: str | None = None,
 ) -> AsyncIterator[Supervised]:
     command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
     group = Supervised(config.Http(port=free_port(), token=token), asyncio.Event(), folder)
-    work = supervise(group.http, command, count, group.stop, stop_s=stop_s, backoff=backoff)
+    work = supervise(
+        group.http, command, count, group.stop, stop_s=stop_s, backoff=backoff, place=place
+    )
     async with asyncio.TaskGroup() as tasks:
         group.ended = tasks.create_task(work)
         try:
@@ -168,6 +177,16 @@ async def test_a_killed_member_is_started_again_and_the_other_is_left_alone(
         assert (await group.samples())["penstock_process_restarts_total"] == {"0": 0, "1": 1}
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == ["process 1 was ended by SIGKILL; it is started again in 0.0 s"]
+
+
+async def test_each_member_has_a_place_of_its_own_and_keeps_it(tmp_path: Path) -> None:
+    places = {"0": "pod-7-0", "1": "pod-7-1"}
+    async with supervised(tmp_path, place="pod-7") as group:
+        before = await group.pids()
+        assert group.places == {before[number]: place for number, place in places.items()}
+        os.kill(before["1"], signal.SIGKILL)
+        after = await group.pids(lambda pids: pids["1"] != before["1"])
+        assert group.places[after["1"]] == "pod-7-1"
 
 
 async def test_a_member_that_somebody_else_asked_to_end_is_started_again(tmp_path: Path) -> None:

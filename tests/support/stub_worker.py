@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from penstock import config
 from penstock.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
+from penstock.ops.supervisor import INSTANCE_ID
 
 READY = (200, "ready: 2 partitions\n")
 
@@ -27,6 +28,7 @@ async def main(folder: Path, deaf: bool) -> int:
     Histogram("stub_wait", "Waits", ["why"], buckets=[1], registry=registry).labels('"b\\').observe(
         2
     )
+    (folder / f"place-{os.getpid()}").write_text(os.environ.get(INSTANCE_ID, ""))
     state = [READY]
     leave: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 

@@ -27,6 +27,11 @@ MOST_DRY = 1_000
     help="Members of the group, one event loop each: one per core.",
 )
 @click.option(
+    "--leave",
+    is_flag=True,
+    help="With kafka.instance_id: give up the place in the group when it stops, for good.",
+)
+@click.option(
     "--dry-run",
     "dry",
     type=click.IntRange(1, MOST_DRY),
@@ -36,7 +41,7 @@ MOST_DRY = 1_000
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: a JSON object per record.")
 @common
 @pass_context
-def run(context: Context, processes: int, dry: int | None, as_json: bool) -> None:
+def run(context: Context, processes: int, dry: int | None, *, leave: bool, as_json: bool) -> None:
     """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain.
 
     With --dry-run it joins no group, publishes nothing and commits nothing; the exit code is 1 if
@@ -56,12 +61,13 @@ def run(context: Context, processes: int, dry: int | None, as_json: bool) -> Non
     if processes > 1:
         from penstock.ops.supervisor import run_processes
 
-        run_async(run_processes(cfg, context.path, processes, debug=context.debug))
+        many = run_processes(cfg, context.path, processes, debug=context.debug, leaves=leave)
+        run_async(many)
         return
     from penstock.worker.app import run_worker
 
     without_pandas()
-    run_async(run_worker(cfg, context.load))
+    run_async(run_worker(cfg, context.load, leaves=leave))
 
 
 def _rehearse(context: Context, most: int, *, as_json: bool) -> None:

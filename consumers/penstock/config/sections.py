@@ -39,6 +39,8 @@ class Kafka(Section, frozen=True):
     # How long a broker without records may wait before it answers a fetch; each client has its own
     # default.
     fetch_wait_ms: Positive | None = None
+    # The name under which a worker keeps its place over a restart; None: its place is free at once.
+    instance_id: Annotated[str, Meta(min_length=1)] | None = None
     # A killed worker's partitions move after this. 6 s is the broker's own minimum
     # (group.min.session.timeout.ms).
     session_ms: Annotated[int, Meta(ge=6_000, le=45_000)] = 8_000

@@ -13,13 +13,15 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from penstock import config
+from penstock.adapters.kafka.group.instance import instance_of
+from penstock.config.variables import ENV_PREFIX
 from penstock.core.health.retry import Backoff
 from penstock.ops.listening import HTTP_FD
 from penstock.ops.members_page import serve_members
@@ -36,6 +38,8 @@ CALM_S: Final = 60.0
 # Time after the drain, to commit, leave the group and close the producer. Together with the default
 # of delivery.drain_ms this is 25 s, within the 30 s that Kubernetes grants.
 LEAVE_S: Final = 10.0
+# The variable by which each member gets a place of its own.
+INSTANCE_ID: Final = f"{ENV_PREFIX}KAFKA__INSTANCE_ID"
 
 
 class Member:
@@ -49,8 +53,10 @@ class Member:
         *,
         stop_s: float,
         backoff: Backoff,
+        environ: Mapping[str, str],
     ) -> None:
         self.number = number
+        self._environ = environ
         self.restarts = 0
         self._command = command
         self._stop = stop
@@ -106,7 +112,7 @@ class Member:
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, HTTP_FD: str(listening)},
+            env={**os.environ, **self._environ, HTTP_FD: str(listening)},
             pass_fds=[listening],
             start_new_session=True,
         )
@@ -151,9 +157,10 @@ async def supervise(
     *,
     stop_s: float,
     backoff: Backoff = RESTART,
+    place: str | None = None,
 ) -> int:
     """Run the members until `stop` is set or one exits with an error. Returns when all have ended,
-    with the exit code of the whole.
+    with the exit code of the whole. `place`: the instance id; each member's has its number behind.
     """
     codes: list[int] = []
 
@@ -166,7 +173,16 @@ async def supervise(
 
     with ExitStack() as sockets:
         members = [
-            sockets.enter_context(Member(number, command, stop, stop_s=stop_s, backoff=backoff))
+            sockets.enter_context(
+                Member(
+                    number,
+                    command,
+                    stop,
+                    stop_s=stop_s,
+                    backoff=backoff,
+                    environ={} if place is None else {INSTANCE_ID: f"{place}-{number}"},
+                )
+            )
             for number in range(count)
         ]
         hang_up = partial(_hang_up, members)
@@ -184,7 +200,12 @@ def _hang_up(members: Sequence[Member]) -> None:
 
 
 async def run_processes(
-    cfg: config.Config, path: Path | None, count: int, *, debug: bool = False
+    cfg: config.Config,
+    path: Path | None,
+    count: int,
+    *,
+    debug: bool = False,
+    leaves: bool = False,
 ) -> None:
     """`penstock run`, `count` times, until SIGTERM or SIGINT. If a member exits with an error, so
     does this process, with the same code; the member has printed the reason.
@@ -194,8 +215,8 @@ async def run_processes(
     command = [sys.executable, "-m", "penstock", parent.OPTION, "run"]
     command += ["--config", str(path)] if path else []
     command += ["--debug"] if debug else []
-    code = await supervise(
-        cfg.http, command, count, stop, stop_s=cfg.delivery.drain_ms / 1000 + LEAVE_S
-    )
+    command += ["--leave"] if leaves else []
+    stop_s, place = cfg.delivery.drain_ms / 1000 + LEAVE_S, instance_of(cfg.kafka)
+    code = await supervise(cfg.http, command, count, stop, stop_s=stop_s, place=place)
     if code:
         raise SystemExit(code)

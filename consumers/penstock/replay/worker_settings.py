@@ -122,6 +122,7 @@ def plan(live: config.Config, options: Options) -> Plan:
         kafka=structs.replace(
             cfg.kafka,
             group=f"{cfg.kafka.group}.replay.{options.named}",
+            instance_id=None,
             fetch_wait_ms=max(cfg.kafka.fetch_wait_ms or 0, FETCH_WAIT_MS),
         ),
     )

@@ -122,7 +122,7 @@ class Engine:
 def _source(
     kafka: config.Kafka, topic: str, group: str, isolation: str = "read_uncommitted"
 ) -> KafkaSource:
-    ours = msgspec.structs.replace(kafka, input_topic=topic, group=group)
+    ours = msgspec.structs.replace(kafka, input_topic=topic, group=group, instance_id=None)
     return KafkaSource(ours, drain_ms=DRAIN_MS, isolation=isolation)
 
 

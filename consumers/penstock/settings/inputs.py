@@ -7,6 +7,7 @@ here. Owner: `settings`, for a worker.
 import re
 
 from penstock import config
+from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.routing.places import Places
@@ -32,6 +33,7 @@ def check_inputs(cfg: config.Config) -> None:
         re.compile(kafka.input_pattern or "")
     except re.error as error:
         raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
+    instance_of(kafka)
     if kafka.heartbeat_ms * HEARTBEATS > kafka.session_ms:
         raise Fatal(
             f"kafka.heartbeat_ms = {kafka.heartbeat_ms} is above a third of kafka.session_ms = "

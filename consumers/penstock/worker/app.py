@@ -46,13 +46,16 @@ log = logging.getLogger(__name__)
 LAST_RESORT_S = 60.0
 
 
-async def run_worker(cfg: config.Config, read_again: Callable[[], config.Config]) -> None:
+async def run_worker(
+    cfg: config.Config, read_again: Callable[[], config.Config], *, leaves: bool = False
+) -> None:
     """Run one worker until SIGTERM or SIGINT, then drain it. On SIGHUP it reads the configuration
-    again, for its routes. Raises the first failure.
+    again, for its routes. `leaves`: with an instance id it gives up its place in the group when it
+    stops. Raises the first failure.
     """
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     try:
-        async with open_worker(cfg, WHOLE) as pipeline:
+        async with open_worker(cfg, WHOLE, leaves=leaves) as pipeline:
             wiring = pipeline.wiring
             async with serve_health(
                 cfg.http, pipeline, wiring.adapters.model, wiring.telemetry, cfg.kafka
@@ -96,7 +99,9 @@ WHOLE = Part()
 
 
 @asynccontextmanager
-async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]:
+async def open_worker(
+    cfg: config.Config, part: Part, *, leaves: bool = False
+) -> AsyncIterator[Pipeline]:
     """The worker's pipeline, which does not run yet; Kafka has answered. Leaving the block closes
     all it uses.
     """
@@ -118,8 +123,10 @@ async def open_worker(cfg: config.Config, part: Part) -> AsyncIterator[Pipeline]
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
             cfg = await fitted_to_server(cfg)
-            regions = KafkaRegions(cfg) if cfg.helped and part is WHOLE else None
-            opened = regions or open_source(cfg.kafka, drain_ms=cfg.delivery.drain_ms)
+            regions = KafkaRegions(cfg, leaves=leaves) if cfg.helped and part is WHOLE else None
+            opened = regions or open_source(
+                cfg.kafka, drain_ms=cfg.delivery.drain_ms, leaves=leaves
+            )
             source = part.source(opened)
             groups = regions.groups if regions is not None else {}
             transactions = _transactions(cfg, source, sink, clock, groups)

@@ -5,13 +5,22 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.confluent.source import ConfluentSource
-from penstock.errors import EXIT_UNREACHABLE, Fatal
+from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 
 
 async def test_a_fatal_error_of_the_client_ends_the_worker() -> None:
     source = ConfluentSource(config.Kafka(), drain_ms=1_000)
     source._on_error(KafkaError(KafkaError._TRANSPORT, "it comes back"))
-    source._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", fatal=True))
-    with pytest.raises(Fatal, match=r"FENCED_INSTANCE_ID.*\n.*start the worker again") as ended:
+    source._on_error(KafkaError(KafkaError._FATAL, "Fatal error: lost"))
+    with pytest.raises(Fatal, match=r"Fatal error: lost.*\n.*start the worker again") as ended:
         await source.poll([0], 10)
     assert ended.value.exit_code == EXIT_UNREACHABLE
+
+
+async def test_a_member_whose_place_another_took_says_so() -> None:
+    source = ConfluentSource(config.Kafka(), drain_ms=1_000)
+    fenced = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+    source._on_error(KafkaError(KafkaError._FATAL, f"Fatal error: {fenced}: of the group"))
+    with pytest.raises(Fatal, match=r"kafka\.instance_id of this one") as ended:
+        await source.poll([0], 10)
+    assert ended.value.exit_code == EXIT_USAGE

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock import config
 from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
-from penstock.adapters.kafka.group.refusals import refusal
+from penstock.adapters.kafka.group.refusals import LASTING, refusal
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
 
 log = logging.getLogger("librdkafka")
@@ -111,11 +111,11 @@ def translated(what: str) -> Iterator[None]:
 
 def of_ours(what: str, error: KafkaError) -> PenstockError:
     said = f"{error.name()}: {error.str()}"
-    if (lasting := refusal(error.code())) is not None:
-        return lasting
+    if (code := _lasting(error)) is not None:
+        return refusal(code)
     if error.code() in _RIGHTS:
         return Fatal(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}", exit_code=EXIT_USAGE)
-    if error.fatal():
+    if is_fatal(error):
         return Fatal(
             f"Kafka failed {what}: {said}\nNothing is lost: start the worker again, it goes on at "
             "the last commit.",
@@ -126,6 +126,20 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
     if error.code() in _NOBODY_ANSWERED:
         return no_answer(what, said)
     return not_now(what, said)
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """After a fatal error the client does nothing any more."""
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL
+
+
+def _lasting(error: KafkaError) -> int | None:
+    """The code of a refusal that lasts. librdkafka reports each fatal error as `_FATAL`, with the
+    broker's only in the text.
+    """
+    if error.code() != KafkaError._FATAL:
+        return error.code() if error.code() in LASTING else None
+    return next((code for code in LASTING if KafkaError(code).str() in error.str()), None)
 
 
 def noted(error: KafkaError) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock import config
 from penstock.adapters.confluent.client import connection
+from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
@@ -46,5 +47,6 @@ def member_options(
         "queued.max.messages.kbytes": AHEAD_KIB,
         "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
         "error_cb": on_error,
+        **({"group.instance.id": instance_id} if (instance_id := instance_of(settings)) else {}),
         **({"client.rack": settings.client_rack} if settings.client_rack else {}),
     }

@@ -20,6 +20,7 @@ from penstock import config
 from penstock.adapters.confluent.blocking_calls import CallThread
 from penstock.adapters.confluent.broker_calls import Questions
 from penstock.adapters.confluent.client import (
+    is_fatal,
     noted,
     of_ours,
     translated,
@@ -33,6 +34,8 @@ from penstock.adapters.kafka.client import (
     within,
 )
 from penstock.adapters.kafka.committed_positions import GroupPositions
+from penstock.adapters.kafka.group.instance import instance_of
+from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import Membership
 from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S
 from penstock.adapters.kafka.starting_points import Places
@@ -48,17 +51,21 @@ T = TypeVar("T")
 
 
 class ConfluentSource:
-    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer."""
+    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer. `leaves`: a member
+    with an instance id gives up its place when it stops.
+    """
 
-    def __init__(self, settings: config.Kafka, *, drain_ms: int) -> None:
+    def __init__(self, settings: config.Kafka, *, drain_ms: int, leaves: bool = False) -> None:
         self.assignments = 0
         self.has_stopped = False
         self._settings = settings
+        self._instance_id, self._leaves = instance_of(settings), leaves
         self._topic = settings.input_topic
         self._timeout_s = settings.timeout_ms / 1000
         # The group removes a member that does not read for this long, and waits as long for it in
-        # a rebalance.
-        self._poll_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
+        # a rebalance. librdkafka takes nothing below the session.
+        patience_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
+        self._poll_ms = max(patience_ms, settings.session_ms)
         self._places = Places(self, self._timeout_s)
         self._group = GroupPositions(settings)
         self._membership = Membership(
@@ -319,6 +326,8 @@ class ConfluentSource:
                     self._handing.cancel()
                     await asyncio.wait([self._handing])
                 await self._thread.call(self._consumer.close)
+            if self._leaves and self._instance_id is not None:
+                await leave_at_last(self._settings, self._instance_id)
         except Fatal:
             if self._joining_since_s is None:
                 raise
@@ -338,7 +347,7 @@ class ConfluentSource:
         """librdkafka calls this on the thread. After a fatal error it does nothing any more; all
         others it gets over by itself.
         """
-        if error.fatal():
+        if is_fatal(error):
             self._failure = self._failure or of_ours("the work of its client", error)
         else:
             noted(error)

@@ -8,9 +8,10 @@ from penstock.errors import missing_extra
 from penstock.ports import Source
 
 
-def open_source(settings: config.Kafka, *, drain_ms: int) -> Source:
+def open_source(settings: config.Kafka, *, drain_ms: int, leaves: bool = False) -> Source:
+    """`leaves`: a member with an instance id gives up its place when it stops."""
     if settings.client == "aiokafka":
-        return KafkaSource(settings, drain_ms=drain_ms)
+        return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves)
     try:
         from penstock.adapters.confluent.source import (  # noqa: PLC0415 (an extra)
             ConfluentSource,
@@ -19,4 +20,5 @@ def open_source(settings: config.Kafka, *, drain_ms: int) -> Source:
         raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
     # This client reads one topic, which may stand in `input_topics` as the only one.
     (topic,) = settings.inputs
-    return ConfluentSource(msgspec.structs.replace(settings, input_topic=topic), drain_ms=drain_ms)
+    settings = msgspec.structs.replace(settings, input_topic=topic)
+    return ConfluentSource(settings, drain_ms=drain_ms, leaves=leaves)

@@ -7,6 +7,8 @@ standing of all groups. Owner: the application.
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from penstock import config
 from penstock.adapters.inputs.regions import RegionalSource
 from penstock.adapters.kafka.group.lag import GroupStanding
@@ -21,14 +23,17 @@ HELPER: Final = "penstock-help"
 class KafkaRegions(RegionalSource):
     """The sources of a worker that also helps the regions of `cfg.helped`."""
 
-    def __init__(self, cfg: config.Config) -> None:
-        self._kafka = {name: config.kafka_of(cfg, name) for name in cfg.helped}
+    def __init__(self, cfg: config.Config, *, leaves: bool) -> None:
+        # A helper comes and goes: in the groups that it helps it keeps no place.
+        self._kafka = {
+            name: replace(config.kafka_of(cfg, name), instance_id=None) for name in cfg.helped
+        }
         self._own_kafka, self._client_id = cfg.kafka, f"{HELPER}-{cfg.region}"
         self._drain_ms = cfg.delivery.drain_ms
         self._numbers = Numbers(cfg.all_inputs)
         self._standing = GroupStanding(cfg.kafka, HELPER)
         region_of = {topic: name for name, one in self._kafka.items() for topic in one.inputs}
-        own = KafkaSource(cfg.kafka, drain_ms=self._drain_ms, numbers=self._numbers)
+        own = KafkaSource(cfg.kafka, drain_ms=self._drain_ms, numbers=self._numbers, leaves=leaves)
         super().__init__(own, self._member, region_of, self._stands)
         self.groups: Mapping[str, str] = {
             topic: self._kafka[name].group for topic, name in region_of.items()

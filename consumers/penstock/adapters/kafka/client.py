@@ -20,7 +20,7 @@ from aiokafka.helpers import create_ssl_context
 
 from penstock import config
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.kafka.group.refusals import refusal
+from penstock.adapters.kafka.group.refusals import LASTING, refusal
 from penstock.errors import (
     EXIT_UNREACHABLE,
     EXIT_USAGE,
@@ -123,8 +123,8 @@ def reason(error: Exception) -> Exception:
 
 
 def _of_ours(what: str, error: Exception) -> PenstockError:
-    if isinstance(error, kafka_errors.BrokerResponseError) and (lasting := refusal(error.errno)):
-        return lasting
+    if isinstance(error, kafka_errors.BrokerResponseError) and error.errno in LASTING:
+        return refusal(error.errno)
     if isinstance(error, _SETTINGS_ERRORS):
         return _refused(what, error)
     if isinstance(error, _NOBODY_ANSWERED):

@@ -30,9 +30,13 @@ from penstock.adapters.kafka.client import (
     translated,
 )
 from penstock.adapters.kafka.committed_positions import positions, words
+from penstock.adapters.kafka.group.instance import instance_of
+from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import GO_ON, Membership
+from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, state_of
+from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.adapters.kafka.partition_numbers import Numbers
@@ -67,7 +71,8 @@ END_OFFSETS_S = 5.0
 class KafkaSource:
     """`drain_ms`: the time that a revoke may take; the group waits 10 s longer. `numbers`: shared
     with the worker's other sources. `client_id`: this member's name in the group. `isolation`:
-    "read_committed" leaves out records of open and of aborted transactions.
+    "read_committed" leaves out records of open and of aborted transactions. `leaves`: a member with
+    an instance id gives up its place when it stops.
     """
 
     def __init__(
@@ -78,14 +83,17 @@ class KafkaSource:
         numbers: Numbers | None = None,
         client_id: str | None = None,
         isolation: str = "read_uncommitted",
+        leaves: bool = False,
     ) -> None:
         self._settings = settings
         self._numbers = numbers or Numbers(settings.inputs)
         self._timeout_s = settings.timeout_ms / 1000
+        self._instance_id, self._leaves = instance_of(settings), leaves
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._consumer = AIOKafkaConsumer(
             **connection(settings) | ({"client_id": client_id} if client_id else {}),
             group_id=settings.group,
+            group_instance_id=self._instance_id,
             enable_auto_commit=False,
             auto_offset_reset="none",  # `starting_points` decides where to go on, and logs it
             session_timeout_ms=settings.session_ms,
@@ -121,6 +129,8 @@ class KafkaSource:
         if self._settings.fetch_wait_ms is None:
             ask_patiently(self._consumer)
         await ask_with_pauses(self._consumer, self.keep_failure)
+        if self._instance_id is not None:
+            name_each_request(self._consumer, self._fenced)
         self._rebalance = rebalance
         self.now_joining()
         listener = Listener(self, self._numbers, self._places, rebalance)
@@ -198,6 +208,7 @@ class KafkaSource:
                 return found
             return {}
         except Transient as error:
+            self._check()
             # aiokafka retries by itself where it can. An error that it raises here has ended one of
             # its tasks: this member would never read again, so the worker stops.
             raise Fatal(
@@ -263,6 +274,8 @@ class KafkaSource:
                 if self._joining_since_s is None:
                     raise
                 log.warning("left in the middle of a rebalance: the group notices by the session")
+            if self._leaves and self._instance_id is not None:
+                await leave_at_last(self._settings, self._instance_id)
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's offsets and metadata; for a partition without a commit its earliest record.
@@ -286,6 +299,8 @@ class KafkaSource:
         self._ours = set(partitions)
         self.assignments += 1
         self._joining_since_s = None
+        if self._instance_id is not None:
+            watch_topics(self._consumer)
 
     def now_joining(self) -> None:
         self._ours = set()
@@ -296,6 +311,9 @@ class KafkaSource:
         with suppress(kafka_errors.IllegalStateError):  # a partition was revoked meanwhile
             for number, commit in starts.items():
                 self._consumer.seek(self._numbers.of(number), commit.next_offset)
+
+    def _fenced(self) -> None:
+        self.keep_failure(refusal(FENCED_INSTANCE_ID))
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
     InvalidTxnState,
@@ -23,7 +24,9 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import HeartbeatRequest
 
 from penstock import config
 from penstock.adapters.kafka import inside
@@ -42,7 +45,7 @@ OUT = TopicPartition("predictions", 0)
 
 # Every private attribute that `inside/` uses, by the class that has it.
 PRIVATES = {
-    AIOKafkaConsumer: "_client _fetcher _subscription",
+    AIOKafkaConsumer: "_client _coordinator _fetcher _subscription",
     AIOKafkaAdminClient: "_client",
     AIOKafkaProducer: "_closed _message_accumulator _sender _txn_manager",
     MessageAccumulator: "_batch_ttl _batches _compression_type _pending_batches _wakeup",
@@ -53,12 +56,18 @@ PRIVATES = {
         "_pending_tasks _proc_fetch_request _records"
     ),
     FetchRequest: "_max_wait_ms",
+    GroupCoordinator: (
+        "_get_metadata_snapshot _group_instance_id _group_subscription _metadata_snapshot _send_req"
+    ),
+    HeartbeatRequest: "_generation_id _group _member_id",
+    OffsetCommitRequest: "_consumer_group _consumer_group_generation_id _consumer_id _topics",
 }
 
 
 async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
     consumer, admin = AIOKafkaConsumer(), AIOKafkaAdminClient()
     producer = AIOKafkaProducer(transactional_id="t")
+    coordinator = GroupCoordinator(AIOKafkaClient(), SubscriptionState())
     fetcher = Fetcher(AIOKafkaClient(), SubscriptionState())
     accumulator = producer._message_accumulator
     batch = producer.create_batch()
@@ -71,6 +80,9 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
         batch,
         fetcher,
         FetchRequest(500, 1, 1, 0, []),
+        coordinator,
+        HeartbeatRequest("group", 1, "member"),
+        OffsetCommitRequest("group", 1, "member", -1, []),
     ]
     try:
         assert not {
@@ -81,6 +93,7 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
         }
         assert {type(one) for one in made} == set(PRIVATES)
     finally:
+        await coordinator.close()
         await fetcher.close()
         await consumer.stop()
         await admin.close()

@@ -11,6 +11,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 INVALID_SESSION_TIMEOUT: Final = 26
+FENCED_INSTANCE_ID: Final = 82
 
 _SAID: Final[Mapping[int, str]] = {
     INCONSISTENT_GROUP_PROTOCOL: (
@@ -24,10 +25,17 @@ _SAID: Final[Mapping[int, str]] = {
         "Set kafka.session_ms between its group.min.session.timeout.ms and "
         "group.max.session.timeout.ms."
     ),
+    FENCED_INSTANCE_ID: (
+        "another worker has joined the group under the kafka.instance_id of this one, and has its "
+        "partitions now.\n"
+        "Nothing is lost. Give each worker an id of its own, as by {hostname} in it."
+    ),
 }
 
 
-def refusal(code: int) -> Fatal | None:
-    """None: the code says nothing that lasts."""
-    said = _SAID.get(code)
-    return None if said is None else Fatal(f"error {code}: {said}", exit_code=EXIT_USAGE)
+LASTING: Final = frozenset(_SAID)
+
+
+def refusal(code: int) -> Fatal:
+    """Of a code that lasts."""
+    return Fatal(f"error {code}: {_SAID[code]}", exit_code=EXIT_USAGE)

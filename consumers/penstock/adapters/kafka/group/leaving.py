@@ -1,0 +1,89 @@
+"""Leaves a group in the name of a member that keeps its place: one that stops for good, or is dead.
+
+Rule: by the member's instance id, so nobody needs to know what the broker calls it. Group and
+broker move its partitions at once, instead of after its session. Owner: the source that stops, and
+the supervisor of a dead process.
+"""
+
+import logging
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import CoordinationType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
+
+from penstock import config
+from penstock.adapters.kafka.client import LEAVE_S, answered_within, connection, opened
+from penstock.adapters.kafka.committed_positions import check_code
+from penstock.adapters.kafka.inside.handles import client_of
+from penstock.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+# The member is then away already, as we want it to be.
+UNKNOWN_MEMBER_ID: Final = 25
+
+
+class _Response(Response):  # type: ignore[misc]
+    API_KEY = 13
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        (
+            "members",
+            Array(
+                ("member_id", String("utf-8")),
+                ("group_instance_id", String("utf-8")),
+                ("error_code", Int16),
+            ),
+        ),
+    )
+
+
+class _Leave(RequestStruct):  # type: ignore[misc]
+    """LeaveGroup as aiokafka does not have it: the first version that names an instance id."""
+
+    API_KEY = 13
+    API_VERSION = 3
+    RESPONSE_TYPE = _Response
+    SCHEMA = Schema(
+        ("group", String("utf-8")),
+        (
+            "members",
+            Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8"))),
+        ),
+    )
+
+
+class _LeaveGroup(Request[_Leave]):  # type: ignore[misc]
+    API_KEY = 13
+
+    def __init__(self, group: str, instance_id: str) -> None:
+        self._group = group
+        self._instance_id = instance_id
+
+    def build(self, request_struct_class: type[_Leave]) -> _Leave:
+        return request_struct_class(self._group, [("", self._instance_id)])
+
+
+async def leave_at_last(settings: config.Kafka, instance_id: str) -> None:
+    """For a member that stops: if it cannot say so, the group notices after its session."""
+    try:
+        await leave_for(settings, instance_id, LEAVE_S)
+    except PenstockError as error:
+        log.warning("the place in group %s is kept for its session: %s", settings.group, error)
+
+
+async def leave_for(settings: config.Kafka, instance_id: str, seconds: float) -> None:
+    """Raises `Unreachable` past `seconds`, and any other error of ours."""
+    what = f"the leaving of {instance_id} from group {settings.group}"
+    admin = AIOKafkaAdminClient(**connection(settings))
+    async with answered_within(what, seconds), opened(admin, settings, what):
+        client = client_of(admin)
+        node = await client.coordinator_lookup(CoordinationType.GROUP, settings.group)
+        answer = await client.send(node, _LeaveGroup(settings.group, instance_id))
+        check_code(answer.error_code)
+        for *_, code in answer.members:
+            check_code(0 if code == UNKNOWN_MEMBER_ID else code)
