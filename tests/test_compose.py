@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "deploy" / "docker"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[
     "services"
 ]
@@ -29,7 +30,7 @@ def test_every_image_is_pinned_to_a_version(name: str) -> None:
     assert tag != "latest"
 
 
-@pytest.mark.parametrize("dockerfile", sorted((ROOT / "docker").glob("*/Dockerfile")), ids=str)
+@pytest.mark.parametrize("dockerfile", sorted(IMAGES.glob("*/Dockerfile")), ids=str)
 def test_every_image_is_built_on_a_pinned_one(dockerfile: Path) -> None:
     bases = [
         line.split()[1] for line in dockerfile.read_text().splitlines() if line.startswith("FROM ")
@@ -44,12 +45,12 @@ def test_every_image_is_built_on_a_pinned_one(dockerfile: Path) -> None:
 def test_the_worker_s_image_has_the_extras_that_are_asked_for(
     extras: str | None, asked: str
 ) -> None:
-    lines = (ROOT / "docker" / "worker" / "Dockerfile").read_text().splitlines()
-    (command,) = [line for line in lines if line.startswith("RUN pip install")]
+    lines = (IMAGES / "worker" / "Dockerfile").read_text().splitlines()
+    (command,) = [line for line in lines if "pip install" in line]
     default = [line for line in lines if line.startswith("ARG EXTRAS=")]
     values = [part.removeprefix("ARG ") for part in default]
     values += [] if extras is None else [f"EXTRAS={extras}"]
-    shell = "; ".join([*values, command.replace("RUN pip", "echo")])
+    shell = "; ".join([*values, command.replace("RUN /opt/penstock/bin/pip", "echo")])
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert said.split()[-1] == asked
     known = set(
@@ -62,6 +63,35 @@ def test_the_worker_s_image_has_the_extras_that_are_asked_for(
 @pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONE_SHOT))
 def test_every_lasting_service_has_a_health_check(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONE_SHOT))
+def test_every_lasting_service_is_bounded_and_comes_back(name: str) -> None:
+    assert SERVICES[name]["deploy"]["resources"]["limits"]["memory"]
+    assert SERVICES[name]["restart"] in ("on-failure", "unless-stopped")
+
+
+def test_several_workers_find_ports_and_prometheus_finds_them() -> None:
+    (port,) = SERVICES["worker"]["ports"]
+    assert ":-8900-8909}:8900" in port
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    (scrape,) = config["scrape_configs"]
+    assert scrape["dns_sd_configs"][0]["names"] == ["worker"]
+
+
+def test_the_worker_s_image_runs_without_root_and_without_what_built_it() -> None:
+    text = (IMAGES / "worker" / "Dockerfile").read_text()
+    last = text[text.rindex("FROM ") :]
+    assert "USER 65534:65534" in last
+    assert "pip" not in last
+    assert "python:3.13" in last
+
+
+def test_every_file_that_a_service_mounts_is_there() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ())]
+    mounted = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
+    assert len(mounted) >= 3
+    assert all((ROOT / path).exists() for path in mounted)
 
 
 @pytest.mark.parametrize("name", sorted(ONE_SHOT))

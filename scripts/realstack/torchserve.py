@@ -15,7 +15,7 @@ from realstack.errors import NotReady
 from realstack.prerequisites import run, torch_python
 from realstack.service import Launch, Ports
 
-SETTINGS = layout.ROOT / "docker" / "torchserve"
+SETTINGS = layout.ROOT / "deploy" / "docker" / "torchserve"
 HANDLERS = layout.ROOT / "consumers" / "penstock" / "handlers"
 REQUIREMENTS = SETTINGS / "requirements.txt"
 MODEL = "rows"

@@ -2,6 +2,7 @@
 
 Rule: they are set when the metrics are read, from figures that were computed for all pages
 together; what is not known is not shown. Owner: the worker's telemetry; the health page sets them.
+Only the retention is set once, by the application at the start.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,9 @@ class FigureMetrics:
         reg = registry
         self._owed = Level(
             "penstock_owed_objects", "Objects read from Kafka and not answered yet", reg
+        )
+        self.input_retention = Level(
+            "penstock_input_retention_seconds", "How long the input topic keeps a record", reg
         )
         self._backlog_bytes = Level(
             "penstock_backlog_bytes",

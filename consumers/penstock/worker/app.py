@@ -144,6 +144,8 @@ async def open_worker(
                 spans,
             )
             settings = part.settings(await _settings(cfg, adapters))
+            kept_s = [await sink.retention_s(topic) for topic in cfg.kafka.inputs]
+            telemetry.figures.input_retention.set(min(filter(None, kept_s), default=None))
             _calm_garbage_collector()
             yield Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     finally:

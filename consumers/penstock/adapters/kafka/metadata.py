@@ -1,4 +1,4 @@
-"""Asks the broker how many partitions a topic has, and how large a batch it takes.
+"""Asks the broker about a topic: how many partitions, how large a batch, how long a record is kept.
 
 Rule: "there is no such topic" is an answer; every other error code is raised. aiokafka's own
 functions log these errors and return what remains, which reads as a smaller topic. Owner: the sink,
@@ -17,6 +17,7 @@ from penstock import config
 from penstock.errors import EXIT_USAGE, Fatal
 
 MOST_BYTES = "max.message.bytes"
+RETENTION_MS = "retention.ms"
 
 
 def no_topic(topic: str, settings: config.Kafka) -> Fatal:
@@ -43,7 +44,17 @@ async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
     """`max.message.bytes` of the topic. None if the broker does not know the request or refuses
     it to us.
     """
-    request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, [MOST_BYTES])], False)
+    return await _number(client, topic, MOST_BYTES)
+
+
+async def retention_s(client: AIOKafkaClient, topic: str) -> float | None:
+    """How long the topic keeps a record. None: without end, or the broker does not tell us."""
+    found_ms = await _number(client, topic, RETENTION_MS)
+    return None if found_ms is None or found_ms < 0 else found_ms / 1000
+
+
+async def _number(client: AIOKafkaClient, topic: str, name: str) -> int | None:
+    request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, [name])], False)
     try:
         answer = await _send(client, request)
     except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
@@ -53,7 +64,7 @@ async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
             return None
         _check(found["error_code"], topic)
         for entry in found["config_entries"]:
-            if entry["config_names"] == MOST_BYTES:
+            if entry["config_names"] == name:
                 return int(entry["config_value"])
     return None
 

@@ -7,9 +7,10 @@ one per partition.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
@@ -18,10 +19,17 @@ from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes, no_topic
+from penstock.adapters.kafka.metadata import (
+    count_partitions,
+    max_batch_bytes,
+    no_topic,
+    retention_s,
+)
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fatal, PenstockError, Transient
 from penstock.ports import Clock, Outgoing
+
+T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.1
 # A broker that answers says at once whether there is a topic.
@@ -54,12 +62,19 @@ class KafkaSink:
     async def partitions(self, topic: str) -> int:
         if self._is_anew:
             await self._start_anew()
+        return await self._told(topic, self._look_at)
+
+    async def retention_s(self, topic: str) -> float | None:
+        """How long the topic keeps a record. None: without end, or the broker does not tell us."""
+        return await self._told(topic, partial(retention_s, self._producer.client))
+
+    async def _told(self, topic: str, ask: Callable[[str], Awaitable[T]]) -> T:
         what = f"a question about topic {topic}"
         async with within(what, self._timeout_s):
             while True:
                 try:
                     with translated(what):
-                        return await self._look_at(topic)
+                        return await ask(topic)
                 except Transient:
                     await asyncio.sleep(RETRY_PAUSE_S)
 

@@ -1,0 +1,36 @@
+"""Programs that judge the deployment's files; a test without its program is skipped."""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def tool(name: str) -> str:
+    """PENSTOCK_TOOLS is a list of folders to look in before the PATH."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PENSTOCK_TOOLS"), os.environ["PATH"])))
+    found = shutil.which(name, path=path)
+    if found is None:
+        pytest.skip(f"no {name} on this machine")
+    return found
+
+
+@asynccontextmanager
+async def running(folder: Path, *command: str) -> AsyncIterator[None]:
+    """The program runs in this folder, and writes its `log` there."""
+    with (folder / "log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(*command, cwd=folder, stderr=log, stdout=log)
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            await process.wait()
