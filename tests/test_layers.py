@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, str] = {
     "worker": (
         "adapters calls config decoders errors ops pipeline ports process settings stages telemetry"
     ),
-    "__init__": "library",
+    "__init__": "errors library messages",
     "demo": "adapters config errors messages ports process scenes verify",
     "replay": (
         "adapters calls config terminal_text core errors library messages pipeline ports process "

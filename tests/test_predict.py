@@ -127,7 +127,7 @@ async def test_a_configured_model_is_asked_by_its_name_and_records_call_it_so(
     done = await command(server, tmp_path, *asked, "v3")
     assert done.code == EXIT_USAGE
     assert "there is no model 'v3'; did you mean v2" in done.err
-    assert "name one of away, v2, or write http://" in done.err
+    assert "name one of away, v2, or write its URL, as http://" in done.err
 
 
 def test_an_object_that_is_away_or_forbidden_has_a_code_of_its_own() -> None:
@@ -228,10 +228,10 @@ def settings(url: str, **more: object) -> Config:
 async def test_a_wrong_setting_is_a_fatal_and_no_group(server: EmbeddedModelServer) -> None:
     server.fail_next("no_model")
     with pytest.raises(Fatal) as caught:
-        [one async for one in predict("x.csv", cfg=settings(server.url))]
+        [one async for one in predict("x.csv", config=settings(server.url))]
     assert caught.value.exit_code == EXIT_USAGE
     with pytest.raises(Fatal, match="no file matches"):
-        [one async for one in predict("/no/*.such", cfg=settings(server.url))]
+        [one async for one in predict("/no/*.such", config=settings(server.url))]
 
 
 @pytest.mark.parametrize("missing", ["model", "store"])
@@ -247,7 +247,7 @@ async def test_a_service_that_is_away_at_the_start_ends_it_after_start_ms(
             objects=Objects(endpoint_url=nowhere, key="k", secret="s"),
         )
     with pytest.raises(Fatal, match=r"did not answer for 0\.3 s") as caught:
-        [one async for one in predict("s3://b/x.csv" if missing == "store" else "-", cfg=cfg)]
+        [one async for one in predict("s3://b/x.csv" if missing == "store" else "-", config=cfg)]
     assert caught.value.exit_code == EXIT_UNREACHABLE
 
 
@@ -259,7 +259,7 @@ async def test_results_come_at_once_and_as_a_table_where_a_loop_is_running(
     file.write_bytes(csv(rows) + b"bad\n")
 
     def in_a_notebook() -> object:
-        return predict_sync(str(file), cfg=settings(server.url))
+        return predict_sync(str(file), config=settings(server.url))
 
     results = await asyncio.to_thread(in_a_notebook)
     assert isinstance(results, list)
@@ -272,13 +272,13 @@ async def test_results_come_at_once_and_as_a_table_where_a_loop_is_running(
     assert table.column("prediction.score").to_pylist()[4] is None
     assert list(to_pandas(results)["row"]) == [0, 1, 2, 3, 4]
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(Fatal, match=r"penstock-stream\[pandas\]"):
+    with pytest.raises(Fatal, match=r"pip install .*\[pandas\]'"):
         to_pandas(results)
 
 
 def test_a_failure_of_the_synchronous_call_is_raised_in_it() -> None:
     with pytest.raises(Fatal, match="did not answer"):
-        predict_sync("-", cfg=settings("http://127.0.0.1:9", limits=Limits(start_ms=200)))
+        predict_sync("-", config=settings("http://127.0.0.1:9", limits=Limits(start_ms=200)))
 
 
 async def test_an_output_that_is_a_url_gets_an_object_for_each(

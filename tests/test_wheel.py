@@ -1,6 +1,7 @@
 """What is published: a wheel, installed outside the checkout, with its own name on the index."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DISTRIBUTION, EXIT_USAGE, missing_extra
+from penstock.errors import DISTRIBUTION, EXIT_USAGE, command_from, missing_extra
 
 ROOT = Path(__file__).parent.parent
 BUILT_WITHIN_S = 90
@@ -110,11 +111,36 @@ def test_the_version_is_that_of_the_distribution(installed: Path) -> None:
     assert _penstock(installed, "--version").stdout == f"penstock, version {project['version']}\n"
 
 
-def test_a_missing_extra_is_named_with_the_distribution() -> None:
+def test_a_missing_extra_is_told_with_what_installs_it_from_where_this_came() -> None:
     """`pip install penstock[demo]` would install somebody else's project."""
+    here, prefix = Path("/home/me/repo"), Path("/home/me/repo/.venv")
+    checkout = '{"dir_info": {"editable": true}, "url": "file:///home/me/repo"}'
+    git = '{"vcs_info": {"vcs": "git", "commit_id": "c0ffee"}, "url": "https://host/p.git"}'
+    wheel = '{"archive_info": {}, "url": "file:///w/penstock.whl"}'
+    for origin, folder, command in (
+        (None, here, "pip install 'penstock-stream[demo]'"),
+        (checkout, here, ".venv/bin/pip install -e '.[demo]'"),
+        (checkout, Path("/"), f"{prefix}/bin/pip install -e '{here}[demo]'"),
+        (git, here, "pip install 'penstock-stream[demo] @ git+https://host/p.git@c0ffee'"),
+        (wheel, here, "pip install 'penstock-stream[demo] @ file:///w/penstock.whl'"),
+    ):
+        assert command_from(origin, "demo", folder, prefix) == command
+
+
+def test_extras_that_errors_name_exist(installed: Path) -> None:
     error = missing_extra("the embedded broker", "demo", ImportError("no", name="confluent_kafka"))
     assert error.exit_code == EXIT_USAGE
-    assert "pip install 'penstock-stream[demo]'" in str(error)
-    assert "confluent_kafka" in str(error)
+    assert "the embedded broker needs confluent_kafka (no): " in str(error)
+    code = "\n".join(path.read_text() for path in (ROOT / "consumers/penstock").rglob("*.py"))
+    named = set(re.findall(r'missing_extra\([^)]+?, "(\w+)"', code))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "demo" in extras["optional-dependencies"]
+    assert {"demo", "media", "images", "grpc", "otel"} <= named
+    assert named <= extras["optional-dependencies"].keys()
+    done = subprocess.run(
+        [
+            installed / "python", "-c",
+            "import penstock.errors as e; print(e.install_command('demo'))",
+        ],
+        capture_output=True, text=True, cwd="/", check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("pip install 'penstock-stream[demo] @ file://")

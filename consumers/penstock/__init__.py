@@ -66,9 +66,24 @@ adapters → ports. The configuration is read by the adapters and the commands' 
 section; the parts of the pipeline get plain values. A test holds all this and the map.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Predictions", "predict", "predict_sync", "to_arrow", "to_pandas"]
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
+    from penstock.library.predicting import predict, predict_sync
+    from penstock.library.tables import Predictions, to_arrow, to_pandas, to_polars
+    from penstock.messages.prediction import Prediction
+
+__all__ = [
+    "PenstockError",
+    "Prediction",
+    "Predictions",
+    "predict",
+    "predict_sync",
+    "to_arrow",
+    "to_pandas",
+    "to_polars",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -79,8 +94,21 @@ def __getattr__(name: str) -> Any:
         from penstock.library import predicting
 
         return getattr(predicting, name)
+    if name == "Prediction":
+        from penstock.messages import prediction
+
+        return prediction.Prediction
+    if name == "PenstockError":
+        from penstock import errors
+
+        return errors.PenstockError
     if name in __all__:
         from penstock.library import tables
 
         return getattr(tables, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Names that are not loaded yet are completed by a notebook, too."""
+    return sorted({*globals(), *__all__})

@@ -18,7 +18,11 @@ Adapters and decoders translate every library error into one of these; any other
 fault: `calls/unexpected_errors.py` says what it costs.
 """
 
+import json
+import sys
+from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import unquote, urlsplit
 
 ErrorCode = Literal[
     "bad_reference",
@@ -57,6 +61,12 @@ class PenstockError(Exception):
     """
 
     sent: str | None = None
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows (IPython looks for this name): the message alone, as the place in
+        the library does not help to mend it.
+        """
+        return [f"{type(self).__name__}: {self}"]
 
 
 class Transient(PenstockError):
@@ -161,10 +171,39 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return min(flat, key=lambda error: not isinstance(error, PenstockError))
 
 
-def missing_extra(what: str, extra: str, error: ImportError) -> Fatal:
-    """`what` needs a library that is not installed: the error says which extra has it."""
-    return Fatal(
-        f"{what} needs {error.name or 'a library'} ({error}); "
-        f"install it with: pip install '{DISTRIBUTION}[{extra}]'",
-        exit_code=EXIT_USAGE,
-    )
+def missing_extra(what: str, extra: str, error: ImportError | None = None) -> Fatal:
+    """`what` needs a library that is not installed: the error says what installs it."""
+    missing = f"{error.name or 'a library'} ({error})" if error is not None else "an extra"
+    return Fatal(f"{what} needs {missing}: {install_command(extra)}", exit_code=EXIT_USAGE)
+
+
+def install_command(extra: str) -> str:
+    """What a person types here to install an extra."""
+    # Loaded for a message only: every process of ours imports this file.
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+
+    try:
+        origin = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    return command_from(origin, extra, Path.cwd(), Path(sys.prefix))
+
+
+def command_from(origin: str | None, extra: str, here: Path, prefix: Path) -> str:
+    """`origin`: what pip wrote about an installation that is not from the index (the Python
+    Packaging User Guide's "Direct URL Data Structure"). `here`: the folder of the person who types.
+    """
+    named = f"{DISTRIBUTION}[{extra}]"
+    if origin is None:
+        return f"pip install '{named}'"
+    told = json.loads(origin)
+    url = told["url"]
+    if told.get("dir_info", {}).get("editable"):
+        folder = Path(unquote(urlsplit(url).path))
+        pip, checkout = prefix / "bin" / "pip", str(folder)
+        if here == folder:
+            checkout, pip = ".", pip.relative_to(here) if pip.is_relative_to(here) else pip
+        return f"{pip} install -e '{checkout}[{extra}]'"
+    if "vcs_info" in told:
+        url = f"{told['vcs_info']['vcs']}+{url}@{told['vcs_info']['commit_id']}"
+    return f"pip install '{named} @ {url}'"

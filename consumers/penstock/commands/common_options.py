@@ -14,7 +14,6 @@ import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
@@ -26,6 +25,14 @@ from penstock.errors import first_cause
 
 if TYPE_CHECKING:
     from penstock.replay.pacing import Look
+
+
+MODEL_HELP = (
+    "A configured model's name; or a URL: TorchServe's is http://host:port/predictions/NAME."
+)
+PROTOCOL_HELP = (
+    "What the model server speaks: torchserve, oip, oip-grpc, http (any URL), openai-embeddings."
+)
 
 
 class Context:
@@ -89,38 +96,6 @@ def counting(what: str) -> Iterator[Callable[[int], None]]:
     ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda count: bar.update(task, completed=count)
-
-
-class Predicting:
-    """What a terminal shows while rows are predicted."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._task = bar.add_task("", total=None, rows=0)
-
-    def found(self, objects: int) -> None:
-        """How many objects were listed so far."""
-        self._bar.update(self._task, total=objects)
-
-    def done(self, rows: int, objects: int) -> None:
-        self._bar.update(self._task, completed=objects, rows=rows)
-
-
-@contextmanager
-def predicting() -> Iterator[Predicting]:
-    """Rows, and a bar of objects, on standard error when that is a terminal; silent otherwise."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        BarColumn(),
-        MofNCompleteColumn(" of "),
-        TextColumn("objects, {task.fields[rows]:,} rows"),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        yield Predicting(bar)
 
 
 @contextmanager

@@ -12,7 +12,14 @@ from typing import BinaryIO
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, predicting, run_async
+from penstock.commands.common_options import (
+    MODEL_HELP,
+    PROTOCOL_HELP,
+    Context,
+    common,
+    pass_context,
+    run_async,
+)
 from penstock.commands.summary_of_predict import Tally
 from penstock.errors import EXIT_DONE, EXIT_USAGE, Fatal
 
@@ -28,11 +35,8 @@ REQUEST_HELP = (
     "--output",
     help="File for the results; or a URL, as output.objects, for one object with each one's.",
 )
-@click.option(
-    "--model",
-    metavar="NAME",
-    help="One of the configured models, or http://host:port/predictions/NAME.",
-)
+@click.option("--model", metavar="NAME|URL", help=MODEL_HELP)
+@click.option("--protocol", metavar="NAME", help=PROTOCOL_HELP)
 @click.option("--request", metavar="FORM", help=REQUEST_HELP)
 @click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
 @common
@@ -42,6 +46,7 @@ def predict(
     urls: tuple[str, ...],
     output: str | None,
     model: str | None,
+    protocol: str | None,
     request: str | None,
     allow_errors: bool,
 ) -> None:
@@ -50,9 +55,11 @@ def predict(
     URL is s3://bucket/key, a glob of keys, a local path or file://, or - for standard input. Exits
     with 1 if anything was answered by an error.
     """
-    from penstock.library.predicting import chosen, predict_lines
+    from penstock.library.choosing import chosen
+    from penstock.library.predicting import predict_lines
+    from penstock.library.progress_bar import predicting
 
-    cfg, name = chosen(context.load(quiet=True), model, request)
+    cfg, name = chosen(context.load(quiet=True), model, protocol, request)
     template = output if output is not None and "://" in output else None
     path = Path(output) if output is not None and template is None else None
     tally = Tally(time.monotonic)

@@ -7,7 +7,15 @@ import click
 import msgspec
 from rich.console import Console
 
-from penstock.commands.common_options import Context, common, pass_context, replaying, run_async
+from penstock.commands.common_options import (
+    MODEL_HELP,
+    PROTOCOL_HELP,
+    Context,
+    common,
+    pass_context,
+    replaying,
+    run_async,
+)
 from penstock.commands.time_option import Moment, WhenWritten
 
 # Priority: if a worker on this machine wants the same core, the replay gets a tenth of it.
@@ -18,7 +26,8 @@ NICE = 10
 @click.option("--since", type=WhenWritten(), required=True, help="From then on: an age, ISO-8601.")
 @click.option("--until", type=WhenWritten(), help="Up to then; default: the end at the start.")
 @click.option("--to", required=True, metavar="TOPIC", help="Where the answers go.")
-@click.option("--model", help="[[models]] or server's name, or URL; default: as configured.")
+@click.option("--model", metavar="NAME|URL", help=MODEL_HELP)
+@click.option("--protocol", metavar="NAME", help=PROTOCOL_HELP)
 @click.option("--streams", multiple=True, metavar="GLOB", help="Only these; may be repeated.")
 @click.option("--name", help="Of this replay, to go on with it; default: the topic of --to.")
 @click.option(
@@ -48,6 +57,7 @@ def replay(
     until: Moment | None,
     to: str,
     model: str | None,
+    protocol: str | None,
     streams: tuple[str, ...],
     name: str | None,
     behind_s: float | None,
@@ -80,6 +90,7 @@ def replay(
         streams,
         name,
         against,
+        protocol,
     )
     planned = plan(cfg, options)
 

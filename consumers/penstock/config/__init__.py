@@ -7,7 +7,7 @@ values. Owner: the command that loads it.
 
 from penstock.config.files import check_files
 from penstock.config.loading import Resolved, load, resolve
-from penstock.config.model_sections import Model, NamedModel, Preset, Route, Shadow
+from penstock.config.model_sections import Model, NamedModel, Preset, Protocol, Route, Shadow
 from penstock.config.regions import in_region, kafka_of
 from penstock.config.secrets import MASK, SECRET_KEYS, shown_url, url_secrets
 from penstock.config.sections import (
@@ -49,6 +49,7 @@ __all__ = [
     "Objects",
     "Output",
     "Preset",
+    "Protocol",
     "Region",
     "Resolved",
     "Route",

@@ -8,6 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -52,11 +53,17 @@ def path_of(section: str, key: str | None) -> tuple[str | int, ...]:
     return (*names, key) if key is not None else tuple(names)
 
 
-def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """Read `path` (if any), then the environment over it. Raises `Fatal` (exit 2) saying which
-    key is wrong.
+def load(
+    source: Path | Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> Config:
+    """Read `source`, a TOML file or the tables that would stand in one, then the environment over
+    it. Raises `Fatal` (exit 2) saying which key is wrong.
     """
-    return resolve(path, environ).config
+    if source is None or isinstance(source, Path):
+        return resolve(source, environ).config
+    tree = deepcopy(dict(source))
+    _check_keys(tree, "config")
+    return resolved(tree, "config", environ).config
 
 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
@@ -65,12 +72,12 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
 
 
 def resolved(
-    tree: dict[str, Any], path: Path | None, environ: Mapping[str, str] | None = None
+    tree: dict[str, Any], where: Path | str | None, environ: Mapping[str, str] | None = None
 ) -> Resolved:
-    """`tree`: what stands in the file; it is changed."""
+    """`tree`: what stands in the file, or in the tables, called `where`; it is changed."""
     shared = {section: _taken_out(tree, section) for section in SHARING}
     sources = {
-        f"{name}.{key}": f"{path}" for name, keys in sections_of(tree).items() for key in keys
+        f"{name}.{key}": f"{where}" for name, keys in sections_of(tree).items() for key in keys
     }
     overridden = {}
     environ = os.environ if environ is None else environ
@@ -98,8 +105,8 @@ def resolved(
     shown = sections_of(tree)
     for section, key, wrong in wrong_addresses(cfg):
         said = f"{section_shown(section, shown.get(section, {}))}{key} {wrong}"
-        where = sources.get(f"{section}.{key}", "configuration")
-        raise WrongSetting(path_of(section, key), f"{where}: {said}")
+        place = sources.get(f"{section}.{key}", "configuration")
+        raise WrongSetting(path_of(section, key), f"{place}: {said}")
     here = in_region(cfg)
     before, after = cfg.sections(), here.sections()
     for section in ("kafka", "model"):
@@ -175,6 +182,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise usage(f"configuration file {path}: {error.strerror}; correct --config") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise usage(f"configuration file {path}: {error}") from None
-    for wrong in unknown_keys(tree):
-        raise usage(f"configuration file {path}: {wrong.said}")
+    _check_keys(tree, f"configuration file {path}")
     return tree
+
+
+def _check_keys(tree: dict[str, Any], where: str) -> None:
+    for wrong in unknown_keys(tree):
+        raise usage(f"{where}: {wrong.said}")

@@ -5,13 +5,19 @@ caller that stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from glob import has_magic
-from threading import Thread
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from threading import Event, Thread
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,9 +28,10 @@ from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
 from penstock.calls.wait_for_services import ask_store, until_answered
-from penstock.config.variables import nearest
 from penstock.decoders.pool import Pool
-from penstock.errors import EXIT_USAGE, Fatal, first_cause
+from penstock.errors import PenstockError, first_cause
+from penstock.library.choosing import Settings, chosen, configured
+from penstock.library.progress_bar import predicting
 from penstock.library.tables import Predictions
 from penstock.messages.prediction import Prediction
 from penstock.messages.reference import Reference
@@ -40,95 +47,116 @@ from penstock.telemetry.worker import Telemetry
 
 
 async def predict(
-    *urls: str,
+    *urls: str | Iterable[str],
     model: str | None = None,
+    protocol: config.Protocol | None = None,
     request: str | None = None,
-    cfg: config.Config | None = None,
+    keep: Sequence[str] | None = None,
+    config: Settings | None = None,
+    progress: bool = False,
 ) -> AsyncGenerator[Prediction]:
-    """Predictions for every row of the objects that `urls` name, in order: `s3://...`, local paths
-    and `file://...`, globs of both, and `-` for standard input.
+    """Predict every row of the objects that `urls` name; yields the results in order.
 
-    `model` is a TorchServe URL, `http://host:port/predictions/NAME[/VERSION]`, or the name of a
-    configured model (`[model]`, `[[models]]`). `request` is one of `json`, `instances`, `float32`,
-    `bytes`, `raw`, `arrow`. Everything else comes from `cfg`, or from the environment
-    (`PENSTOCK_...`). A rejected row has `error` set. Raises `Fatal` for wrong settings; closing the
-    iterator early stops the work.
+    urls: `s3://bucket/key`, `gs://`, `az://`, the URL of any configured store, local paths and
+        `file://`, globs of all these, and `-` for standard input; or lists of them.
+    model: the URL of a model, or the name of a configured one. What a URL looks like depends on
+        the protocol: TorchServe's is `http://host:port/predictions/NAME[/VERSION]`.
+    protocol: what the model server speaks; `http` takes any URL.
+    request: the form of a call, as `json`, `float32`, `bytes` or `arrow`.
+    keep: columns of the input that each result has as `columns`, and a table as columns.
+    config: a TOML file, or a dictionary of the tables that would stand in one, for everything else
+        (docs/configuration.md). Variables (`PENSTOCK_...`) override it, arguments override both.
+    progress: show a bar on standard error, if that is a terminal, or in a notebook.
+
+    A rejected row has `error` in place of a `prediction`. Raises `PenstockError` for what the
+    caller must mend; its text says how. Closing the iterator early stops the work.
     """
-    settings = cfg or config.load()
     decoder = msgspec.json.Decoder(Prediction)
-    async with aclosing(predict_lines(urls, *chosen(settings, model, request))) as found:
-        async for lines in found:
-            for line in lines:
-                yield decoder.decode(line)
+    named = [url for each in urls for url in ([each] if isinstance(each, str) else each)]
+    rows = objects = 0
+    try:
+        cfg, name = chosen(configured(config), model, protocol, request, keep)
+        with predicting(shown=progress) as bar:
+            async with aclosing(predict_lines(named, cfg, name, found=bar.found)) as found:
+                async for lines in found:
+                    for line in lines:
+                        result = decoder.decode(line)
+                        rows += result.row is not None
+                        objects += result.last
+                        yield result
+                    bar.done(rows, objects)
+    except PenstockError as error:
+        # The caller sees the message and the caller's own lines; ours would not help to mend it.
+        raise error.with_traceback(None) from None
 
 
 def predict_sync(
-    *urls: str,
+    *urls: str | Iterable[str],
     model: str | None = None,
+    protocol: config.Protocol | None = None,
     request: str | None = None,
-    cfg: config.Config | None = None,
+    keep: Sequence[str] | None = None,
+    config: Settings | None = None,
+    progress: bool = False,
 ) -> Predictions:
-    """As `predict`, but returns all results in a list with `to_arrow()` and `to_pandas()`. It runs
-    in a thread of its own, as a notebook's thread has a running event loop already.
+    """As `predict`, with the same arguments, but returns all results at once: a list with
+    `to_arrow()`, `to_pandas()` and `to_polars()`.
+
+    It runs in a thread of its own, as a notebook's thread has a running event loop already. An
+    interrupt (Ctrl-C) stops the work.
     """
     found = Predictions()
-    failed: list[BaseException] = []
 
     async def collect() -> None:
-        async with aclosing(predict(*urls, model=model, request=request, cfg=cfg)) as results:
+        results = predict(
+            *urls,
+            model=model,
+            protocol=protocol,
+            request=request,
+            keep=keep,
+            config=config,
+            progress=progress,
+        )
+        async with aclosing(results):
             async for result in results:
                 found.append(result)
 
-    def work() -> None:
-        try:
-            asyncio.run(collect())
-        except BaseException as error:  # raised in the caller's thread
-            failed.append(error)
-
-    thread = Thread(target=work, name="predict_sync", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+    _in_thread(collect())
     return found
 
 
-def with_model(cfg: config.Config, url: str | None, request: str | None) -> config.Config:
-    """The configuration with the model of a full predictions URL."""
-    changes: dict[str, object] = {"request": request} if request else {}
-    if url:
-        parts = urlsplit(url)
-        path = [part for part in parts.path.split("/") if part]
-        if path[:1] != ["predictions"] or len(path) not in (2, 3):
-            raise Fatal(
-                f"{url} is not a model URL; write http://host:port/predictions/NAME",
-                exit_code=EXIT_USAGE,
-            )
-        changes |= {"url": f"{parts.scheme}://{parts.netloc}", "name": path[1], "replicas": None}
-        changes["version"] = path[2] if len(path) == 3 else None
-    tree = msgspec.to_builtins(cfg)
-    tree["model"] |= changes
+def _in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run the work in an event loop of a thread of its own; an exception here cancels it."""
+    failed: list[BaseException] = []
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+    ended = Event()
+
+    async def run() -> None:
+        task = asyncio.ensure_future(work)
+        running.append((asyncio.get_running_loop(), task))
+        await task
+
+    def work_on() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:  # raised in the caller's thread
+            failed.append(error)
+        finally:
+            ended.set()
+
+    thread = Thread(target=work_on, name="predict_sync", daemon=True)
+    thread.start()
     try:
-        return msgspec.convert(tree, config.Config)
-    except msgspec.ValidationError as error:
-        raise Fatal(f"model settings: {error}", exit_code=EXIT_USAGE) from None
-
-
-def chosen(cfg: config.Config, model: str | None, request: str | None) -> tuple[config.Config, str]:
-    """The configuration with the chosen model, and the model's name in records. It is the model of
-    a full predictions URL, the configured one of that name, or the default one.
-    """
-    if model is None or "://" in model:
-        found = with_model(cfg, model, request)
-        return found, found.model.name
-    named = {cfg.model.name: cfg, **cfg.with_each_model()}
-    if model not in named:
-        raise Fatal(
-            f"there is no model {model!r}{nearest(model, named)}; name one of "
-            f"{', '.join(named)}, or write http://host:port/predictions/NAME",
-            exit_code=EXIT_USAGE,
-        )
-    return with_model(named[model], None, request), model
+        ended.wait()  # and no join: Python 3.11 takes a thread for ended whose join is interrupted
+    except BaseException:
+        for loop, task in running:
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    if failed and isinstance(failed[0], PenstockError):
+        raise failed[0].with_traceback(None) from None
+    if failed:
+        raise failed[0]
 
 
 async def predict_lines(

@@ -1,10 +1,11 @@
 """Predictions as a table, for notebooks.
 
 Rule: one row a record, in order; the fields of a prediction that is an object become columns
-`prediction.NAME`. Owner: the caller.
+`prediction.NAME`. A column of the input that was kept has its own name, or `columns.NAME` if the
+table has another column of that name. Owner: the caller.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import orjson
@@ -23,10 +24,13 @@ class Predictions(list[Prediction]):
     def to_pandas(self) -> Any:
         return to_pandas(self)
 
+    def to_polars(self) -> Any:
+        return to_polars(self)
+
 
 def to_arrow(results: Iterable[Prediction]) -> pa.Table:
     """Columns `id`, `stream`, `bucket`, `key`, `member`, `row`, `event_time`, `error`, `message`,
-    and the prediction.
+    the prediction, and what `keep` named.
     """
     found = list(results)
     plain = {
@@ -36,11 +40,12 @@ def to_arrow(results: Iterable[Prediction]) -> pa.Table:
         "key": pa.array([one.object and one.object.key for one in found], pa.string()),
         "member": pa.array([one.member for one in found], pa.string()),
         "row": pa.array([one.row for one in found], pa.int64()),
-        "event_time": pa.array([one.event_time for one in found]),
+        "event_time": _column([one.event_time for one in found]),
         "error": pa.array([one.error and one.error.code for one in found], pa.string()),
         "message": pa.array([one.error and one.error.message for one in found], pa.string()),
     }
-    return pa.table(plain | _predictions([one.prediction for one in found]))
+    table = plain | _predictions([one.prediction for one in found])
+    return pa.table(table | _kept([one.columns or {} for one in found], table.keys()))
 
 
 def _predictions(values: list[Any]) -> dict[str, pa.Array]:
@@ -54,11 +59,18 @@ def _predictions(values: list[Any]) -> dict[str, pa.Array]:
     }
 
 
+def _kept(rows: list[dict[str, Any]], taken: Collection[str]) -> dict[str, pa.Array]:
+    return {
+        f"columns.{name}" if name in taken else name: _column([row.get(name) for row in rows])
+        for name in dict.fromkeys(name for row in rows for name in row)
+    }
+
+
 def _column(values: list[Any]) -> pa.Array:
     """A column whose values have several types holds JSON text."""
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array(
             [None if value is None else orjson.dumps(value).decode() for value in values]
         )
@@ -71,3 +83,12 @@ def to_pandas(results: Iterable[Prediction]) -> Any:
     except ImportError as error:
         raise missing_extra("to_pandas", "pandas", error) from None
     return to_arrow(results).to_pandas()
+
+
+def to_polars(results: Iterable[Prediction]) -> Any:
+    """The same columns as a polars DataFrame."""
+    try:
+        import polars  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra("to_polars", "polars", error) from None
+    return polars.from_arrow(to_arrow(results))

@@ -16,7 +16,7 @@ from msgspec import structs
 from penstock import config
 from penstock.core.routing.routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.library.predicting import with_model
+from penstock.library.choosing import with_model
 from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.wiring import Settings
 
@@ -37,7 +37,8 @@ T = TypeVar("T", config.Objects, config.Store)
 @dataclass(frozen=True, slots=True)
 class Options:
     """The command's options. `since` and `until`: as they were written, and as epoch milliseconds.
-    `against`: which of several models' former answers are compared.
+    `against`: which of several models' former answers are compared. `protocol`: of `model`'s
+    server.
     """
 
     to: str
@@ -49,6 +50,7 @@ class Options:
     streams: tuple[str, ...] = ()
     name: str | None = None
     against: str | None = None
+    protocol: str | None = None
 
     @property
     def named(self) -> str:
@@ -62,6 +64,7 @@ class Options:
             "--until": self.until or "",
             "--to": self.to,
             "--model": self.model or "",
+            "--protocol": self.protocol or "",
             "--streams": " ".join(sorted(self.streams)),
         }
 
@@ -111,7 +114,7 @@ def plan(live: config.Config, options: Options) -> Plan:
         raise _usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
     if options.until_ms is not None and options.until_ms <= options.since_ms:
         raise _usage(f"--until {options.until} is not after --since {options.since}")
-    cfg, model = _answering(live, options.model)
+    cfg, model = _answering(live, options.model, options.protocol)
     output = structs.replace(
         cfg.output, topic=options.to, dlq_topic=None, objects=None, records="rows"
     )
@@ -129,23 +132,26 @@ def plan(live: config.Config, options: Options) -> Plan:
     return Plan(_modest(cfg), live, options, model)
 
 
-def _answering(live: config.Config, name: str | None) -> tuple[config.Config, str]:
+def _answering(
+    live: config.Config, name: str | None, protocol: str | None
+) -> tuple[config.Config, str]:
     """The configuration with the models that answer, without shadows, and the default one's name.
     `name` None: all configured models. Else one: by its configured name, by its URL, or by the name
     that the server of `[model]` has for it.
     """
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
+        if protocol is not None:
+            raise _usage("--protocol says what the server of --model speaks; name that, too")
         return live, live.model.name
-    alone = structs.replace(live, models=[], routes=[])
-    if "://" in name:
-        cfg = with_model(alone, name, None)
-        return cfg, cfg.model.name
-    if name == live.model.name:
-        return alone, name
+    found = structs.replace(live, models=[], routes=[])
+    is_url = "://" in name
     if name in of_models:
-        return structs.replace(of_models[name], models=[], routes=[]), name
-    return structs.replace(alone, model=structs.replace(live.model, name=name, version=None)), name
+        found = structs.replace(of_models[name], models=[], routes=[])
+    elif not is_url and name != live.model.name:
+        found = structs.replace(found, model=structs.replace(live.model, name=name, version=None))
+    found = with_model(found, name if is_url else None, protocol)
+    return found, found.model.name if is_url else name
 
 
 def _check_topics(live: config.Config, output: config.Output) -> None:

@@ -19,7 +19,7 @@ from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, 
 from penstock.adapters.model_servers.torchserve.management import server_batching
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.core.window import double_batching
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import EXIT_USAGE, Fatal, missing_extra
 from penstock.ports import Model
 
 log = logging.getLogger(__name__)
@@ -95,12 +95,8 @@ def open_wire(settings: config.Model) -> Wire:
         return RestWire(settings)
     try:
         from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise Fatal(
-            "model.protocol = 'oip-grpc' needs the grpc libraries: pip install "
-            "'penstock-stream[grpc]'",
-            exit_code=EXIT_USAGE,
-        ) from None
+    except ModuleNotFoundError as error:
+        raise missing_extra("model.protocol = 'oip-grpc'", "grpc", error) from None
     return GrpcWire(settings)
 
 

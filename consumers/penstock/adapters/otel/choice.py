@@ -4,7 +4,7 @@ Rule: without `traces.endpoint` nothing of OpenTelemetry is imported. Owner: the
 """
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import missing_extra
 from penstock.ports import Spans
 
 
@@ -14,10 +14,6 @@ def open_spans(settings: config.Traces) -> Spans | None:
         return None
     try:
         from penstock.adapters.otel.exporter import OtlpSpans  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise Fatal(
-            "traces.endpoint is set, and traces need OpenTelemetry: pip install "
-            "'penstock-stream[otel]', or leave the endpoint out",
-            exit_code=EXIT_USAGE,
-        ) from None
+    except ModuleNotFoundError as error:
+        raise missing_extra("traces.endpoint", "otel", error) from None
     return OtlpSpans(settings.endpoint, settings.headers)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Final, Literal
 
 from penstock.core.rows.payload import Form
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, missing_extra
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
@@ -30,15 +30,12 @@ _LENGTH_BYTES: Final = 64  # of a row's, and of its place
 def need_media(format: str, form: Form) -> None:
     """Raises `Fatal` if the extra of this format is not installed."""
     is_decoded = format == "video" or (format == "audio" and form != "bytes")
-    missing = _missing(format) if is_decoded else None
-    if missing is not None:
-        raise Fatal(missing, exit_code=EXIT_USAGE)
+    if is_decoded and _is_missing(format):
+        raise missing_extra(format, "media")
 
 
-def _missing(kind: str) -> str | None:
-    if all(find_spec(name) for name in _LIBRARIES["audio" if kind == "audio" else "video"]):
-        return None
-    return f"{kind} needs an extra: pip install 'penstock-stream[media]'"
+def _is_missing(kind: str) -> bool:
+    return not all(find_spec(name) for name in _LIBRARIES["audio" if kind == "audio" else "video"])
 
 
 def reader(kind: Kind) -> Read:
@@ -49,9 +46,8 @@ def reader(kind: Kind) -> Read:
         if kind == "audio" and options.form == "bytes":
             yield _whole(source, options)
             return
-        missing = _missing(kind)
-        if missing is not None:
-            raise Poison("bad_format", missing)
+        if _is_missing(kind):
+            raise Poison("bad_format", str(missing_extra(kind, "media")))
         for run in decode(source, options, wanted):
             _check(run, options)
             yield run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import missing_extra
 from penstock.formats.base.rows import BadRow
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import Rgb
@@ -25,10 +25,7 @@ JPEG_QUALITY: Final = 95
 def need_pillow(wanted_by: str) -> None:
     """Raises `Fatal` if Pillow is not installed."""
     if find_spec("PIL") is None:
-        raise Fatal(
-            f"{wanted_by} needs Pillow: pip install 'penstock-stream[images]'",
-            exit_code=EXIT_USAGE,
-        )
+        raise missing_extra(wanted_by, "images")
 
 
 def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:

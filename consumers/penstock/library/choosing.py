@@ -1,0 +1,133 @@
+"""Which model answers a call, and by which settings.
+
+Rule: what a caller says overrides the environment, which overrides the file. A URL means the same
+in Python, for `penstock predict` and for `penstock replay`. Owner: the library call.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, get_args
+from urllib.parse import unquote, urlsplit
+
+from msgspec import structs
+
+from penstock import requests
+from penstock.config import Config, Model, Protocol, load, shown_url
+from penstock.config.variables import nearest
+from penstock.errors import EXIT_USAGE, Fatal
+
+# A TOML file, or the tables that would stand in one.
+Settings = Config | Mapping[str, Any] | str | os.PathLike[str]
+
+_PROTOCOLS: Final = get_args(Protocol)
+# The path of a model's URL, by protocol, and how to write the whole. The Open Inference Protocol's
+# may also be left out, and the model be named by `model.name`.
+_TORCHSERVE: Final = re.compile(r"/predictions/(?P<name>[^/]+)(/(?P<version>[^/]+))?/?")
+_OIP: Final = re.compile(
+    r"(?P<root>.*?)/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/infer)?/?"
+)
+_TORCHSERVE_URL: Final = "http://host:port/predictions/NAME"
+_OIP_URL: Final = "{scheme}://host:port or {scheme}://host:port/v2/models/NAME"
+_GRPC: Final = ("grpc", "grpcs")
+
+
+def configured(settings: Settings | None) -> Config:
+    """What a caller gives as `config`; raises `Fatal` for a key or a value that is wrong."""
+    if isinstance(settings, Config):
+        return settings
+    return load(Path(settings) if isinstance(settings, str | os.PathLike) else settings)
+
+
+def chosen(
+    cfg: Config,
+    model: str | None,
+    protocol: str | None = None,
+    request: str | None = None,
+    keep: Sequence[str] | None = None,
+) -> tuple[Config, str]:
+    """The configuration with the chosen model, and the model's name in records. It is the model of
+    a URL, the configured one of that name, or the default one.
+    """
+    if keep is not None:
+        names = [keep] if isinstance(keep, str) else list(keep)
+        cfg = structs.replace(cfg, rows=structs.replace(cfg.rows, keep=names))
+    if model is None or "://" in model:
+        found = with_model(cfg, model, protocol, request)
+        return found, found.model.name
+    named = {cfg.model.name: cfg, **cfg.with_each_model()}
+    if model not in named:
+        _refuse(
+            f"there is no model {model!r}{nearest(model, named)}; name one of "
+            f"{', '.join(named)}, or write its URL, as {_TORCHSERVE_URL}"
+        )
+    return with_model(named[model], None, protocol, request), model
+
+
+def with_model(
+    cfg: Config, url: str | None, protocol: str | None = None, request: str | None = None
+) -> Config:
+    """The configuration with the model at this URL, which is of this protocol."""
+    model = cfg.model
+    if protocol is not None:
+        if protocol not in _PROTOCOLS:
+            said = f"protocol = {protocol!r} is none of {', '.join(_PROTOCOLS)}"
+            _refuse(f"{said}{nearest(protocol, _PROTOCOLS)}")
+        model = structs.replace(model, protocol=protocol)
+    if request is not None:
+        requests.find(request)
+        model = structs.replace(model, request=request)
+    if url is not None:
+        # Other servers of the configured model, and where it is managed, are not this one's.
+        model = structs.replace(model, replicas=None, management_url=None)
+        model = structs.replace(model, **_place_of(url, model))
+    return structs.replace(cfg, model=model)
+
+
+def _place_of(url: str, model: Model) -> dict[str, Any]:
+    """What the URL says: the server, and where its protocol has them the name and the version."""
+    parts = urlsplit(url)
+    is_grpc = model.protocol == "oip-grpc"
+    if parts.scheme not in (_GRPC if is_grpc else ("http", "https")) or not parts.hostname:
+        example = _examples(model.protocol)
+        _refuse(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
+    server = f"{parts.scheme}://{parts.netloc}"
+    if model.protocol == "http":
+        # A path is the whole of it: none of a preset is put behind it.
+        return {"url": url, "path": "", "health": ""} if parts.path.strip("/") else {"url": url}
+    if model.protocol == "openai-embeddings":
+        return {"url": url.removesuffix("/").removesuffix("/embeddings")}
+    if model.protocol == "torchserve":
+        found = _TORCHSERVE.fullmatch(parts.path)
+        if found is None:
+            _refuse(
+                f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
+                f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
+                f"there are also {', '.join(_PROTOCOLS[1:3])} and {_PROTOCOLS[-1]}"
+            )
+        return {"url": server, **_named(found)}
+    found = _OIP.fullmatch(parts.path)
+    if found is not None:
+        return {"url": server + found["root"], **_named(found)}
+    if "v2" in parts.path.split("/") or (is_grpc and parts.path.strip("/")):
+        example = _examples(model.protocol)
+        _refuse(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
+    return {"url": url}
+
+
+def _named(found: re.Match[str]) -> dict[str, str | None]:
+    version = found["version"]
+    return {"name": unquote(found["name"]), "version": unquote(version) if version else None}
+
+
+def _examples(protocol: Protocol) -> str:
+    if protocol == "torchserve":
+        return _TORCHSERVE_URL
+    if protocol in ("oip", "oip-grpc"):
+        return _OIP_URL.format(scheme="grpc" if protocol == "oip-grpc" else "http")
+    return "http://host:port/..."
+
+
+def _refuse(said: str) -> NoReturn:
+    raise Fatal(said, exit_code=EXIT_USAGE)

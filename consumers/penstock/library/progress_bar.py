@@ -1,0 +1,47 @@
+"""What a person sees while rows are predicted.
+
+Rule: it goes to standard error, and only to a terminal or a notebook. Owner: the call.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+
+class Predicting:
+    """A bar of objects, and the number of rows."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, rows=0)
+
+    def found(self, objects: int) -> None:
+        """How many objects were listed so far."""
+        self._bar.update(self._task, total=objects)
+
+    def done(self, rows: int, objects: int) -> None:
+        self._bar.update(self._task, completed=objects, rows=rows)
+
+
+@contextmanager
+def predicting(*, shown: bool = True) -> Iterator[Predicting]:
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(" of "),
+        TextColumn("objects, {task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+    )
+    is_seen = shown and (console.is_terminal or console.is_jupyter)
+    with Progress(*columns, console=console, transient=True, disable=not is_seen) as bar:
+        yield Predicting(bar)
