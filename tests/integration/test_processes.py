@@ -1,10 +1,12 @@
 """`penstock run --processes`: several members of the group as one, on the real services."""
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.gone import until_gone
@@ -48,9 +50,18 @@ async def samples(worker: Worker, name: str) -> dict[str, float]:
     }
 
 
+def assigned(worker: Worker) -> list[str]:
+    """What the members got in each rebalance of their own, in the order of their logs."""
+    return re.findall(r"assigned partitions (\[.*?\])", worker.said)
+
+
+@pytest.mark.parametrize("options", [(), ("--spare",)], ids=["alone", "spare"])
 async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
-    services: Services, topics: Topics, bucket: str, s3: Any
+    services: Services, topics: Topics, bucket: str, s3: Any, options: tuple[str, ...]
 ) -> None:
+    """Without a reserve the other takes the dead one's partitions, as soon as the group is told.
+    With one the other is not asked to hand anything back.
+    """
     load = Load(40, rows=100)
     load.store(s3, bucket)
     async with broker_of(services) as broker, proxy_of(services.model_url) as proxy:
@@ -64,7 +75,7 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
             OBJECTS__CONCURRENCY=4,
             LIMITS__IN_FLIGHT_OBJECTS=2,
         )
-        async with running_worker(environ, "--processes", "2") as worker:
+        async with running_worker(environ, "--processes", "2", *options) as worker:
             await until_shared(worker)
             await broker.publish(topics.input, load.messages(bucket))
 
@@ -77,7 +88,8 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
             assert delivered.keys() == {"0", "1"}
             assert 0 < sum(delivered.values()) < len(load.rows)
 
-            killed, spared = members_of(worker)
+            killed, spared, *_ = members_of(worker)
+            before = len(assigned(worker))
             os.kill(killed, signal.SIGKILL)
             proxy.release()
             await broker.until_committed(topics.input, topics.input, load.ends)
@@ -85,6 +97,11 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
             restarts = await samples(worker, "penstock_process_restarts_total")
             assert sorted(restarts.values()) == [0, 1]
             assert spared in members_of(worker)
+            after = assigned(worker)[before:]
+            if options:
+                assert [each.count(",") + 1 for each in after] == [2], worker.said
+            else:
+                assert after[0] == "[0, 1, 2, 3]", worker.said
             members = members_of(worker)
             assert await worker.stop() == 0, worker.said
             await until_gone(*members)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -18,7 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import config
 from penstock.core.health.retry import Backoff
 from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
-from penstock.ops.supervisor import supervise
+from penstock.ops.processes.member import Terms
+from penstock.ops.processes.supervisor import supervise
+from penstock.process import parent
 from penstock.process.children import free_port
 from tests.support.gone import is_gone
 from tests.support.waiting import until
@@ -35,7 +38,11 @@ class Supervised:
         self.http = http
         self.stop = stop
         self.ended: asyncio.Task[int]
+        self.freed: list[str] = []
         self._folder = folder
+
+    async def free(self, place: str) -> None:
+        self.freed.append(place)
 
     async def get(self, path: str, token: str | None = None) -> tuple[int, str]:
         """Status 0 while there is no page."""
@@ -103,13 +110,14 @@ async def supervised(
     token: str | None = None,
     stop_s: float = LONG_S,
     backoff: Backoff = AT_ONCE,
-    place: str | None = None,
+    reserve: bool = False,
+    frees_first: bool = False,
 ) -> AsyncIterator[Supervised]:
     command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
     group = Supervised(config.Http(port=free_port(), token=token), asyncio.Event(), folder)
-    work = supervise(
-        group.http, command, count, group.stop, stop_s=stop_s, backoff=backoff, place=place
-    )
+    terms = Terms(command, "pod-7", group.free, stop_s, backoff, frees_first)
+    waiting = [*command, parent.RESERVE] if reserve else None
+    work = supervise(group.http, terms, count, group.stop, reserve=waiting)
     async with asyncio.TaskGroup() as tasks:
         group.ended = tasks.create_task(work)
         try:
@@ -181,12 +189,58 @@ async def test_a_killed_member_is_started_again_and_the_other_is_left_alone(
 
 async def test_each_member_has_a_place_of_its_own_and_keeps_it(tmp_path: Path) -> None:
     places = {"0": "pod-7-0", "1": "pod-7-1"}
-    async with supervised(tmp_path, place="pod-7") as group:
+    async with supervised(tmp_path) as group:
         before = await group.pids()
         assert group.places == {before[number]: place for number, place in places.items()}
         os.kill(before["1"], signal.SIGKILL)
         after = await group.pids(lambda pids: pids["1"] != before["1"])
         assert group.places[after["1"]] == "pod-7-1"
+        assert group.freed == ["pod-7-1"]
+
+
+@pytest.mark.parametrize("frees_first", [False, True])
+async def test_the_one_in_reserve_takes_the_place_of_a_member_that_dies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, frees_first: bool
+) -> None:
+    """The others' places are not touched, and what waits in reserve was started before."""
+    with caplog.at_level(logging.INFO):
+        async with supervised(
+            tmp_path, backoff=NEVER, reserve=True, frees_first=frees_first
+        ) as group:
+            before = await group.pids()
+
+            async def is_in_reserve() -> bool:
+                return "is in reserve" in caplog.text
+
+            await until(is_in_reserve, lambda: caplog.text)
+            (reserve,) = re.findall(r"process (\d+) is in reserve", caplog.text)
+            os.kill(before["1"], signal.SIGKILL)
+            after = await group.pids(lambda pids: pids["1"] != before["1"])
+            assert after == {"0": before["0"], "1": int(reserve)}
+            assert group.places[after["1"]] == "pod-7-1"
+            assert group.freed == (["pod-7-1"] if frees_first else [])
+            # It dies at once: no reserve is spent on it.
+            os.kill(after["1"], signal.SIGKILL)
+            await group.until_says("/healthz", (503, "process 1: it does not run\n"))
+            group.stop.set()
+            assert await group.ended == 0
+    assert is_gone(int(reserve))
+    assert group.freed[-1] == "pod-7-1"
+
+
+async def test_what_waits_in_reserve_ends_with_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with supervised(tmp_path, reserve=True) as group:
+            await group.pids()
+
+            async def is_in_reserve() -> bool:
+                return "is in reserve" in caplog.text
+
+            await until(is_in_reserve, lambda: caplog.text)
+    (reserve,) = re.findall(r"process (\d+) is in reserve", caplog.text)
+    assert is_gone(int(reserve))
 
 
 async def test_a_member_that_somebody_else_asked_to_end_is_started_again(tmp_path: Path) -> None:
@@ -264,6 +318,8 @@ async def test_the_token_guards_the_page_and_opens_those_of_the_members(
 async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         http = config.Http(port=taken.getsockname()[1])
+        stop = asyncio.Event()
+        terms = Terms(["no such command"], "pod-7", Supervised(http, stop, tmp_path).free, 0.0)
         with pytest.raises(Fatal, match=r"Set http\.port") as failure:
-            await supervise(http, ["no such command"], 2, asyncio.Event(), stop_s=0.0)
+            await supervise(http, terms, 2, stop)
     assert failure.value.exit_code == EXIT_USAGE

@@ -10,6 +10,7 @@ import click
 from penstock import config
 from penstock.commands.common_options import Context, common, pass_context, run_async
 from penstock.errors import DISTRIBUTION, EXIT_CHECK_FAILED
+from penstock.process import parent
 from penstock.process.without_pandas import without_pandas
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,12 @@ MOST_DRY = 1_000
     help="Members of the group, one event loop each: one per core.",
 )
 @click.option(
+    "--spare",
+    is_flag=True,
+    help="Keep one more process in reserve, which takes the place of one that dies.",
+)
+@click.option(parent.RESERVE, "in_reserve", is_flag=True, hidden=True)
+@click.option(
     "--leave",
     is_flag=True,
     help="With kafka.instance_id: give up the place in the group when it stops, for good.",
@@ -41,33 +48,54 @@ MOST_DRY = 1_000
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: a JSON object per record.")
 @common
 @pass_context
-def run(context: Context, processes: int, dry: int | None, *, leave: bool, as_json: bool) -> None:
+def run(
+    context: Context,
+    processes: int,
+    dry: int | None,
+    *,
+    spare: bool,
+    in_reserve: bool,
+    leave: bool,
+    as_json: bool,
+) -> None:
     """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain.
 
     With --dry-run it joins no group, publishes nothing and commits nothing; the exit code is 1 if
     anything would become a dead letter.
     """
     if dry is not None:
-        if processes > 1:
+        if processes > 1 or spare:
             raise click.UsageError("--dry-run is one process")
         _rehearse(context, dry, as_json=as_json)
         return
     if as_json:
         raise click.UsageError("--json is for --dry-run")
+    if in_reserve:
+        _wait_in_reserve()
     resolved = context.resolve()
     cfg = resolved.config
     say_start(resolved, context.path)
     config.check_files(resolved)
-    if processes > 1:
-        from penstock.ops.supervisor import run_processes
+    if processes > 1 or spare:
+        from penstock.ops.processes.supervisor import run_processes
 
-        many = run_processes(cfg, context.path, processes, debug=context.debug, leaves=leave)
+        many = run_processes(
+            cfg, context.path, processes, debug=context.debug, leaves=leave, has_spare=spare
+        )
         run_async(many)
         return
     from penstock.worker.app import run_worker
 
     without_pandas()
     run_async(run_worker(cfg, context.load, leaves=leave))
+
+
+def _wait_in_reserve() -> None:
+    """Load what a worker needs, which takes most of its start, then wait for a place."""
+    import penstock.worker.app  # noqa: F401
+
+    without_pandas()
+    parent.wait_for_place()
 
 
 def _rehearse(context: Context, most: int, *, as_json: bool) -> None:

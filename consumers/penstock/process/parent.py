@@ -5,14 +5,34 @@ parent dies, and this process then ends at once, without a drain: rows that it h
 done again by another worker. Owner: the command line.
 """
 
+import json
 import os
 import signal
 import threading
 from collections.abc import Callable
 from typing import Final
 
+from penstock.errors import EXIT_DONE
+
 # An option for our own programs that start `penstock`, not for people.
 OPTION: Final = "--end-with-parent"
+# The same, for a process that begins only when the parent gives it a place.
+RESERVE: Final = "--reserve"
+
+
+def wait_for_place() -> None:
+    """Blocks until the parent writes a line to our standard input: a JSON object, the variables of
+    the place. They become ours, and from then on we end with the parent. If it ends before, so does
+    this process.
+    """
+    said = b""
+    while not said.endswith(b"\n"):
+        more = os.read(0, 1 << 16)
+        if not more:
+            os._exit(EXIT_DONE)
+        said += more
+    os.environ.update(json.loads(said))
+    end_with_parent()
 
 
 def end_with_parent() -> None:

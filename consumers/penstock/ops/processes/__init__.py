@@ -1,0 +1,1 @@
+"""Several workers under one supervisor: started, watched, replaced, and shown as one."""

@@ -1,0 +1,79 @@
+"""A worker that has loaded everything and waits, in reserve, for the place of one that dies.
+
+Rule: it reads no configuration and asks no service before it has a place; until then it only costs
+memory. The next one is made only when the worker that took the place has had the cores for itself
+for a while. Owner: the supervisor.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import orjson
+
+log = logging.getLogger(__name__)
+
+# A start takes up to two seconds of a core; the worker that took the place catches up meanwhile.
+REST_S: Final = 10.0
+
+
+class Spare:
+    """`listeners`: the sockets of all members, as it may become any of them."""
+
+    def __init__(
+        self, command: Sequence[str], listeners: Sequence[int], *, rest_s: float = REST_S
+    ) -> None:
+        self._command = command
+        self._listeners = listeners
+        self._rest_s = rest_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._taken = asyncio.Event()
+
+    def take(self, environ: Mapping[str, str]) -> asyncio.subprocess.Process | None:
+        """A worker that begins now, with these variables; None if there is none in reserve. If it
+        has not loaded everything yet, it begins when it has.
+        """
+        process = self._process
+        if process is None or process.returncode is not None:
+            return None
+        assert process.stdin is not None
+        process.stdin.write(orjson.dumps(environ) + b"\n")
+        self._process = None
+        self._taken.set()
+        return process
+
+    async def keep(self) -> None:
+        """Have one in reserve until cancelled."""
+        while True:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=self._listeners,
+                start_new_session=True,
+            )
+            log.info("process %d is in reserve", process.pid)
+            try:
+                await self._until_away(process)
+            finally:
+                await self._dismiss()
+            await asyncio.sleep(self._rest_s)
+
+    async def _until_away(self, process: asyncio.subprocess.Process) -> None:
+        """It was taken, or has ended."""
+        self._taken.clear()
+        async with asyncio.TaskGroup() as tasks:
+            either = [tasks.create_task(process.wait()), tasks.create_task(self._taken.wait())]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for one in either:
+                one.cancel()
+
+    async def _dismiss(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        elif process is not None:
+            log.warning("the process in reserve ended by itself with %s", process.returncode)

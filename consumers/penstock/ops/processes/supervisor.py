@@ -1,0 +1,106 @@
+"""Starts, watches and ends several workers of the group on one machine.
+
+Rule: a member that exits with an error ends all with its exit code; each other end of a member is
+answered by a successor. No member outlives us: each has a pipe from us that the system closes if we
+die. A terminal's signals reach us alone, and we end the members. Owner: the command.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from penstock import config
+from penstock.adapters.kafka.group.instance import instance_of
+from penstock.adapters.kafka.group.leaving import leave_at_last
+from penstock.ops.processes.member import Member, Terms
+from penstock.ops.processes.members_page import serve_members
+from penstock.ops.processes.spare import Spare
+from penstock.process import parent
+from penstock.process.signals import on_stop
+
+log = logging.getLogger(__name__)
+
+# Time after the drain, to commit, leave the group and close the producer. Together with the default
+# of delivery.drain_ms this is 25 s, within the 30 s that Kubernetes grants.
+LEAVE_S: Final = 10.0
+
+
+async def supervise(
+    http: config.Http,
+    terms: Terms,
+    count: int,
+    stop: asyncio.Event,
+    *,
+    reserve: Sequence[str] | None = None,
+) -> int:
+    """Run the members until `stop` is set or one exits with an error. Returns when all have ended,
+    with the exit code of the whole. `reserve`: the command of a worker in reserve, if there is one.
+    """
+    codes: list[int] = []
+
+    async def live(member: Member, spare: Spare | None) -> None:
+        code = await member.live(spare)
+        if code:
+            log.error("process %d ended with exit code %d; so do the others", member.number, code)
+            codes.append(code)
+            stop.set()
+
+    with ExitStack() as sockets:
+        members = [sockets.enter_context(Member(number, terms, stop)) for number in range(count)]
+        listeners = [member.listener for member in members]
+        spare = None if reserve is None else Spare(reserve, listeners)
+        hang_up = partial(_hang_up, members)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
+        async with serve_members(http, members) as url, asyncio.TaskGroup() as tasks:
+            log.info("%d processes; their health and metrics are on %s", count, url)
+            lives = [tasks.create_task(live(member, spare)) for member in members]
+            if spare is not None:
+                keeping = tasks.create_task(spare.keep())
+                await stop.wait()
+                keeping.cancel()
+            await asyncio.wait(lives)
+    return codes[0] if codes else 0
+
+
+def _hang_up(members: Sequence[Member]) -> None:
+    for member in members:
+        member.hang_up()
+
+
+async def run_processes(
+    cfg: config.Config,
+    path: Path | None,
+    count: int,
+    *,
+    debug: bool = False,
+    leaves: bool = False,
+    has_spare: bool = False,
+) -> None:
+    """`penstock run`, `count` times, until SIGTERM or SIGINT. If a member exits with an error, so
+    does this process, with the same code; the member has printed the reason. Each has a place of
+    its own in the group: without `kafka.instance_id` one for as long as we live.
+    """
+    stop = asyncio.Event()
+    on_stop(stop.set)
+    place = instance_of(cfg.kafka)
+    options = ["--config", str(path)] if path else []
+    options += ["--debug"] if debug else []
+    options += ["--leave"] if leaves or place is None else []
+    penstock = [sys.executable, "-m", "penstock"]
+    terms = Terms(
+        [*penstock, parent.OPTION, "run", *options],
+        place or f"penstock-{uuid.uuid4().hex[:12]}",
+        partial(leave_at_last, cfg.kafka),
+        cfg.delivery.drain_ms / 1000 + LEAVE_S,
+    )
+    reserve = [*penstock, "run", parent.RESERVE, *options] if has_spare else None
+    code = await supervise(cfg.http, terms, count, stop, reserve=reserve)
+    if code:
+        raise SystemExit(code)
