@@ -90,7 +90,7 @@ def test_the_worker_s_image_runs_without_root_and_without_what_built_it() -> Non
 def test_every_file_that_a_service_mounts_is_there() -> None:
     mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ())]
     mounted = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
-    assert len(mounted) >= 3
+    assert len(mounted) >= 5
     assert all((ROOT / path).exists() for path in mounted)
 
 
