@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, str] = {
         "adapters core decoders encodings errors formats lane messages pipeline ports stages "
         "telemetry"
     ),
-    "scenes": "adapters config errors messages ops ports process",
+    "scenes": "adapters config core errors messages ops ports process",
     "bench": "adapters config core errors formats messages ports process requests settings",
     "library": (
         "adapters calls config decoders errors messages pipeline ports process requests "

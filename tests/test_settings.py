@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock import config
 from penstock.config import Config, Kafka, Objects, load
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.pipeline.wiring import Settings
+from penstock.settings.inputs import check_inputs
+from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms
 from penstock.settings.worker import for_worker
 
 
@@ -203,3 +206,43 @@ def test_a_shadow_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, 
     with pytest.raises(Fatal, match=said) as caught:
         for_one(loaded(tmp_path, text))
     assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_all_but_the_rekeyer_read_what_it_has_written() -> None:
+    several = Kafka(input_topics=["a", "b"], rekey="by-stream")
+    cfg = Config(kafka=several)
+    assert cfg.topics[:3] == ("a", "b", "by-stream")
+    seen = cfg.after_rekey()
+    assert seen.kafka.inputs == ["by-stream"]
+    assert seen.kafka.isolation == "read_committed"
+    assert seen.after_rekey() == seen
+    assert Config().after_rekey() == Config()
+
+
+@pytest.mark.parametrize(
+    ("kafka", "says"),
+    [
+        (Kafka(rekey="refs"), "is an input, output or dead-letter topic"),
+        (Kafka(rekey="predictions"), "is an input, output or dead-letter topic"),
+        (Kafka(rekey="refs-2", input_pattern="refs.*"), "is an input"),
+    ],
+)
+def test_a_topic_to_rekey_to_that_would_go_round_is_refused(kafka: Kafka, says: str) -> None:
+    with pytest.raises(Fatal, match=says):
+        check_inputs(Config(kafka=kafka))
+
+
+def test_rekeying_does_not_know_regions() -> None:
+    cfg = Config(region="eu", regions={"eu": config.Region()}, kafka=Kafka(rekey="by-stream"))
+    with pytest.raises(Fatal, match="run penstock rekey for each region"):
+        check_inputs(cfg)
+
+
+def test_the_rekeyer_has_a_group_of_its_own_and_needs_its_topic() -> None:
+    cfg = Config(kafka=Kafka(group="g", rekey="by-stream", client="confluent"))
+    kafka = kafka_of_rekeyer(cfg)
+    assert (kafka.group, kafka.client, kafka.inputs) == ("g-rekey", "aiokafka", ["refs"])
+    terms = rekey_terms(cfg, partitions=4, record_bytes=1_000)
+    assert (terms.topic, terms.wait_s) == ("by-stream", 1.0)
+    with pytest.raises(Fatal, match=r"kafka\.rekey .* is not set"):
+        rekey_terms(Config(), partitions=4, record_bytes=1_000)

@@ -25,6 +25,7 @@ Where to look, from what a person starts down to what everything rests on:
       inputs/       which input is read: topics, several regions, a bounded span, URLs
       kafka/        Kafka by aiokafka; in kafka/inside/ what aiokafka keeps to itself
         group/        what a member owes its group, for both clients
+        rekey/        the way to the topic that is keyed by stream
       confluent/    the input topic by librdkafka
       s3/, stores/  objects: S3; which client reads which store, and all other stores
       result_stores/  where result objects are written

@@ -9,7 +9,6 @@ from penstock.ports import Commit, Rebalance, Record, Where
 from penstock.scenes.backlog import Backlog
 from penstock.scenes.core.rules import BEHIND_MS
 from penstock.scenes.line import COMMIT_S, POLL_MS, UNDER_WAY, Line
-from penstock.scenes.merge import MOST_WAITING, PATIENCE_S, Merge
 from penstock.simulation.virtual_time import virtual_time
 
 
@@ -174,34 +173,3 @@ def test_behind_is_who_reads_old_records_and_has_more() -> None:
     assert not backlog.is_behind({"p": 6}, 20 * BEHIND_MS), "the rest is no record"
     backlog.handled("p", 5, came_ms=10 * BEHIND_MS - 10, now_ms=10 * BEHIND_MS)
     assert not backlog.is_behind({"p": 9}, 10 * BEHIND_MS), "it is as new as can be"
-
-
-def at(partition: int, offset: int, ms: int) -> Record:
-    return Record(partition, offset, b"s", b"", ms)
-
-
-def test_a_backlog_is_passed_on_in_the_order_of_time() -> None:
-    merge = Merge()
-    merge.add([at(0, n, 10 * n) for n in range(4)])
-    assert merge.take({0: 4, 1: 0}, {0: 4, 1: 9}, 0.0) == [], "the other one has older ones yet"
-    merge.add([at(1, n, 5 + 10 * n) for n in range(2)])
-    times = [record.timestamp_ms for record in merge.take({0: 4, 1: 2}, {0: 4, 1: 9}, 0.1)]
-    assert times == [0, 5, 10, 15], "and those after them wait for its next ones"
-    merge.add([at(1, 2, 100)])
-    times = [record.timestamp_ms for record in merge.take({0: 4, 1: 9}, {0: 4, 1: 9}, 0.2)]
-    assert times == [20, 30, 100]
-
-
-def test_a_partition_that_does_not_come_is_not_waited_for_for_ever() -> None:
-    merge = Merge()
-    merge.add([at(0, 0, 0)])
-    assert merge.take({0: 1, 1: 0}, {0: 1, 1: 9}, 0.0) == []
-    assert len(merge.take({0: 1, 1: 0}, {0: 1, 1: 9}, PATIENCE_S)) == 1
-
-
-def test_live_nobody_waits_and_a_partition_that_is_ahead_is_read_no_further() -> None:
-    merge = Merge()
-    merge.add([at(1, 0, 50), at(0, 0, 40)])
-    assert [each.partition for each in merge.take({0: 1, 1: 1}, {0: 1, 1: 1}, 0.0)] == [0, 1]
-    merge.add([at(0, n, n) for n in range(MOST_WAITING)])
-    assert merge.room([0, 1]) == [1]

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from penstock.core.rows.log_keys import Keys
 from penstock.errors import ErrorCode, PenstockError, Poison, Unforeseen
 from penstock.ports import Clock
-from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +32,16 @@ def works_on(keys: Callable[[], Keys]) -> None:
     _at_work.set(keys)
 
 
+class Counts(Protocol):
+    def unforeseen(self, place: Place, /) -> None: ...
+
+
 class Guards:
     """`at` makes the guard of a place. With `raises`, for tests, the unexpected exception itself is
     raised, so that it ends the run.
     """
 
-    def __init__(self, telemetry: Telemetry, clock: Clock, *, raises: bool = False) -> None:
+    def __init__(self, telemetry: Counts, clock: Clock, *, raises: bool = False) -> None:
         self._telemetry = telemetry
         self._clock = clock
         self._raises = raises

@@ -43,11 +43,13 @@ class Context:
         self.debug = False
 
     def load(self, *, quiet: bool = False) -> config.Config:
-        """`quiet`: log warnings and errors only, for a command whose output would be disturbed."""
-        return self.resolve(quiet=quiet).config
+        """As the worker sees it, which reads behind the rekeyer. `quiet`: log warnings and errors
+        only, for a command whose output would be disturbed.
+        """
+        return self.resolve(quiet=quiet).config.after_rekey()
 
     def resolve(self, *, quiet: bool = False) -> config.Resolved:
-        """The same, with the place where each value comes from."""
+        """As it was written, with the place where each value comes from."""
         resolved = config.resolve(self.path)
         cfg = resolved.config
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level

@@ -24,6 +24,7 @@ from penstock.commands.dlq import dlq
 from penstock.commands.doctor import doctor
 from penstock.commands.predict import predict
 from penstock.commands.produce import produce
+from penstock.commands.rekey import rekey
 from penstock.commands.replay import replay
 from penstock.commands.route import route
 from penstock.commands.run import run
@@ -56,8 +57,8 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 
 for command in (
-    demo, run, predict, produce, verify, watch, trace, scenes, dlq, topics, doctor, lint, bench,
-    show_config, schema, route, compare, replay,
+    demo, run, rekey, predict, produce, verify, watch, trace, scenes, dlq, topics, doctor, lint,
+    bench, show_config, schema, route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -139,7 +139,9 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
         "worker %s: %s of %s as group %s; store %s; model %s at %s (%s, %s); window %d rows or "
         "%d ms; to %s, %s",
         version(DISTRIBUTION),
-        cfg.kafka.input_name,
+        cfg.kafka.input_name
+        if cfg.kafka.rekey is None
+        else f"{cfg.kafka.input_name} by way of {cfg.kafka.rekey}",
         cfg.kafka.bootstrap_servers,
         cfg.kafka.group,
         config.shown_url(cfg.objects.endpoint_url or "AWS"),

@@ -20,7 +20,7 @@ def create(context: Context, partitions: int, replication: int, of_scenes: bool)
     """Create the input, output and dead-letter topics where they are missing."""
     from penstock.adapters.kafka.topics import TopicShape, create_topics, partition_counts
 
-    cfg = context.load()
+    cfg = context.resolve().config
 
     async def work() -> None:
         if of_scenes:

@@ -24,6 +24,11 @@ class Kafka(Section, frozen=True):
     input_topics: Annotated[list[str], Meta(min_length=1)] | None = None
     input_pattern: Annotated[str, Meta(min_length=1)] | None = None
     group: str = "penstock"
+    # A topic of ours between the input topics and the worker, keyed by stream.
+    rekey: Annotated[str, Meta(min_length=1)] | None = None
+    # A broker that runs sends its records much sooner.
+    rekey_wait_ms: Positive = 1_000
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     # The client that reads and joins the group; aiokafka always writes.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None

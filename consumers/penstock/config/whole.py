@@ -67,10 +67,11 @@ class Config(Section, frozen=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The named input topics, the output and the dead-letter topic; the shadow's, if there is
-        one.
+        """The named input topics, the one between them and the worker, the output and the
+        dead-letter topic; the shadow's, if there is one.
         """
-        several = (*self.all_inputs, self.output.topic, self.output.dead_letter_topic)
+        between = [self.kafka.rekey] if self.kafka.rekey is not None else []
+        several = (*self.all_inputs, *between, self.output.topic, self.output.dead_letter_topic)
         return several if self.model.shadow is None else (*several, self.output.shadow_topic)
 
     @property
@@ -85,6 +86,17 @@ class Config(Section, frozen=True):
             self.kafka, input_topic=topic, input_topics=None, input_pattern=None
         )
         return msgspec.structs.replace(self, kafka=kafka)
+
+    def after_rekey(self) -> "Config":
+        """The configuration as all see it that read behind the rekeyer, above all the worker: the
+        topic of `kafka.rekey` is the only input. The rekeyer writes it in transactions.
+        """
+        topic = self.kafka.rekey
+        if topic is None:
+            return self
+        found = self.of_input(topic)
+        kafka = msgspec.structs.replace(found.kafka, rekey=None, isolation="read_committed")
+        return msgspec.structs.replace(found, kafka=kafka)
 
     def without_shadow(self) -> "Config":
         """The configuration without the shadow and the model that only serves as one."""

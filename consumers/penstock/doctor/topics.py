@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.doctor.finding import LOOK_S
-from penstock.ops.topics import check_topics
+from penstock.ops.topics import check_rekey, check_topics
 from penstock.process.clock import SystemClock
 
 
@@ -14,8 +14,10 @@ async def look_at_topics(cfg: config.Config) -> str:
     sink = KafkaSink(kafka, SystemClock())
     try:
         await sink.start()
-        counts = await check_topics(cfg, sink)
+        counts = await check_topics(cfg.after_rekey(), sink)
     finally:
         await sink.stop()
+    if cfg.kafka.rekey is not None:
+        counts = await check_rekey(replace(cfg, kafka=kafka)) | counts
     topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in counts.items())
     return f"{topics} on {kafka.bootstrap_servers}"

@@ -237,7 +237,7 @@ def structured(value: bytes | None, headers: Headers) -> bytes | None:
     """
     named: dict[str, Any] = {}
     for name, text in headers:
-        if name.startswith("ce_") or name in _PUBSUB:
+        if is_part(name):
             named[name.removeprefix("ce_")] = (text or b"").decode(errors="replace")
     if value is None or not named:
         return value
@@ -246,6 +246,11 @@ def structured(value: bytes | None, headers: Headers) -> bytes | None:
     if "type" not in named or "specversion" not in named:
         return value
     return msgspec.json.encode(named | {"data_base64": b64encode(value).decode()})
+
+
+def is_part(header: str) -> bool:
+    """Is it a header that belongs to the message, as `structured` reads it?"""
+    return header.startswith("ce_") or header in _PUBSUB
 
 
 _PUBSUB: Final = frozenset({"eventType", "bucketId", "objectId", "objectGeneration", "eventTime"})

@@ -7,12 +7,14 @@ no data. Owner of the server: the block that entered the context.
 """
 
 import hmac
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+import msgspec
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -23,6 +25,8 @@ from prometheus_client.registry import Collector
 from penstock import config
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ops.doorkeeper import REQUEST_S, Patience, host_check
+
+log = logging.getLogger(__name__)
 
 # The variable with the number of an inherited, listening socket. As its name has no `__`, it is not
 # read as a configuration key.
@@ -104,6 +108,21 @@ async def serving(
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def serving_beside(settings: config.Http, pages: Mapping[str, Handler]) -> AsyncIterator[str]:
+    """`serving` for a process that may share its configuration with a worker: if `http.port` is
+    taken, on a free port.
+    """
+    async with AsyncExitStack() as cleanup:
+        try:
+            url = await cleanup.enter_async_context(serving(settings, pages))
+        except Fatal as error:
+            log.warning("%s; a free port is taken", error)
+            anywhere = msgspec.structs.replace(settings, port=0)
+            url = await cleanup.enter_async_context(serving(anywhere, pages))
+        yield url
 
 
 async def _bind(site: web.TCPSite, settings: config.Http) -> None:

@@ -90,6 +90,7 @@ class Status:
             **self._models(),
             **self._region(),
             **self._shadow(),
+            **self._rekeying(),
             "outages": self._outages(),
             "counters": self._telemetry.totals,
             "rejected": self._telemetry.rejections,
@@ -181,6 +182,11 @@ class Status:
                 ],
             }
         }
+
+    def _rekeying(self) -> dict[str, Any]:
+        """If this worker is a rekeyer, too."""
+        rekeying = self._telemetry.rekeying
+        return {} if rekeying is None else {"rekey": rekeying.status}
 
     def _outages(self) -> list[dict[str, Any]]:
         """Services that do not answer. For Kafka the question for the lag counts as well as the

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock import config
 from penstock.adapters.kafka.metadata import no_topic
+from penstock.adapters.kafka.topics import partition_counts
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError
 from penstock.ports import Sink
 
@@ -47,6 +48,16 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
                 "add partitions, or set output.partitioning = 'stream'",
                 exit_code=EXIT_USAGE,
             )
+    return counts
+
+
+async def check_rekey(cfg: config.Config) -> dict[str, int]:
+    """How many partitions the topics have that the rekeyer reads and writes."""
+    topics = [*cfg.kafka.inputs, *([cfg.kafka.rekey] if cfg.kafka.rekey is not None else [])]
+    counts = await partition_counts(cfg.kafka, topics)
+    for topic in topics:
+        if topic not in counts:
+            raise no_topic(topic, cfg.kafka)
     return counts
 
 

@@ -10,7 +10,7 @@ from penstock.ports.clock import Clock
 from penstock.ports.model import Answers, Model
 from penstock.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
 from penstock.ports.results import Results, Stored, Upload
-from penstock.ports.sink import Headers, Outgoing, Outlet, Outlets, Sink
+from penstock.ports.sink import Headers, Outgoing, Outlet, Outlets, Passage, Passages, Sink
 from penstock.ports.source import Commit, Neighbours, Rebalance, Record, Source, Where
 from penstock.ports.spans import Attribute, Place, Span, Spans, outgoing_traceparent
 
@@ -32,6 +32,8 @@ __all__ = [
     "Outlet",
     "Outlets",
     "Part",
+    "Passage",
+    "Passages",
     "Place",
     "Rebalance",
     "Record",

@@ -4,24 +4,27 @@ Rule: what is accepted is delivered in order, and its delivery is an awaitable. 
 publish stage.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.ports.source import Commit
+from penstock.ports.source import Commit, Where
 
 Headers = list[tuple[str, bytes]]
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """Records for one output partition, in order. `headers`: of each record; None: none has any."""
+    """Records for one output partition, in order. `headers`: of each record; None: none has any.
+    `times_ms`: of each record; None: now.
+    """
 
     topic: str
     partition: int
     keys: list[bytes | None]
     values: list[bytes]
     headers: list[Headers] | None = None
+    times_ms: list[int] | None = None
 
     def add(self, key: bytes | None, values: Sequence[bytes], headers: Headers | None) -> None:
         """Append records with this key, all with these headers."""
@@ -92,4 +95,24 @@ class Outlets(Protocol):
         workers too, and what they had begun is decided: its committed position stays. Raises
         `Transient` or `Fatal`.
         """
+        ...
+
+
+class Passage(Protocol):
+    """The way from input topics to another topic, exactly once. One task at a time."""
+
+    async def publish(
+        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
+        """As `Outlet.publish`, for the positions of several partitions."""
+        ...
+
+    async def close(self) -> None:
+        """As `Outlet.close`."""
+        ...
+
+
+class Passages(Protocol):
+    async def open(self) -> Passage:
+        """When this returns, earlier passages of the group are fenced, as by `Outlets.open`."""
         ...

@@ -13,6 +13,7 @@ from penstock.core.health.region_needs_help import Standing
 class Record(NamedTuple):
     """A Kafka message of an input topic. `timestamp_ms` is the broker's or producer's epoch time;
     `partition` is the number that the source has for it; `traceparent` the header, unchecked.
+    `headers`: all of them, from a source that leaves the value as it came.
     """
 
     partition: int
@@ -21,6 +22,7 @@ class Record(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     traceparent: bytes | None = None
+    headers: Sequence[tuple[str, bytes]] = ()
 
 
 class Where(NamedTuple):

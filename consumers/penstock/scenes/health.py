@@ -5,25 +5,20 @@ Rule: it only reads, and only when asked. The counters of a site are part of its
 worker of the site continues them. Owner: the command.
 """
 
-import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, get_args
 
-import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock import config
-from penstock.errors import Fatal
 from penstock.messages.scene import ClosedBy
-from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
+from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving_beside
 from penstock.ops.page import page_of, shell_of
 from penstock.scenes.ledger import Ledger
-
-log = logging.getLogger(__name__)
 
 SHELL: Final = shell_of("penstock.scenes", "penstock scenes")
 # At most this many sites are shown by name, as strangers may invent any number of names.
@@ -98,15 +93,5 @@ async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]
             }
         )
 
-    pages = paths(page_of(SHELL), readyz, metrics, status)
-    try:
-        server = serving(cfg.http, pages)
-        url = await server.__aenter__()
-    except Fatal as error:
-        log.warning("%s; a free port is taken", error)
-        server = serving(msgspec.structs.replace(cfg.http, port=0), pages)
-        url = await server.__aenter__()
-    try:
+    async with serving_beside(cfg.http, paths(page_of(SHELL), readyz, metrics, status)) as url:
         yield url
-    finally:
-        await server.__aexit__(None, None, None)

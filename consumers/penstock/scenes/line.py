@@ -9,9 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from penstock.core.order.merge import Merge
 from penstock.errors import Transient
 from penstock.ports import Commit, Rebalance, Record
-from penstock.scenes.merge import Merge
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +20,9 @@ POLL_MS = 200
 COMMIT_S = 0.5
 # Batches that are handed over but not yet safe: one is delivered while the next are read.
 UNDER_WAY = 8
+# How long others wait for a partition that has more. A broker that answers at all sends its records
+# much sooner.
+PATIENCE_S = 1.0
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
 Change = Callable[[Collection[int]], Awaitable[None]]
@@ -60,7 +63,7 @@ class Line:
         self._under_way: asyncio.Queue[tuple[Mapping[int, Commit], Awaitable[object]]]
         self._under_way = asyncio.Queue(UNDER_WAY)
         self._safe: dict[int, Commit] = {}
-        self._merge = Merge()
+        self._merge: Merge[Record] = Merge(PATIENCE_S)
 
     async def assigned(self, starts: Mapping[int, Commit]) -> None:
         self._ours = frozenset(starts)  # records may come before `taken` returns

@@ -41,9 +41,29 @@ def check_inputs(cfg: config.Config) -> None:
             "Lower it, or raise the session",
             exit_code=EXIT_USAGE,
         )
-    if kafka.client == "confluent" and len(kafka.inputs) != 1:
+    if kafka.rekey is not None:
+        _check_rekey(cfg, kafka.rekey)
+    if kafka.client == "confluent" and len(cfg.after_rekey().kafka.inputs) != 1:
         raise Fatal(
             'kafka.client = "confluent" reads one topic; several are read by "aiokafka"',
+            exit_code=EXIT_USAGE,
+        )
+
+
+def _check_rekey(cfg: config.Config, topic: str) -> None:
+    pattern = cfg.kafka.input_pattern
+    is_read = topic in cfg.kafka.inputs or (pattern and re.match(pattern, topic))
+    if is_read or topic in (cfg.output.topic, cfg.output.dead_letter_topic):
+        raise Fatal(
+            f"kafka.rekey = {topic!r} is an input, output or dead-letter topic; name a topic of "
+            "its own, between the input topics and the worker",
+            exit_code=EXIT_USAGE,
+        )
+    if cfg.regions:
+        raise Fatal(
+            "kafka.rekey and [regions.NAME]: run penstock rekey for each region, with a "
+            "configuration without regions; in that of the workers name its topics in "
+            'regions.NAME.topics, and set kafka.isolation = "read_committed"',
             exit_code=EXIT_USAGE,
         )
 

@@ -37,7 +37,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
         )
     scope = Scope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
-        is_one_input=len(cfg.all_inputs) == 1,
+        is_one_input=len(cfg.after_rekey().all_inputs) == 1,
         # All models count, not those that the routes use today: routes change without a restart.
         are_several_models=bool(cfg.with_each_live_model()),
     )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.core.routing.keyed import streams_of
+from penstock.core.routing.naming import Naming, fallback
 from penstock.core.routing.places import Places, is_whole
 from penstock.core.routing.routes import Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
@@ -157,16 +158,14 @@ class Intake:
         self._telemetry.record_read(ignored=isinstance(message, Ignored))
         if isinstance(message, Ignored):
             return []
+        streams = streams_of(message, self._naming, record.key, lane.partition)
         if isinstance(message, Inline):
-            stream = message.stream or fallback(record.key, lane.partition)
-            return self._routed(lane, record, 0, stream, None, message)
-        key = "" if message.announced else key_text(record.key)
+            return self._routed(lane, record, 0, streams[0], None, message)
+        named = zip(message.items, streams, strict=True)
         return [
             ticket
-            for index, reference in enumerate(message.items)
-            for ticket in self._routed(
-                lane, record, index, self._naming.of(reference, key), reference, None
-            )
+            for index, (reference, stream) in enumerate(named)
+            for ticket in self._routed(lane, record, index, stream, reference, None)
         ]
 
     def _routed(

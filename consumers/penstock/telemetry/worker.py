@@ -21,6 +21,7 @@ from penstock.telemetry.counters import (
 from penstock.telemetry.figures import FigureMetrics
 from penstock.telemetry.models import ModelsTelemetry, ModelTelemetry
 from penstock.telemetry.region import RegionTelemetry
+from penstock.telemetry.rekey import RekeyTelemetry
 from penstock.telemetry.replicas import ReplicasTelemetry
 from penstock.telemetry.shadow import ShadowTelemetry
 from penstock.telemetry.streams import Streams
@@ -59,6 +60,7 @@ class Telemetry:
         self.streams = Streams()
         self.registry = CollectorRegistry()
         self.region: RegionTelemetry | None = None
+        self.rekeying: RekeyTelemetry | None = None
         self._models: ModelsTelemetry | None = None
         self._shadow: ShadowTelemetry | None = None
         self._count_reading(self.registry)
@@ -277,6 +279,11 @@ class Telemetry:
         if self._shadow is None:
             self._shadow = ShadowTelemetry(self.registry)
         return self._shadow
+
+    def of_rekeying(self) -> RekeyTelemetry:
+        """Further metrics for a worker that is a rekeyer, too."""
+        self.rekeying = RekeyTelemetry(self.registry)
+        return self.rekeying
 
     def of_traces(self, spans: SpanCounts) -> None:
         """Further metrics for traces."""

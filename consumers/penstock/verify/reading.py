@@ -48,7 +48,7 @@ async def verify(
     if cfg.delivery.guarantee == "exactly_once":
         isolation = "read_committed"
     async with (
-        open_reader(cfg.kafka, "read_uncommitted") as inputs,
+        open_reader(cfg.kafka, cfg.kafka.isolation) as inputs,
         open_reader(cfg.kafka, isolation) as outputs,
     ):
         reports = [
@@ -62,7 +62,7 @@ async def _of_input(
     cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
 ) -> Report:
     """Judge one input topic against the whole output topics, as if it were the only input. It is
-    read like by workers, with records of aborted transactions.
+    read as workers read it, by default with records of aborted transactions.
     """
     topic = cfg.kafka.input_topic
     asked = await inputs.spans(topic)

@@ -38,6 +38,7 @@ from penstock.settings.worker import for_worker
 from penstock.stages.consume import Intake
 from penstock.stages.shadow.topic import LAST_S
 from penstock.telemetry.worker import Telemetry
+from penstock.worker.rekey import open_rekeyer
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,10 @@ async def run_worker(
 ) -> None:
     """Run one worker until SIGTERM or SIGINT, then drain it. On SIGHUP it reads the configuration
     again, for its routes. `leaves`: with an instance id it gives up its place in the group when it
-    stops. Raises the first failure.
+    stops. With `kafka.rekey` it also is one of the rekeyers, of which one works and the others
+    stand by. Raises the first failure.
     """
+    written, cfg = cfg, cfg.after_rekey()
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     try:
         async with open_worker(cfg, WHOLE, leaves=leaves) as pipeline:
@@ -66,7 +69,8 @@ async def run_worker(
                 asyncio.get_running_loop().add_signal_handler(
                     signal.SIGHUP, take_routes, wiring.intake, read_again
                 )
-                await _run_while_topics_are_there(cfg, pipeline)
+                async with _rekeying(written, pipeline):
+                    await _run_while_topics_are_there(cfg, pipeline)
                 await pipeline.end()
     except asyncio.CancelledError:
         if not stop.asked:
@@ -82,6 +86,20 @@ async def _run_while_topics_are_there(cfg: config.Config, pipeline: Pipeline) ->
 
 def _open_results(cfg: config.Config) -> Results | None:
     return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
+
+
+@asynccontextmanager
+async def _rekeying(cfg: config.Config, pipeline: Pipeline) -> AsyncIterator[None]:
+    """While the body runs, if `kafka.rekey` is set: the pipeline reads what is rekeyed."""
+    if cfg.kafka.rekey is None:
+        yield
+        return
+    stop = asyncio.Event()
+    telemetry = pipeline.wiring.telemetry.of_rekeying()
+    async with open_rekeyer(cfg, telemetry) as rekeyer, asyncio.TaskGroup() as tasks:
+        tasks.create_task(rekeyer.run(stop))
+        yield
+        stop.set()
 
 
 class Part(NamedTuple):

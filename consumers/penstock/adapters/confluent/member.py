@@ -33,9 +33,7 @@ def member_options(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",  # `starting_points` decides where to go on, and logs it
-        # As with aiokafka. librdkafka's default leaves out aborted records and waits for open
-        # transactions.
-        "isolation.level": "read_uncommitted",
+        "isolation.level": settings.isolation,
         "enable.partition.eof": True,
         "session.timeout.ms": settings.session_ms,
         "heartbeat.interval.ms": settings.heartbeat_ms,

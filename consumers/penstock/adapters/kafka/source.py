@@ -75,6 +75,9 @@ class KafkaSource:
     an instance id gives up its place when it stops.
     """
 
+    # How the group divides the partitions; empty: as `_assignors` says.
+    assignors: tuple[Any, ...] = ()
+
     def __init__(
         self,
         settings: config.Kafka,
@@ -82,9 +85,10 @@ class KafkaSource:
         drain_ms: int,
         numbers: Numbers | None = None,
         client_id: str | None = None,
-        isolation: str = "read_uncommitted",
+        isolation: str | None = None,
         leaves: bool = False,
     ) -> None:
+        isolation = isolation or settings.isolation
         self._settings = settings
         self._numbers = numbers or Numbers(settings.inputs)
         self._timeout_s = settings.timeout_ms / 1000
@@ -102,7 +106,7 @@ class KafkaSource:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=settings.fetch_wait_ms or WHOLE_MS,
-            partition_assignment_strategy=_assignors(settings),
+            partition_assignment_strategy=self.assignors or _assignors(settings),
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
@@ -163,18 +167,23 @@ class KafkaSource:
             found = {}
         self._check()
         return [
-            Record(
-                number,
-                message.offset,
-                message.key,
-                structured(message.value, message.headers) if message.headers else message.value,
-                message.timestamp,
-                in_headers(message.headers) if message.headers else None,
-            )
+            self.record(number, message)
             for where, messages in found.items()
             for number in (self._numbers.number(where),)
             for message in messages
         ]
+
+    @staticmethod
+    def record(number: int, message: Any) -> Record:
+        """As the pipeline takes it: parts of the message that stand in headers are in the value."""
+        return Record(
+            number,
+            message.offset,
+            message.key,
+            structured(message.value, message.headers) if message.headers else message.value,
+            message.timestamp,
+            in_headers(message.headers) if message.headers else None,
+        )
 
     def where(self, partition: int) -> Where:
         return Where(*self._numbers.of(partition))
@@ -284,13 +293,18 @@ class KafkaSource:
         wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
         async with answered_within(what, min(QUESTION_S, self._timeout_s)):
-            found = await positions(client_of(self._consumer), self._settings.group, wanted)
+            found = await self.group_positions(wanted)
             fresh = [where for where, commit in found.items() if commit is None]
             begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
         return {
             self._numbers.number(where): commit or Commit(begins[where])
             for where, commit in found.items()
         }
+
+    async def group_positions(
+        self, wanted: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Commit | None]:
+        return await positions(client_of(self._consumer), self._settings.group, wanted)
 
     def keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error

@@ -94,15 +94,20 @@ async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
 
 
 async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """By topic, the most bytes that key and value of one record may have together."""
+    """By topic, the most bytes that key and value of one record of ours may have together."""
+    return {
+        topic: min(BATCH_BYTES, most) - RECORD_OVERHEAD_BYTES
+        for topic, most in (await most_bytes(kafka, topics)).items()
+    }
+
+
+async def most_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
+    """By topic, the most bytes that a batch may have; a batch can be one record."""
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "a question about the settings of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
         found = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
-    return {
-        topic: min(BATCH_BYTES, most or BATCH_BYTES) - RECORD_OVERHEAD_BYTES
-        for topic, most in found.items()
-    }
+    return {topic: most or BATCH_BYTES for topic, most in found.items()}
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> str:

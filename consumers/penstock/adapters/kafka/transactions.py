@@ -1,9 +1,9 @@
-"""Exactly-once outlets by aiokafka: a transactional producer per partition of the input topic.
+"""Exactly once by aiokafka: transactions, and outlets with a producer per input partition.
 
-Rule: the transactional id names the input partition, so a worker that starts its producer fences
-all former owners of that partition; aiokafka cannot fence by the group. Every delivery is awaited
-before the commit, because aiokafka commits the rest even if a batch failed. After a failure the
-producer is never used again. Owner: one publish task per outlet.
+Rule: an outlet's transactional id names its input partition, so a worker that starts its producer
+fences all former owners of that partition; aiokafka cannot fence by the group. Every delivery is
+awaited before the commit, because aiokafka commits the rest even if a batch failed. After a failure
+the producer is never used again. Owner: one publish task per outlet, and the rekeyer.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.structs import OffsetAndMetadata
 
@@ -72,23 +72,12 @@ class KafkaOutlets:
         self._compression = compression
 
     async def open(self, partition: int) -> "KafkaOutlet":
-        settings, where = self._settings, self._where(partition)
-        group = self._groups.get(where.topic, settings.group)
-        producer = producer_of(
-            settings,
-            transactional_id=transactional_id(group, where),
-            transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
-            max_batch_size=BATCH_BYTES,
-            compression_type=None if self._compression == "none" else self._compression,
-        )
-        source = TopicPartition(*where)
-        outlet = KafkaOutlet(producer, group, source, self._clock, self._batch_bytes)
-        try:
-            await outlet.start()
-        except BaseException:
-            await outlet.close()
-            raise
-        return outlet
+        where = self._where(partition)
+        group = self._groups.get(where.topic, self._settings.group)
+        id_ = transactional_id(group, where)
+        producer = transactional_producer(self._settings, id_, self._compression)
+        transactions = KafkaTransactions(producer, group, self._clock, self._batch_bytes)
+        return KafkaOutlet(await opened(transactions), where)
 
 
 def transactional_id(group: str, where: Where) -> str:
@@ -98,18 +87,39 @@ def transactional_id(group: str, where: Where) -> str:
     return f"{group}/{where.topic}/{where.partition}"
 
 
+def transactional_producer(
+    settings: config.Kafka, id_: str, compression: str = "none"
+) -> AIOKafkaProducer:
+    """Not started yet. Its start fences all that started with this id before."""
+    return producer_of(
+        settings,
+        transactional_id=id_,
+        transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
+        max_batch_size=BATCH_BYTES,
+        compression_type=None if compression == "none" else compression,
+    )
+
+
 class KafkaOutlet:
+    def __init__(self, transactions: "KafkaTransactions", source: Where) -> None:
+        self._transactions = transactions
+        self._source = source
+
+    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        await self._transactions.publish(outgoing, {self._source: position})
+
+    async def close(self) -> None:
+        await self._transactions.close()
+
+
+class KafkaTransactions:
+    """One transaction after the other, each with records and with positions of the group."""
+
     def __init__(
-        self,
-        producer: Any,
-        group: str,
-        source: TopicPartition,
-        clock: Clock,
-        batch_bytes: Mapping[str, int],
+        self, producer: Any, group: str, clock: Clock, batch_bytes: Mapping[str, int]
     ) -> None:
         self._producer = producer
         self._group = group
-        self._source = source
         self._clock = clock
         self._batch_bytes = batch_bytes
         self._unfinished = False
@@ -127,16 +137,20 @@ class KafkaOutlet:
         except kafka_errors.KafkaError as error:
             self._raise(error)
 
-    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+    async def publish(
+        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
         try:
             async with asyncio.timeout(TRANSACTION_TIMEOUT_S):
-                await self._transaction(outgoing, position)
+                await self._transaction(outgoing, positions)
         except TimeoutError:
             raise _silent("a transaction", TRANSACTION_TIMEOUT_S) from None
         except kafka_errors.KafkaError as error:
             self._raise(error)
 
-    async def _transaction(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+    async def _transaction(
+        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
         producer, now_ms = self._producer, self._clock.wall_ms()
         await producer.begin_transaction()
         self._unfinished = True
@@ -148,9 +162,12 @@ class KafkaOutlet:
                 future.add_done_callback(seen)
                 sent.append(future)
         await asyncio.gather(*sent)
-        # Only after all deliveries. If the position is added while a leader still verifies the
+        # Only after all deliveries. If positions are added while a leader still verifies the
         # transaction, the coordinator makes that leader retry: 27 ms in the median instead of 12.
-        offsets = {self._source: OffsetAndMetadata(*position)}
+        offsets = {
+            TopicPartition(*where): OffsetAndMetadata(*position)
+            for where, position in positions.items()
+        }
         await producer.send_offsets_to_transaction(offsets, self._group)
         self._unfinished = False  # from here on the broker decides the outcome
         await producer.commit_transaction()
@@ -198,7 +215,7 @@ class KafkaOutlet:
                 await self._producer.abort_transaction()
         except (kafka_errors.KafkaError, TimeoutError, AssertionError) as error:
             # aiokafka's state machine raises AssertionError if a failed request has ended it.
-            log.debug("%s: the transaction was not taken back: %r", self._source, error)
+            log.debug("%s: a transaction was not taken back: %r", self._group, error)
 
     async def _stop(self) -> None:
         producer = self._producer
@@ -206,9 +223,19 @@ class KafkaOutlet:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await producer.stop()
         except (kafka_errors.KafkaError, TimeoutError) as error:
-            log.debug("%s: the producer did not close: %r", self._source, error)
+            log.debug("%s: a producer did not close: %r", self._group, error)
         finally:
             await give_up(producer)
+
+
+async def opened(transactions: KafkaTransactions) -> KafkaTransactions:
+    """Started; if that fails, closed."""
+    try:
+        await transactions.start()
+    except BaseException:
+        await transactions.close()
+        raise
+    return transactions
 
 
 def _silent(what: str, after_s: float) -> Unreachable:

@@ -33,7 +33,7 @@ from penstock.adapters.kafka import inside
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.producers import producer_of
 from penstock.adapters.kafka.topics import controller_known, topics_known
-from penstock.adapters.kafka.transactions import KafkaOutlet
+from penstock.adapters.kafka.transactions import KafkaOutlet, KafkaTransactions
 from penstock.errors import Fatal, Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing
 from penstock.process.clock import SystemClock
@@ -194,7 +194,7 @@ async def test_a_transaction_that_was_ended_says_why_not_what_followed(
     producer = Refusing(transactional_id="t")
     producer.why = why
     producer._txn_manager.set_pid_and_epoch(1, 0)
-    outlet = KafkaOutlet(producer, "group", SOURCE, SystemClock(), {})
+    outlet = KafkaOutlet(KafkaTransactions(producer, "group", SystemClock(), {}), SOURCE)
     try:
         with pytest.raises(kind) as caught:
             await outlet.publish([Outgoing("predictions", 0, [None], [b"row"])], Commit(1))

@@ -49,7 +49,7 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
     for appended in map(
         batch._builder.append,
         count(first),
-        repeat(timestamp_ms),
+        repeat(timestamp_ms) if outgoing.times_ms is None else outgoing.times_ms[start:],
         outgoing.keys[start:],
         outgoing.values[start:],
         repeat(_NO_HEADERS) if outgoing.headers is None else outgoing.headers[start:],

@@ -1,0 +1,17 @@
+"""`penstock rekey`: the input topics' messages in one order per stream."""
+
+import click
+
+from penstock.commands.common_options import Context, common, pass_context, run_async
+
+
+@click.command()
+@common
+@pass_context
+def rekey(context: Context) -> None:
+    """Pass the input topics' messages on to kafka.rekey, keyed by stream, exactly once. SIGTERM
+    and Ctrl-C leave the group.
+    """
+    from penstock.worker.rekey import run_rekey
+
+    run_async(run_rekey(context.resolve().config))

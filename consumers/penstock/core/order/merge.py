@@ -1,0 +1,102 @@
+"""Merges records of several partitions in the order of time.
+
+Rule: if a partition is known to have more records, later records of other partitions wait for it
+briefly. A backlog is read partition by partition, so without this wait records of the partitions
+read first would overtake those of the others. Without a backlog no record waits. Within a partition
+the order stays as it is, whatever the times say. No I/O. Owner: what reads the partitions.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from heapq import merge
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
+
+# Records, and bytes, of one partition that may wait; then it is not read until others have caught
+# up. A read may exceed them once.
+MOST_WAITING = 1_000
+MOST_BYTES = 4 << 20
+
+
+class Timed(Protocol):
+    """A record, as far as its place in time is concerned."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def timestamp_ms(self) -> int: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+
+R = TypeVar("R", bound=Timed)
+_time = attrgetter("timestamp_ms")
+
+
+class Merge(Generic[R]):
+    """`patience_s`: how long others wait for a partition that has more but does not send it."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._waiting: dict[int, deque[R]] = {}
+        self._bytes: dict[int, int] = {}
+        # Since when partitions with more have had nothing waiting here.
+        self._silent_s: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._bytes.clear()
+        self._silent_s.clear()
+
+    def room(self, partitions: Collection[int]) -> list[int]:
+        """The partitions of which more may be read."""
+        return [
+            each
+            for each in partitions
+            if len(self._waiting.get(each, ())) < MOST_WAITING
+            and self._bytes.get(each, 0) < MOST_BYTES
+        ]
+
+    def add(self, records: Iterable[R]) -> None:
+        for record in records:
+            number = record.partition
+            self._waiting.setdefault(number, deque()).append(record)
+            self._bytes[number] = self._bytes.get(number, 0) + len(record.value or b"")
+
+    def is_empty(self, partition: int) -> bool:
+        return not self._waiting.get(partition)
+
+    def take(self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float) -> list[R]:
+        """The records that are in order by now. `reached`: the next offset to read in each
+        partition; `ends`: the offset after its last record, as far as it is known. To be sure of
+        the order, ask for the ends after the last `add`.
+        """
+        queues = {each: queue for each, queue in self._waiting.items() if queue}
+        more = {each for each, end in ends.items() if reached.get(each, end) < end}
+        if not queues:
+            return []
+        self._silent_s = {each: self._silent_s.get(each, now_s) for each in more - queues.keys()}
+        if any(now_s - since_s < self._patience_s for since_s in self._silent_s.values()):
+            return []
+        taken = _in_order(queues, more)
+        for record in taken:
+            queues[record.partition].popleft()
+            self._bytes[record.partition] -= len(record.value or b"")
+        return taken
+
+
+def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
+    """The records up to the last one of the first partition that has more."""
+    left = {each: len(queue) for each, queue in queues.items()}
+    taken = []
+    for record in merge(*queues.values(), key=_time):
+        taken.append(record)
+        left[record.partition] -= 1
+        if not left[record.partition] and record.partition in more:
+            break
+    return taken

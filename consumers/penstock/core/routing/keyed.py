@@ -1,0 +1,76 @@
+"""From a message of an input topic to those for the topic that is keyed by stream.
+
+Rule: a message is passed on unchanged, with its stream as the key. One that names objects of
+several streams becomes a message for each, because a record has one key. What is no reference is
+passed on, too: the worker answers it in its place. No I/O. Owner: the rekeyer; the intake asks
+`streams_of`, so both call a stream the same.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.messages.cloud_events import Headers, is_part, structured
+from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.messages.reference import Reference
+from penstock.messages.traceparent import HEADER, in_cloud_event, in_headers
+
+
+class Keyed(NamedTuple):
+    """A message to write. `stream`: its key."""
+
+    stream: str
+    value: bytes | None
+    headers: Headers
+
+
+def streams_of(
+    message: References | Inline, naming: Naming, key: bytes | None, partition: int
+) -> list[str]:
+    """The stream of each object that the message names; of inline rows there is one. `key` and
+    `partition` (its number in its topic): where the message was read.
+    """
+    if isinstance(message, Inline):
+        return [message.stream or fallback(key, partition)]
+    text = "" if message.announced else key_text(key)
+    return [naming.of(reference, text) for reference in message.items]
+
+
+def keyed(
+    key: bytes | None, value: bytes | None, headers: Headers, partition: int, naming: Naming
+) -> list[Keyed]:
+    """The messages to pass on; none for an event that makes no work."""
+    whole = structured(value, headers) if headers else value
+    try:
+        message = decode(whole)
+    except SchemaError:
+        return [unread(key, value, headers, partition)]
+    if isinstance(message, Ignored):
+        return []
+    streams = streams_of(message, naming, key, partition)
+    if isinstance(message, Inline) or len(set(streams)) == 1:
+        return [Keyed(streams[0], value, headers)]
+    objects: dict[str, list[Reference]] = {}
+    for stream, reference in zip(streams, message.items, strict=True):
+        objects.setdefault(stream, []).append(structs.replace(reference, stream=stream))
+    kept = _without_parts(whole, headers)
+    return [
+        Keyed(stream, msgspec.json.encode({"objects": named}), kept)
+        for stream, named in objects.items()
+    ]
+
+
+def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: int) -> Keyed:
+    """For a message that names no stream: keyed by the one that its answer will have."""
+    return Keyed(fallback(key, partition), value, headers)
+
+
+def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
+    """The headers of a message that has a new value: those that were a part of the old one would
+    be read as a part of the new one. The trace stays.
+    """
+    kept = [(name, text) for name, text in headers if not is_part(name)]
+    traced = in_cloud_event(whole) if in_headers(headers) is None else None
+    return kept if traced is None else [*kept, (HEADER, traced)]

@@ -1,0 +1,47 @@
+"""Translates what the rekeyer needs.
+
+Rule: the rekeyer has a group of its own, made from the workers', and shares all else with them.
+Owner: who starts the rekeyer.
+"""
+
+from msgspec.structs import replace
+
+from penstock import config
+from penstock.adapters.kafka.partitioner import hashed
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.settings.inputs import check_inputs, stream_from
+from penstock.stages.rekey import RekeyTerms
+
+
+def group_of(kafka: config.Kafka) -> str:
+    return f"{kafka.group}-rekey"
+
+
+def kafka_of_rekeyer(cfg: config.Config) -> config.Kafka:
+    """Without an instance id: if a member ends, one that stands by is to go on at once."""
+    return replace(cfg.kafka, group=group_of(cfg.kafka), client="aiokafka", instance_id=None)
+
+
+def rekey_terms(cfg: config.Config, *, partitions: int, record_bytes: int) -> RekeyTerms:
+    """`partitions` and `record_bytes`: of the topic. Raises `Fatal` for settings that contradict
+    each other.
+    """
+    check_inputs(cfg)
+    return RekeyTerms(
+        topic=topic_of(cfg),
+        partition_of=hashed(partitions),
+        record_bytes=record_bytes,
+        stream_from=stream_from(cfg.kafka.stream_from),
+        wait_s=cfg.kafka.rekey_wait_ms / 1000,
+        patience_s=cfg.kafka.timeout_ms / 1000,
+    )
+
+
+def topic_of(cfg: config.Config) -> str:
+    if cfg.kafka.rekey is None:
+        raise Fatal(
+            "kafka.rekey names the topic that is keyed by stream, and is not set: write rekey = "
+            '"TOPIC" in [kafka]',
+            exit_code=EXIT_USAGE,
+        )
+    return cfg.kafka.rekey

@@ -1,0 +1,286 @@
+"""Passes the messages of the input topics on to a topic that is keyed by stream, in their order.
+
+Rule: one member of the group reads all partitions, so it sees all records that may be out of order.
+It merges them by the broker's times; a record waits at most `wait_s` for a partition that is known
+to have more. Records and positions are written in one transaction, so a message is passed on once,
+whatever fails: fence the former owner, read the positions, go there, work. Owner: the worker, or
+`penstock rekey`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from penstock.calls.unexpected_errors import Guards, works_on
+from penstock.core.health.retry import Backoff
+from penstock.core.order.latest import Latest
+from penstock.core.order.merge import Merge
+from penstock.core.routing.keyed import Keyed, keyed, unread
+from penstock.core.routing.naming import Naming
+from penstock.core.rows.log_keys import of_place
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Unforeseen
+from penstock.ports import (
+    Clock,
+    Commit,
+    Headers,
+    Outgoing,
+    Passage,
+    Passages,
+    Rebalance,
+    Record,
+    Where,
+)
+from penstock.telemetry.rekey import RekeyTelemetry
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 50
+# The header that says where a message came from: topic/partition/offset.
+SOURCE = "penstock-source"
+# A member that lost its partitions learns it with the next heartbeat, 2 s apart. One that still has
+# them after two of these is their owner.
+FENCED_WAIT_S = 5.0
+# After a question for the ends that was not answered, so long the last reads tell them.
+UNANSWERED_S = 5.0
+# So much of a message that is too large for the topic is passed on, for people to recognise it.
+CUT_BYTES = 1_000
+
+Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
+
+
+class Source(Protocol):
+    """The part of `ports.Source` that the rekeyer needs, and `known_ends`."""
+
+    async def start(self, rebalance: Rebalance) -> None: ...
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]: ...
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
+
+    def where(self, partition: int) -> Where: ...
+
+    def reached(self) -> Mapping[int, int]: ...
+
+    def known_ends(self) -> Mapping[int, int]:
+        """For each partition the offset after its last record, as the last reads saw it."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RekeyTerms:
+    """`record_bytes`: the most that key, value and headers of a record may have together.
+    `patience_s`: transactions that fail for so long end the process.
+    """
+
+    topic: str
+    partition_of: Callable[[str], int]
+    record_bytes: int
+    stream_from: str | None
+    wait_s: float
+    patience_s: float
+
+
+class Rekeyer:
+    """One member. `ask` gives the ends of partitions as they are when it is called."""
+
+    def __init__(
+        self,
+        source: Source,
+        passages: Passages,
+        ask: Ask,
+        terms: RekeyTerms,
+        clock: Clock,
+        telemetry: RekeyTelemetry,
+        jitter: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._passages = passages
+        self._ask = ask
+        self._terms = terms
+        self._clock = clock
+        self._telemetry = telemetry
+        self._jitter = jitter
+        self._guard = Guards(telemetry, clock).at("message")
+        self._naming = Naming(terms.stream_from)
+        self._merge: Merge[Record] = Merge(terms.wait_s)
+        self._latest = Latest()
+        self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=terms.patience_s)
+        self._ours: frozenset[int] = frozenset()
+        self._life = 0
+        self._publishing = asyncio.Lock()
+        self._ask_again_s = 0.0
+        self._failing_since_s: float | None = None
+        self._failures = 0
+        telemetry.backlog = self._backlog
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+        self._ours |= starts.keys()
+        self._life += 1
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        self._ours -= set(partitions)
+        self._life += 1
+        async with self._publishing:
+            """The transaction in progress ends first."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`; then leave the group, so that another member goes on at once."""
+        await self._source.start(self)
+        while not stop.is_set():
+            if not self._ours:
+                await self._source.poll((), POLL_MS)
+                continue
+            try:
+                await self._lead(stop)
+            except Transient as error:
+                await self._pause(error)
+        await self._source.stop()
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        """Work until another rebalance, or `stop`."""
+        life, ours = self._life, self._ours
+        self._merge.clear()
+        passage = await self._passages.open()
+        try:
+            starts = await self._source.rewind(ours)
+            if life != self._life or starts.keys() != ours:
+                return
+            log.info("%d partitions are rekeyed to %s", len(ours), self._terms.topic)
+            self._telemetry.leads = True
+            while life == self._life and not stop.is_set():
+                await self._step(passage, life)
+        finally:
+            self._telemetry.leads = False
+            await passage.close()
+
+    async def _step(self, passage: Passage, life: int) -> None:
+        read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
+        if life != self._life:
+            return  # they are of an assignment that is over, or will be read again
+        self._merge.add(read)
+        if not len(self._merge):
+            return
+        # Asked after the read: what was written before the records at hand is known then.
+        ends = await self._ends()
+        async with self._publishing:
+            if life != self._life:
+                return
+            records = self._merge.take(self._source.reached(), ends, self._clock.now())
+            if not records:
+                return
+            passed = [(record, self._keyed(record)) for record in records]
+            await passage.publish(self._outgoing(passed), self._positions(records))
+        self._failures, self._failing_since_s = 0, None
+        self._count(passed)
+
+    async def _ends(self) -> Mapping[int, int]:
+        now_s = self._clock.now()
+        if now_s >= self._ask_again_s:
+            numbers = {self._source.where(number): number for number in self._ours}
+            try:
+                found = await self._ask(numbers, self._terms.wait_s)
+                return {numbers[where]: end for where, end in found.items()}
+            except Transient as error:
+                log.warning("records may be passed on out of order: %s", error)
+                self._ask_again_s = self._clock.now() + UNANSWERED_S
+        return self._source.known_ends()
+
+    def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
+        """Behind the last record of each partition, and behind offsets that are no records if that
+        was the last one read.
+        """
+        reached = self._source.reached()
+        last = {record.partition: record.offset + 1 for record in records}
+        return {
+            self._source.where(number): Commit(
+                reached.get(number, after) if self._merge.is_empty(number) else after
+            )
+            for number, after in last.items()
+        }
+
+    def _keyed(self, record: Record) -> list[Keyed]:
+        where = self._source.where(record.partition)
+        message = record.key, record.value, record.headers, where.partition
+        works_on(partial(of_place, *where, record.offset))
+        try:
+            with self._guard:
+                return keyed(*message, self._naming)
+        except Unforeseen:
+            # The worker meets the same message, and answers it.
+            return [unread(*message)]
+
+    def _outgoing(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> list[Outgoing]:
+        out: dict[int, Outgoing] = {}
+        for record, messages in passed:
+            for one in messages:
+                partition = self._terms.partition_of(one.stream)
+                if partition not in out:
+                    out[partition] = Outgoing(self._terms.topic, partition, [], [], [], [])
+                self._write(out[partition], one, record)
+        return list(out.values())
+
+    def _write(self, out: Outgoing, one: Keyed, record: Record) -> None:
+        assert out.headers is not None
+        assert out.times_ms is not None
+        where = self._source.where(record.partition)
+        source = f"{where.topic}/{where.partition}/{record.offset}"
+        headers = [*one.headers, (SOURCE, source.encode())]
+        # Without a value it would delete its stream's records from a compacted topic.
+        key, value = one.stream.encode(), one.value or b""
+        nbytes = len(key) + len(value) + _bytes(headers)
+        if nbytes > self._terms.record_bytes:
+            log.error(
+                "%s has %d bytes, more than %s takes: it is passed on cut, so it will be answered "
+                "by an error. Raise max.message.bytes of %s above that of the input topic",
+                *(source, nbytes, out.topic, out.topic),
+                extra=of_place(*where, record.offset),
+            )
+            self._telemetry.count("cut")
+            value = value[:CUT_BYTES]
+        out.keys.append(key)
+        out.values.append(value)
+        out.headers.append(headers)
+        out.times_ms.append(max(record.timestamp_ms, 0))
+
+    def _count(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> None:
+        for record, messages in passed:
+            self._telemetry.count("passed" if messages else "ignored")
+            if len(messages) > 1:
+                self._telemetry.count("split")
+            for one in messages:
+                if self._latest.is_late(one.stream, record.timestamp_ms):
+                    self._telemetry.count("late")
+
+    def _backlog(self) -> int:
+        reached = self._source.reached()
+        ends = self._source.known_ends()
+        return len(self._merge) + sum(
+            max(0, end - reached.get(number, end)) for number, end in ends.items()
+        )
+
+    async def _pause(self, error: Transient) -> None:
+        log.warning("rekeying to %s: %s", self._terms.topic, error)
+        if isinstance(error, Fenced):
+            await asyncio.sleep(FENCED_WAIT_S)
+            return
+        now_s = self._clock.now()
+        self._failures += 1
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        waited_s = now_s - self._failing_since_s
+        delay_s = self._backoff.delay_s(self._failures, waited_s, self._jitter())
+        if delay_s is None:
+            raise Fatal(
+                f"no transaction for {self._terms.patience_s:g} s: {error}",
+                exit_code=EXIT_UNREACHABLE,
+            ) from error
+        await asyncio.sleep(delay_s)
+
+
+def _bytes(headers: Headers) -> int:
+    return sum(len(name) + len(text or b"") for name, text in headers)

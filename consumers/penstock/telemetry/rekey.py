@@ -1,0 +1,58 @@
+"""What the rekeyer counts: shown by `penstock rekey`, and by a worker that rekeys.
+
+Owner: who starts the rekeyer.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from penstock.telemetry.counters import TotalBy
+
+# All but `ignored` are passed on; `split`, `late`, `cut` and `unforeseen` count in `passed`, too.
+KINDS = ("passed", "ignored", "split", "late", "cut", "unforeseen")
+
+
+class RekeyTelemetry(Collector):
+    """`registry`: that of the worker, if there is one. `backlog`: asked for when it is read."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry = registry or CollectorRegistry()
+        self._messages = TotalBy(
+            "penstock_rekey_messages",
+            "Messages of the input topics by what became of them",
+            "what",
+            registry,
+            KINDS,
+        )
+        self.backlog: Callable[[], int] = int
+        self.leads = False
+        registry.register(self)
+
+    def count(self, what: str, by: int = 1) -> None:
+        self._messages.inc(what, by)
+
+    def unforeseen(self, _: str) -> None:
+        self.count("unforeseen")
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {what: int(total) for what, total in self._messages.totals.items()}
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """For `/api/status`."""
+        return {"leads": self.leads, "backlog": self.backlog(), "messages": self.totals}
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily(
+            "penstock_rekey_leads", "1 if this process rekeys, 0 if it stands by", self.leads
+        )
+        yield GaugeMetricFamily(
+            "penstock_rekey_backlog",
+            "Messages of the input topics that are not passed on yet",
+            self.backlog(),
+        )

@@ -1,0 +1,59 @@
+"""From configuration to a running rekeyer: beside a worker, or alone.
+
+Rule: it picks adapters and checks that the topics are there; what it starts, it stops. Owner: the
+commands `run` and `rekey`.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from penstock import config
+from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.rekey.ends import Ends
+from penstock.adapters.kafka.rekey.passages import KafkaPassages
+from penstock.adapters.kafka.rekey.source import WholeSource
+from penstock.adapters.kafka.topics import most_bytes
+from penstock.calls.wait_for_services import until_answered
+from penstock.ops.rekey_page import serve_rekeyer
+from penstock.ops.topics import check_rekey
+from penstock.process.clock import SystemClock
+from penstock.process.signals import on_stop
+from penstock.process.stopping import stopped_after
+from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms, topic_of
+from penstock.stages.rekey import Rekeyer
+from penstock.telemetry.rekey import RekeyTelemetry
+
+log = logging.getLogger(__name__)
+
+
+async def run_rekey(cfg: config.Config) -> None:
+    """Run alone until SIGTERM or Ctrl-C, then leave the group."""
+    stop = asyncio.Event()
+    on_stop(stop.set)
+    telemetry = RekeyTelemetry()
+    async with (
+        open_rekeyer(cfg, telemetry) as rekeyer,
+        serve_rekeyer(cfg, telemetry) as url,
+    ):
+        group = kafka_of_rekeyer(cfg).group
+        log.info("%s to %s as group %s; %s", cfg.kafka.input_name, cfg.kafka.rekey, group, url)
+        await rekeyer.run(stop)
+
+
+@asynccontextmanager
+async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIterator[Rekeyer]:
+    """A rekeyer that does not run yet; Kafka has answered. Leaving the block closes all it uses."""
+    clock, kafka, topic = SystemClock(), kafka_of_rekeyer(cfg), topic_of(cfg)
+    ends, source = Ends(kafka), WholeSource(kafka, before=cfg.kafka.group)
+    async with stopped_after(source.stop), stopped_after(ends.stop):
+        await until_answered("Kafka broker", ends.start, clock, cfg.limits.start_ms / 1000)
+        counts = await check_rekey(cfg)
+        most = (await most_bytes(kafka, [topic]))[topic]
+        terms = rekey_terms(
+            cfg, partitions=counts[topic], record_bytes=most - RECORD_OVERHEAD_BYTES
+        )
+        passages = KafkaPassages(kafka, clock, {topic: min(BATCH_BYTES, most)})
+        yield Rekeyer(source, passages, ends.ask, terms, clock, telemetry, random.random)

@@ -1,0 +1,20 @@
+"""A record that comes after a later one of its own stream."""
+
+from penstock.core.order.latest import Latest
+
+
+def test_late_is_what_is_older_than_the_last_one_of_its_stream() -> None:
+    latest = Latest()
+    assert not latest.is_late("a", 10)
+    assert not latest.is_late("b", 5), "another stream"
+    assert not latest.is_late("a", 10)
+    assert latest.is_late("a", 9)
+    assert latest.is_late("a", 9), "as the latest is still 10"
+
+
+def test_of_many_streams_the_oldest_are_forgotten() -> None:
+    latest = Latest(most=2)
+    for stream in ("a", "b", "c"):
+        assert not latest.is_late(stream, 10)
+    assert not latest.is_late("a", 1)
+    assert latest.is_late("c", 1)

@@ -1,0 +1,95 @@
+"""Records of several partitions in the order of time, in cases and in random worlds."""
+
+from collections import Counter
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from penstock.core.order.merge import MOST_BYTES, MOST_WAITING, Merge
+
+PATIENCE_S = 1.0
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    timestamp_ms: int
+    value: bytes | None = b""
+
+
+def times(records: list[Record]) -> list[int]:
+    return [record.timestamp_ms for record in records]
+
+
+def test_a_backlog_is_passed_on_in_the_order_of_time() -> None:
+    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge.add([Record(0, n, 10 * n) for n in range(4)])
+    assert merge.take({0: 4, 1: 0}, {0: 4, 1: 9}, 0.0) == [], "the other one has older ones yet"
+    merge.add([Record(1, n, 5 + 10 * n) for n in range(2)])
+    taken = merge.take({0: 4, 1: 2}, {0: 4, 1: 9}, 0.1)
+    assert times(taken) == [0, 5, 10, 15], "and those after them wait for its next ones"
+    merge.add([Record(1, 2, 100)])
+    assert times(merge.take({0: 4, 1: 9}, {0: 4, 1: 9}, 0.2)) == [20, 30, 100]
+
+
+def test_a_partition_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge.add([Record(0, 0, 0)])
+    assert merge.take({0: 1, 1: 0}, {0: 1, 1: 9}, 0.0) == []
+    assert len(merge.take({0: 1, 1: 0}, {0: 1, 1: 9}, PATIENCE_S)) == 1
+    merge.add([Record(0, 1, 1)])
+    assert len(merge.take({0: 2, 1: 0}, {0: 2, 1: 9}, PATIENCE_S)) == 1, "nor once more"
+
+
+def test_each_partition_that_falls_silent_is_waited_for_anew() -> None:
+    merge: Merge[Record] = Merge(PATIENCE_S)
+    ends = {0: 9, 1: 9, 2: 9}
+    merge.add([Record(0, 0, 0)])
+    assert merge.take({0: 1, 1: 0, 2: 9}, ends, 0.0) == []
+    merge.add([Record(1, 0, 1)])
+    assert merge.take({0: 1, 1: 1, 2: 0}, ends, 0.9) == [], "another one is silent only now"
+    assert times(merge.take({0: 1, 1: 1, 2: 0}, ends, 2.0)) == [0]
+
+
+def test_live_nobody_waits_and_a_partition_that_is_ahead_is_read_no_further() -> None:
+    merge: Merge[Record] = Merge(PATIENCE_S)
+    merge.add([Record(1, 0, 50), Record(0, 0, 40)])
+    assert [each.partition for each in merge.take({0: 1, 1: 1}, {0: 1, 1: 1}, 0.0)] == [0, 1]
+    merge.add([Record(0, n, n) for n in range(MOST_WAITING)])
+    assert merge.room([0, 1]) == [1]
+    merge.clear()
+    merge.add([Record(1, 0, 0, bytes(MOST_BYTES))])
+    assert merge.room([0, 1]) == [0], "large records are not gathered by the thousand"
+    merge.take({0: 0, 1: 1}, {0: 0, 1: 1}, 0.0)
+    assert merge.room([0, 1]) == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_is_read_when_all_of_it_leaves_once_and_by_time(seed: int) -> None:
+    """A writer appends records of growing times to any partition; a reader sees some of what is
+    there, and the true ends after each read. No partition is silent for longer than the patience.
+    """
+    random = Random(seed)
+    partitions = random.randint(1, 6)
+    logs: list[list[Record]] = [[] for _ in range(partitions)]
+    reached = dict.fromkeys(range(partitions), 0)
+    merge: Merge[Record] = Merge(PATIENCE_S)
+    left: list[Record] = []
+    written, now_s = 0, 0.0
+    while written < 300 or len(left) < written:
+        for _ in range(random.choice([0, 0, 1, 5, 40]) if written < 300 else 0):
+            number = random.randrange(partitions)
+            logs[number].append(Record(number, len(logs[number]), written))
+            written += 1
+        seen = random.sample(range(partitions), random.randint(1, partitions))
+        for number in seen if written < 300 else range(partitions):
+            upto = reached[number] + random.randint(0, 20)
+            fresh = logs[number][reached[number] : upto]
+            merge.add(fresh)
+            reached[number] += len(fresh)
+        ends = {number: len(log) for number, log in enumerate(logs)}
+        left += merge.take(reached, ends, now_s)
+        now_s += PATIENCE_S / 1_000_000
+    assert times(left) == sorted(times(left)), "one partition overtook another"
+    assert Counter(left) == Counter(record for log in logs for record in log)

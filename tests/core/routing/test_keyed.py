@@ -1,0 +1,110 @@
+"""What the rekeyer passes on, and that the worker finds the same streams in it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.core.routing.keyed import Keyed, keyed, streams_of
+from penstock.core.routing.naming import Naming, fallback
+from penstock.messages.cloud_events import structured
+from penstock.messages.codec import Ignored, SchemaError, decode
+
+FOLDERS = Naming(None)
+
+
+def notification(*keys: str, event: str = "ObjectCreated:Put") -> bytes:
+    records = [
+        {
+            "eventName": event,
+            "eventTime": "2026-11-24T10:00:00.000Z",
+            "s3": {"bucket": {"name": "plat"}, "object": {"key": key, "eTag": "e", "size": 7}},
+        }
+        for key in keys
+    ]
+    return json.dumps({"Records": records}).encode()
+
+
+def packed(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+MESSAGES = {
+    "notification": (b"plat/site/cam-1/7.csv", notification("site/cam-1/7.csv")),
+    "notification at the root": (b"plat/7.csv", notification("7.csv")),
+    "of two objects of a stream": (b"x", notification("a/1.csv", "a/2.csv")),
+    "reference": (None, packed({"bucket": "b", "key": "a/b/1.csv"})),
+    "reference with a key": (b"cam-9", packed({"bucket": "b", "key": "a/b/1.csv"})),
+    "reference with a stream": (b"k", packed({"bucket": "b", "key": "1", "stream": "s"})),
+    "inline with a stream": (b"k", packed({"stream": "s", "inline": [[1, 2]]})),
+    "inline with a key": (b"k", packed({"inline": [[1, 2]]})),
+    "inline without": (None, packed({"inline": [[1, 2]]})),
+    "no reference": (b"k", b"{"),
+    "no reference, no key": (None, b"{}x"),
+    "no value": (b"k", None),
+}
+
+
+def streams_by_the_worker(key: bytes | None, value: bytes | None, partition: int) -> list[str]:
+    try:
+        message = decode(value)
+    except SchemaError:
+        return [fallback(key, partition)]
+    assert not isinstance(message, Ignored)
+    return streams_of(message, FOLDERS, key, partition)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_of_one_stream_is_unchanged_and_the_worker_calls_it_the_same(name: str) -> None:
+    key, value = MESSAGES[name]
+    (one,) = keyed(key, value, [("h", b"1")], 3, FOLDERS)
+    assert (one.value, one.headers) == (value, [("h", b"1")])
+    assert set(streams_by_the_worker(key, value, 3)) == {one.stream}
+    # Behind the rekeyer its key is the stream, and its partition is another one.
+    assert set(streams_by_the_worker(one.stream.encode(), value, 0)) == {one.stream}
+
+
+def test_objects_of_several_streams_become_a_message_for_each() -> None:
+    value = notification("b/1.csv", "a/1.csv", "b/2.csv")
+    found = keyed(b"plat/b/1.csv", value, [], 0, FOLDERS)
+    assert [one.stream for one in found] == ["b", "a"], "in the order in which they are named"
+    named = {one.stream: json.loads(one.value or b"")["objects"] for one in found}
+    assert [each["key"] for each in named["b"]] == ["b/1.csv", "b/2.csv"]
+    for one in found:
+        message = decode(one.value)
+        assert not isinstance(message, Ignored)
+        assert set(streams_of(message, FOLDERS, b"another", 9)) == {one.stream}
+    of_store = decode(value)
+    (a,) = [one for one in found if one.stream == "a"]
+    assert decode(a.value).items[0].etag == of_store.items[1].etag  # type: ignore[union-attr]
+
+
+def test_an_event_that_makes_no_work_is_not_passed_on() -> None:
+    assert keyed(b"k", notification("a/1.csv", event="ObjectRemoved:Delete"), [], 0, FOLDERS) == []
+
+
+def test_stream_from_names_the_stream() -> None:
+    naming = Naming("(?P<stream>cam-[0-9]+)")
+    (one,) = keyed(b"k", notification("site/cam-7/x/1.csv"), [], 0, naming)
+    assert one.stream == "cam-7"
+
+
+def test_headers_that_are_a_part_of_the_message_stay_with_it() -> None:
+    data = packed({"bucket": "b", "key": "a/1.csv"})
+    headers = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"00-1")]
+    assert keyed(None, data, headers, 0, FOLDERS) == [Keyed("a", data, headers)]
+    assert decode(structured(data, headers))
+
+
+def test_a_message_that_is_split_keeps_its_trace_and_no_part_of_the_old_one() -> None:
+    event = {
+        "specversion": "1.0",
+        "type": "t",
+        "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
+        "data": {"objects": [{"bucket": "b", "key": "a/1"}, {"bucket": "b", "key": "c/1"}]},
+    }
+    found = keyed(None, packed(event), [], 0, FOLDERS)
+    assert [one.headers for one in found] == [[("traceparent", event["traceparent"].encode())]] * 2  # type: ignore[attr-defined]
+    binary = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"x"), ("own", b"y")]
+    found = keyed(None, packed(event["data"]), binary, 0, FOLDERS)
+    assert [one.headers for one in found] == [[("traceparent", b"x"), ("own", b"y")]] * 2
