@@ -38,6 +38,14 @@ REQUEST_HELP = (
 @click.option("--model", metavar="NAME|URL", help=MODEL_HELP)
 @click.option("--protocol", metavar="NAME", help=PROTOCOL_HELP)
 @click.option("--request", metavar="FORM", help=REQUEST_HELP)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Only this part of the objects, I from 0; auto/N, or auto: as the scheduler says.",
+)
+@click.option(
+    "--skip-existing", is_flag=True, help="Not those whose result is at --output URL already."
+)
 @click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
 @common
 @pass_context
@@ -48,6 +56,8 @@ def predict(
     model: str | None,
     protocol: str | None,
     request: str | None,
+    shard: str | None,
+    skip_existing: bool,
     allow_errors: bool,
 ) -> None:
     """Predict the rows of objects without Kafka: results in order, as JSON lines.
@@ -58,15 +68,18 @@ def predict(
     from penstock.library.choosing import chosen
     from penstock.library.predicting import predict_lines
     from penstock.library.progress_bar import predicting
+    from penstock.library.shards import Share, shard_of
 
     cfg, name = chosen(context.load(quiet=True), model, protocol, request)
     template = output if output is not None and "://" in output else None
     path = Path(output) if output is not None and template is None else None
     tally = Tally(time.monotonic)
+    part = shard_of(shard, os.environ) if shard is not None else None
+    share = Share(part, skip_existing, tally.skip)
 
     async def work() -> None:
         with _result_file(path, tally) as file, predicting() as bar:
-            lists = predict_lines(urls, cfg, name, template, found=bar.found)
+            lists = predict_lines(urls, cfg, name, template, bar.found, share)
             async with aclosing(lists) as ready:
                 async for lines in ready:
                     file.write(b"\n".join(lines) + b"\n")

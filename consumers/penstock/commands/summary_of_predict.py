@@ -50,6 +50,7 @@ class Tally:
         self._rejected: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._empty, self._has_error = 0, False
+        self._skipped = 0
         self._said: list[str] = []
 
     def take(self, lines: Sequence[bytes]) -> list[str]:
@@ -60,6 +61,10 @@ class Tally:
             self._add(_decode(line))
         said, self._said = self._said, []
         return said
+
+    def skip(self) -> None:
+        """An object is not answered, because its result is there."""
+        self._skipped += 1
 
     def _add(self, record: _Record) -> None:
         self.records += 1
@@ -102,6 +107,8 @@ class Tally:
         if self._unread:
             said += f", {counted(self._unread.total(), 'object')} not read to the end"
             said += f" ({_by_code(self._unread)})"
+        if self._skipped:
+            said += f", {counted(self._skipped, 'object')} skipped: their results are there"
         return said
 
 

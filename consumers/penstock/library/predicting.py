@@ -9,19 +9,18 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterable,
     Sequence,
 )
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from glob import has_magic
-from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from penstock import config, requests
+from penstock.adapters.inputs.share import ExistingResults, of_shard
 from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.result_stores.choice import open_results
@@ -29,9 +28,11 @@ from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
 from penstock.calls.wait_for_services import ask_store, until_answered
 from penstock.decoders.pool import Pool
-from penstock.errors import PenstockError, first_cause
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, first_cause
 from penstock.library.choosing import Settings, chosen, configured
+from penstock.library.own_thread import run_in_thread
 from penstock.library.progress_bar import predicting
+from penstock.library.shards import ALL, Share
 from penstock.library.tables import Predictions
 from penstock.messages.prediction import Prediction
 from penstock.messages.reference import Reference
@@ -121,42 +122,8 @@ def predict_sync(
             async for result in results:
                 found.append(result)
 
-    _in_thread(collect())
+    run_in_thread(collect())
     return found
-
-
-def _in_thread(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work in an event loop of a thread of its own; an exception here cancels it."""
-    failed: list[BaseException] = []
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
-    ended = Event()
-
-    async def run() -> None:
-        task = asyncio.ensure_future(work)
-        running.append((asyncio.get_running_loop(), task))
-        await task
-
-    def work_on() -> None:
-        try:
-            asyncio.run(run())
-        except BaseException as error:  # raised in the caller's thread
-            failed.append(error)
-        finally:
-            ended.set()
-
-    thread = Thread(target=work_on, name="predict_sync", daemon=True)
-    thread.start()
-    try:
-        ended.wait()  # and no join: Python 3.11 takes a thread for ended whose join is interrupted
-    except BaseException:
-        for loop, task in running:
-            loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-        raise
-    if failed and isinstance(failed[0], PenstockError):
-        raise failed[0].with_traceback(None) from None
-    if failed:
-        raise failed[0]
 
 
 async def predict_lines(
@@ -165,18 +132,25 @@ async def predict_lines(
     model_name: str,
     output: str | None = None,
     found: Callable[[int], object] = lambda objects: None,
+    share: Share = ALL,
 ) -> AsyncGenerator[list[bytes]]:
     """As `predict`, but yields records of the output topic (JSON), in lists as they become ready.
     In the records the model of `cfg.model` is called `model_name`. With `output`, a URL like
     `output.objects`, the answers are written there and each object has one record. `found` is
-    called with the number of objects found so far.
+    called with the number of objects found so far. `share`: not all objects are to be answered.
     """
-    plan = None if output is None else _plan(urls, output, model_name)
+    if share.skip_existing and output is None:
+        raise Fatal(
+            "--skip-existing needs --output URL: a result object is the proof that an object is "
+            "answered",
+            exit_code=EXIT_USAGE,
+        )
+    plan = None if output is None else _plan(urls, output, model_name, share)
     if requests.find(cfg.model.request).single:
         cfg = await fitted_to_server(cfg)
     cfg = with_clouds(cfg)
     async with AsyncExitStack() as opened:
-        call = _call(urls, cfg, model_name, output, plan, found, opened)
+        call = _call(urls, cfg, model_name, output, plan, found, share, opened)
         await _until_answered(call, urls, cfg)
         running = asyncio.create_task(run_until(call.pipeline, call.ended))
         try:
@@ -199,10 +173,12 @@ class _Call(NamedTuple):
     ended: asyncio.Event
 
 
-def _plan(urls: Sequence[str], output: str, model_name: str) -> ResultPlan:
+def _plan(urls: Sequence[str], output: str, model_name: str, share: Share) -> ResultPlan:
     return results_for_call(
         output,
         model_name,
+        by_key=share != ALL,
+        only_whole=share.skip_existing,
         is_one_bucket=len(set(map(_bucket_of, urls))) == 1,
         is_one_object=len(urls) == 1 and not has_magic(urls[0]),
     )
@@ -215,6 +191,7 @@ def _call(
     output: str | None,
     plan: ResultPlan | None,
     found: Callable[[int], object],
+    share: Share,
     opened: AsyncExitStack,
 ) -> _Call:
     """Make the parts; `opened` closes all clients that are opened here, in reverse order."""
@@ -231,8 +208,14 @@ def _call(
 
     settings = for_call(cfg, model_name, model.version, results=plan)
     sink, clock, ended = ResultSink(cfg.output.topic), SystemClock(), asyncio.Event()
-    named = _counted(references(objects, urls, settings.intake.places), found)
-    source = UrlSource(named, ended.set, clock.wall_ms())
+    named: AsyncIterator[Reference] = references(objects, urls, settings.intake.places)
+    if share.shard is not None:
+        named = of_shard(named, share.shard)
+    if share.skip_existing and results is not None and plan is not None:
+        intake = settings.intake
+        existing = ExistingResults(results, plan.names, intake.stream_from, intake.places)
+        named = existing.left_out(named, share.skipped)
+    source = UrlSource(_counted(named, found), ended.set, clock.wall_ms())
     adapters = Adapters(source, objects, model, sink, clock, results=results)
     pipeline = Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     return _Call(pipeline, objects, sink, ended)

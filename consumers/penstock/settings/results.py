@@ -5,24 +5,43 @@ for a worker; the library call, for the results that its caller asks for.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from glob import has_magic
 
 from penstock import config
 from penstock.core.records.bundles import Blocks
 from penstock.core.records.result_names import ResultNames, Scope
+from penstock.core.records.result_template import parsed
 from penstock.encodings import registry as encodings
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.stages.result_objects import ResultPlan
 
 
 def results_for_call(
-    template: str, model: str, *, is_one_bucket: bool, is_one_object: bool
+    template: str,
+    model: str,
+    *,
+    is_one_bucket: bool,
+    is_one_object: bool,
+    by_key: bool = False,
+    only_whole: bool = False,
 ) -> ResultPlan:
-    """Results with one record for each object. Raises `Fatal`."""
+    """Results with one record for each object. `by_key`: another process, on another day, must give
+    an object's result the same name. Raises `Fatal`.
+    """
     scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
-    return _plan(names, "--output", "objects")
+    plan = replace(_plan(names, "--output", "objects"), only_whole=only_whole)
+    passing = parsed(template).fields & {"date", "partition", "offset"}
+    if by_key and passing:
+        raise Fatal(
+            f"--output: with --shard or --skip-existing a result's name may say only which object "
+            f"it is of; {{{min(passing)}}} differs from process to process: use {{bucket}} and "
+            "{key}",
+            exit_code=EXIT_USAGE,
+        )
+    return plan
 
 
 def results_for_worker(cfg: config.Config) -> ResultPlan | None:

@@ -44,6 +44,9 @@ class SimulatedResults:
     def begin(self, location: Location) -> "SimulatedUpload":
         return SimulatedUpload(self._results.begin(location), self._process, self._weather)
 
+    async def has(self, location: Location) -> bool:
+        return await self._results.has(location)
+
     async def aclose(self) -> None:
         return
 

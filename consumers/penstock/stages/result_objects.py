@@ -51,13 +51,15 @@ async def call_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
 @dataclass(frozen=True, slots=True)
 class ResultPlan:
     """Where results are written and in which format, and which records are published besides: one
-    for each row, one for each object.
+    for each row, one for each object. `only_whole`: an object that breaks in the middle gets no
+    result, because the result is the proof that it is done.
     """
 
     names: ResultNames
     encoding: Callable[[], Encoding]
     of_rows: bool
     of_objects: bool
+    only_whole: bool = False
 
 
 class ResultObject:
@@ -121,6 +123,7 @@ class ObjectResults:
     ) -> None:
         self.guard = guards.at("result")
         self.of_rows, self.of_objects = plan.of_rows, plan.of_objects
+        self.only_whole = plan.only_whole
         self._results = results
         self._plan = plan
         self._offload = offload
@@ -223,6 +226,11 @@ class LaneResults:
         return {ticket: task.result() for ticket, task in zip(tickets, ending, strict=True)}
 
     async def _complete(self, ticket: Ticket) -> Result | Rejection:
+        if ticket.failure is not None and self._results.only_whole:
+            begun = self._open.pop(ticket, None)
+            if begun is not None:
+                await begun.abort()
+            return ticket.failure
         if ticket not in self._lost:
             self._hold(ticket, [])
         while ticket not in self._lost:

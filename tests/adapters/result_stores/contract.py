@@ -41,6 +41,15 @@ class ResultsContract:
         assert await shelf.read("a/b.jsonl") == b"one\ntwo\n"
         assert await shelf.begun("a/b.jsonl") == 0
 
+    async def test_one_is_there_once_it_is_complete(self, shelf: Shelf) -> None:
+        for key in ("there", WEIRD):
+            upload = shelf.results.begin(shelf.at(key))
+            await upload.write(b"x")
+            assert not await shelf.results.has(shelf.at(key))
+            await upload.complete()
+            assert await shelf.results.has(shelf.at(key))
+            assert not await shelf.results.has(shelf.at(f"{key}.not"))
+
     async def test_an_object_without_bytes_is_one(self, shelf: Shelf) -> None:
         await shelf.results.begin(shelf.at("empty")).complete()
         assert await shelf.read("empty") == b""

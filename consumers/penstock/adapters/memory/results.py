@@ -28,6 +28,9 @@ class MemoryResults:
         self.begun[location.bucket, location.key] = upload
         return upload
 
+    async def has(self, location: Location) -> bool:
+        return (location.bucket, location.key) in self.objects
+
     async def aclose(self) -> None:
         return
 

@@ -31,8 +31,13 @@ class FolderResults:
         self._live: set[Path] = set()
 
     def begin(self, location: Location) -> "FileUpload":
-        path = self._root / location.bucket / location.key.lstrip("/")
-        return FileUpload(path, self._live)
+        return FileUpload(self._path(location), self._live)
+
+    async def has(self, location: Location) -> bool:
+        return await asyncio.to_thread(self._path(location).is_file)
+
+    def _path(self, location: Location) -> Path:
+        return self._root / location.bucket / location.key.lstrip("/")
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""

@@ -79,6 +79,22 @@ class ObstoreResults:
         named = location._replace(store=self._name)
         return ObstoreUpload(store, named, self._leftovers, self._meaning)
 
+    async def has(self, location: Location) -> bool:
+        try:
+            await obstore.head_async(self._store(location.bucket), location.key)
+        except FileNotFoundError:
+            return False
+        except (BaseError, OSError) as error:
+            meant = self._meaning(error, location._replace(store=self._name))
+            if isinstance(meant, Poison):
+                raise Fatal(
+                    f"whether there is a result cannot be told: {meant}; without the right to list "
+                    "the bucket (s3:ListBucket) stores do not say that an object is missing",
+                    exit_code=EXIT_USAGE,
+                ) from None
+            raise meant from None
+        return True
+
     async def aclose(self) -> None:
         if self._close is not None:
             await self._close()

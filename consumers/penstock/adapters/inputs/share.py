@@ -1,0 +1,95 @@
+"""Which of the objects that URLs name are this process's to answer.
+
+Rule: a shard is decided by bucket and key alone, so that processes which list the same objects
+divide them and share nothing. An object whose result is there is done: results appear complete or
+not at all. Owner: `library.predict`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from penstock.core.records.result_names import ResultNames
+from penstock.core.routing.naming import Naming
+from penstock.core.routing.places import Places
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.owner import Over
+from penstock.errors import Poison, first_cause
+from penstock.messages.reference import Reference
+from penstock.ports import Location, Record, Results
+
+# So many results are asked for at a time.
+LOOKS: Final = 64
+
+
+class Shard(NamedTuple):
+    """Part `number` of `parts`, from 0."""
+
+    number: int
+    parts: int
+
+    def has(self, reference: Reference) -> bool:
+        name = f"{reference.bucket}/{reference.key}".encode()
+        digest = blake2b(name, digest_size=8).digest()
+        return int.from_bytes(digest) % self.parts == self.number
+
+
+async def of_shard(found: AsyncIterator[Reference], shard: Shard) -> AsyncGenerator[Reference]:
+    async for reference in found:
+        if shard.has(reference):
+            yield reference
+
+
+class ExistingResults:
+    """Knows the result of a reference. `names`: as the pipeline names results."""
+
+    def __init__(
+        self, results: Results, names: ResultNames, stream_from: str | None, places: Places
+    ) -> None:
+        self._results = results
+        self._names = names
+        self._naming = Naming(stream_from)
+        self._places = places
+
+    async def left_out(
+        self, found: AsyncIterator[Reference], skipped: Callable[[], object]
+    ) -> AsyncGenerator[Reference]:
+        """The references without a result, in order; calls `skipped` for each other one."""
+        some: list[Reference] = []
+        async for reference in found:
+            some.append(reference)
+            if len(some) == LOOKS:
+                for one in await self._without_result(some, skipped):
+                    yield one
+                some = []
+        for one in await self._without_result(some, skipped):
+            yield one
+
+    async def _without_result(
+        self, references: Sequence[Reference], skipped: Callable[[], object]
+    ) -> list[Reference]:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                asked = [tasks.create_task(self._has_result(one)) for one in references]
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
+        left = []
+        for reference, task in zip(references, asked, strict=True):
+            if task.result():
+                skipped()
+            else:
+                left.append(reference)
+        return left
+
+    async def _has_result(self, reference: Reference) -> bool:
+        try:
+            store = self._places.of(reference.store, reference.bucket, reference.key)
+        except Poison:
+            return False  # it is answered by this error
+        stream = self._naming.of(reference, "")
+        # Of the place in the input the name says nothing: such templates are refused.
+        record = Record(0, 0, None, b"", 0)
+        ticket = Ticket(Over("predict", 0), record, 0, stream, reference, store=store)
+        name = self._names.of(ticket)
+        return await self._results.has(Location(name.bucket, name.key))
