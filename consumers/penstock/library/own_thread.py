@@ -5,22 +5,22 @@ an interrupt does, ends the call before it is raised. Owner: `predict_sync`.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from threading import Event, Thread
 from typing import Any
-
-from penstock.errors import PenstockError
 
 
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     failed: list[BaseException] = []
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+    running: list[Callable[[], object]] = []
     ended = Event()
 
     async def run() -> None:
-        task = asyncio.ensure_future(work)
-        running.append((asyncio.get_running_loop(), task))
-        await task
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        running.append(partial(loop.call_soon_threadsafe, task.cancel))
+        await work
 
     def work_on() -> None:
         try:
@@ -35,11 +35,9 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     try:
         ended.wait()  # and no join: Python 3.11 takes a thread for ended whose join is interrupted
     except BaseException:
-        for loop, task in running:
-            loop.call_soon_threadsafe(task.cancel)
+        for cancel in running:
+            cancel()
         thread.join()
         raise
-    if failed and isinstance(failed[0], PenstockError):
-        raise failed[0].with_traceback(None) from None
     if failed:
         raise failed[0]

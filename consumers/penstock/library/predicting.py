@@ -122,7 +122,10 @@ def predict_sync(
             async for result in results:
                 found.append(result)
 
-    run_in_thread(collect())
+    try:
+        run_in_thread(collect())
+    except PenstockError as error:
+        raise error.with_traceback(None) from None
     return found
 
 
