@@ -1,5 +1,7 @@
 """`penstock doctor`: checks everything that a worker needs."""
 
+import os
+
 import click
 
 from penstock import config, logs
@@ -10,22 +12,23 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--fix", is_flag=True, help="Create topics that are missing; nothing else.")
 @common
 @pass_context
-def doctor(context: Context, urls: tuple[str, ...]) -> None:
-    """Check the configuration, the topics, the store (and the objects URL...) and the model, and
-    say how to correct what is wrong. Exit 1 if anything is wrong.
+def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
+    """Check the configuration, the machine, the topics, the store (and the objects URL...) and the
+    model, and say how to correct what is wrong. Exit 1 if anything is wrong; a line "mind" is about
+    what works and may cost something.
     """
     from penstock.doctor.examine import examine
 
     resolved = context.resolve(quiet=True)
-    configured = _configured(resolved)
+    configured = _configured(context, resolved)
 
     async def work() -> None:
         is_well = configured
-        async for found in examine(resolved.config, urls):
-            line = f"{'ok   ' if found.is_well else 'wrong'}  {found.what}: {found.said}"
-            click.echo(logs.redacted(line))
+        async for found in examine(resolved.config, urls, fix=fix):
+            click.echo(logs.redacted(f"{found.level:<5}  {found.what}: {found.said}"))
             is_well = is_well and found.is_well
         if not is_well:
             raise SystemExit(EXIT_CHECK_FAILED)
@@ -33,12 +36,21 @@ def doctor(context: Context, urls: tuple[str, ...]) -> None:
     run_async(work())
 
 
-def _configured(resolved: config.Resolved) -> bool:
-    """Print whether a worker would take the configuration. If not, the other checks still run."""
-    try:
-        check_whole(resolved)
-    except Fatal as error:
-        click.echo(logs.redacted(f"wrong  configuration: {error}"))
-        return False
-    click.echo(f"ok     configuration: {len(resolved.sources)} keys set, the others are defaults")
-    return True
+def _configured(context: Context, resolved: config.Resolved) -> bool:
+    """Print what `penstock lint` and a worker's start would say of the configuration. If it is
+    wrong, the other checks still run.
+    """
+    from penstock.lint.check import lint
+
+    wrong = [str(one).removeprefix("configuration: ") for one in lint(context.path, os.environ, ())]
+    if not wrong:
+        try:
+            check_whole(resolved)
+        except Fatal as error:
+            wrong.append(str(error))
+    for said in wrong:
+        click.echo(logs.redacted(f"wrong  configuration: {said}"))
+    if not wrong:
+        keys = len(resolved.sources)
+        click.echo(f"ok     configuration: {keys} keys set, the others are defaults")
+    return not wrong

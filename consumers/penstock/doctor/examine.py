@@ -1,35 +1,37 @@
 """Checks everything that a worker needs, and says how to correct it.
 
-Rule: it changes nothing, and asks what a worker asks at its start, by the same code. Owner: the
-command `doctor`.
+Rule: it asks what a worker asks at its start, by the same code, and changes nothing; only with
+`fix` it creates topics that are missing. Owner: the command `doctor`.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 from penstock import config
 from penstock.adapters.model_servers.choice import each_endpoint
 from penstock.doctor import models, stores
-from penstock.doctor.finding import Finding, found
+from penstock.doctor.finding import Finding, all_found, found
 from penstock.doctor.first_row import try_first_row
-from penstock.doctor.topics import look_at_topics
+from penstock.doctor.machine import limits_here, look_at_machine
+from penstock.doctor.topics import look_at_progress, look_at_topics
 
 
-async def examine(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
+async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
     """Run the checks one after the other; `urls`: objects that a worker should be able to read."""
-    yield await found("topics", partial(look_at_topics, cfg))
-    store = await found("store", partial(stores.look_at_default, cfg))
-    yield store
-    readable: list[str] = []
-    for url in urls if store.is_well else ():
-        one = await found(url, partial(stores.look_at_object, cfg, url))
-        readable += [url] if one.is_well else []
+    for one in look_at_machine(cfg, limits_here()):
         yield one
-    for name in cfg.stores:
-        look = partial(stores.look_at_named, name, cfg.stores[name])
-        yield await found(f"stores.{name}", look)
-    if cfg.output.objects is not None:
-        yield await found("results", partial(stores.look_at_results, cfg, cfg.output.objects))
+    are_there = True
+    for one in await all_found("topics", partial(look_at_topics, cfg, fix=fix)):
+        are_there = are_there and one.is_well
+        yield one
+    if are_there:
+        for one in await all_found("progress", partial(look_at_progress, cfg)):
+            yield one
+    readable: list[str] = []
+    async for one in _stores(cfg, urls):
+        readable += [one.what] if one.what in urls and one.is_well else []
+        yield one
     for name, each in {"": cfg, **cfg.with_each_model()}.items():
         suffix = f" {name}" if name else ""
         for one_server in each_endpoint(each).values():
@@ -39,3 +41,27 @@ async def examine(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
                 yield await found(f"limits{suffix}", partial(models.look_at_limits, one_server))
     for url in readable:
         yield await found(f"first row of {url}", partial(try_first_row, cfg, url))
+
+
+async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
+    now, endpoint = datetime.now(UTC), cfg.objects.endpoint_url
+    store = await found("store", partial(stores.look_at_default, cfg))
+    yield store
+    if endpoint is not None and endpoint.startswith("http"):
+        for one in await all_found("clock", partial(stores.look_at_clock, endpoint, now)):
+            yield one
+    if store.is_well:
+        for one in await all_found("buckets", partial(stores.look_at_allowed, cfg)):
+            yield one
+    for url in urls if store.is_well else ():
+        yield await found(url, partial(stores.look_at_object, cfg, url))
+    for name in cfg.stores:
+        look = partial(stores.look_at_named, name, cfg.stores[name])
+        yield await found(f"stores.{name}", look)
+    if cfg.output.objects is not None:
+        results = await found("results", partial(stores.look_at_results, cfg, cfg.output.objects))
+        yield results
+        if results.is_well:
+            look_back = partial(stores.look_at_leftovers, cfg, cfg.output.objects, now)
+            for one in await all_found("results", look_back):
+                yield one

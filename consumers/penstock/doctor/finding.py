@@ -6,7 +6,7 @@ made. Owner: the command `doctor`.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from penstock.errors import PenstockError
 
@@ -14,19 +14,37 @@ from penstock.errors import PenstockError
 LOOK_S = 15.0
 
 
+Level = Literal["ok", "mind", "wrong"]
+
+
 class Finding(NamedTuple):
-    """`said`: what was found, or what is wrong and how to correct it."""
+    """`said`: what was found, or what is wrong and how to correct it. "mind": it works, but may
+    cost something.
+    """
 
     what: str
-    is_well: bool
+    level: Level
     said: str
+
+    @property
+    def is_well(self) -> bool:
+        return self.level != "wrong"
 
 
 async def found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
+    async def one() -> list[Finding]:
+        return [Finding(what, "ok", await look())]
+
+    (finding,) = await all_found(what, one)
+    return finding
+
+
+async def all_found(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+    """`what`: where no look is possible."""
     try:
         async with asyncio.timeout(LOOK_S):
-            return Finding(what, True, await look())
+            return await look()
     except PenstockError as error:
-        return Finding(what, False, str(error))
+        return [Finding(what, "wrong", str(error))]
     except TimeoutError:
-        return Finding(what, False, f"no answer within {LOOK_S:g} s")
+        return [Finding(what, "wrong", f"no answer within {LOOK_S:g} s")]

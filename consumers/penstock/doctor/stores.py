@@ -1,18 +1,27 @@
 """Do the stores answer, are the objects readable, and can results be written?"""
 
 import asyncio
+from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from penstock import config
+from penstock.adapters.http.clock import time_of
+from penstock.adapters.result_stores.choice import leftovers_of
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import NoBucket, folder_of
 from penstock.calls.wait_for_services import PROBE, ask_store
 from penstock.core.records.result_template import parsed
 from penstock.core.routing.places import Places
+from penstock.doctor.finding import Finding
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.messages.errors import SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location
+
+CLOCK_S: Final = 5.0
+# Nobody uploads one result for a day.
+LEFTOVER_S: Final = 86_400
 
 
 async def look_at_default(cfg: config.Config) -> str:
@@ -24,6 +33,64 @@ async def look_at_default(cfg: config.Config) -> str:
         await objects.aclose()
     place = config.shown_url(url) if url else "the place that its client takes by itself"
     return f"{place}; to see if an object is readable: penstock doctor s3://BUCKET/KEY"
+
+
+async def look_at_clock(url: str, now: datetime) -> list[Finding]:
+    """A store refuses signed requests if its clock and ours are 15 minutes apart."""
+    theirs = await time_of(url)
+    apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
+    if apart_s < CLOCK_S:
+        return []
+    said = (
+        f"the clock of {config.shown_url(url)} and ours are {apart_s:.0f} s apart; from 900 s on "
+        "it refuses us, and all latencies are wrong: look at both with timedatectl"
+    )
+    return [Finding("clock", "wrong", said)]
+
+
+async def look_at_allowed(cfg: config.Config) -> list[Finding]:
+    """Whether the buckets that `objects.allow` names in the default store are there."""
+    names = sorted({one.partition("/")[0] for one in cfg.objects.allow or () if "://" not in one})
+    found: list[Finding] = []
+    objects = open_objects(cfg, lazily=True)
+    try:
+        for bucket in names:
+            if set("*?[") & set(bucket):
+                continue
+            try:
+                await objects.part(place_of(cfg, f"s3://{bucket}/{PROBE.key}"), 0, 1)
+            except NoBucket as error:
+                said = f"objects.allow names it: {error}; correct the name, or make it"
+                found.append(Finding(f"bucket {bucket}", "wrong", said))
+            except Poison as error:
+                # No such object: the bucket is there and may be read.
+                if error.code == "forbidden":
+                    said = f"objects.allow names it, and its objects may not be read: {error}"
+                    found.append(Finding(f"bucket {bucket}", "mind", said))
+    finally:
+        await objects.aclose()
+    return found
+
+
+async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
+    """Uploads of killed workers: nobody sees them, and they are paid for."""
+    leftovers = leftovers_of(cfg, template)
+    if leftovers is None:
+        return []
+    bucket = parsed(template).bucket
+    try:
+        begun = await leftovers.begun(bucket) if "{" not in bucket else None
+    finally:
+        await leftovers.aclose()
+    old = [one for one in begun or () if (now - one).total_seconds() > LEFTOVER_S]
+    if not old:
+        return []
+    said = (
+        f"{len(old):,} uploads were begun more than a day ago and never completed, the oldest on "
+        f"{min(old):%Y-%m-%d}: give the bucket a rule that aborts incomplete multipart uploads "
+        f"(aws s3api put-bucket-lifecycle-configuration --bucket {bucket})"
+    )
+    return [Finding(f"bucket {bucket}", "mind", said)]
 
 
 async def look_at_named(name: str, store: config.Store) -> str:

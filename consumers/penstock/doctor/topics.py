@@ -1,16 +1,37 @@
-"""Are the topics there, and do they fit each other?"""
+"""Are the topics there, do they fit each other, and will they keep what is not answered yet?
+
+Rule: it asks the brokers; it creates topics that are missing only if the caller wishes it. What the
+answers mean is decided in `topic_rules`. Owner: `examine`.
+"""
 
 from msgspec.structs import replace
 
 from penstock import config
+from penstock.adapters.kafka.metadata import no_topic
+from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.doctor.finding import LOOK_S
+from penstock.adapters.kafka.topics import TopicShape, create_topics, topic_shapes
+from penstock.doctor.finding import LOOK_S, Finding
+from penstock.doctor.topic_rules import SETTINGS, Facts, Part, judge
 from penstock.ops.topics import check_rekey, check_topics
 from penstock.process.clock import SystemClock
 
+HOUR_MS = 3_600_000
+# Of the partitions with the most unanswered messages, so many are asked for the oldest of them.
+MOST_ASKED = 60
+# Of a topic that is made without another one whose shape it could get.
+PARTITIONS = 4
 
-async def look_at_topics(cfg: config.Config) -> str:
-    kafka = replace(cfg.kafka, timeout_ms=min(cfg.kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
+
+async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
+    """Whether they are there, and whether answers can be written to them."""
+    kafka = hurried(cfg.kafka)
+    shapes = await topic_shapes(kafka, cfg.topics)
+    missing = [topic for topic in cfg.topics if topic not in shapes]
+    if missing and fix:
+        return [await _made(kafka, topic, shapes) for topic in missing]
+    if missing:
+        return [Finding("topics", "wrong", str(no_topic(topic, kafka))) for topic in missing]
     sink = KafkaSink(kafka, SystemClock())
     try:
         await sink.start()
@@ -20,4 +41,70 @@ async def look_at_topics(cfg: config.Config) -> str:
     if cfg.kafka.rekey is not None:
         counts = await check_rekey(replace(cfg, kafka=kafka)) | counts
     topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in counts.items())
-    return f"{topics} on {kafka.bootstrap_servers}"
+    return [Finding("topics", "ok", f"{topics} on {kafka.bootstrap_servers}")]
+
+
+async def _made(kafka: config.Kafka, topic: str, shapes: dict[str, TopicShape]) -> Finding:
+    """With the shape of the topics that are there: answers stay in their messages' partitions."""
+    most = max(shapes.values(), key=lambda shape: shape.partitions, default=TopicShape(PARTITIONS))
+    shape = TopicShape(most.partitions, most.replication)
+    await create_topics(kafka, [topic], shape)
+    shapes[topic] = shape
+    return Finding("topics", "ok", f"created {topic}, with {shape.partitions} partitions")
+
+
+async def look_at_progress(cfg: config.Config) -> list[Finding]:
+    """How the group stands in its input, and what the topics do with old records."""
+    cfg = cfg.after_rekey()
+    kafka, now_ms = hurried(cfg.kafka), SystemClock().wall_ms()
+    shapes = await topic_shapes(kafka, cfg.topics, SETTINGS)
+    async with open_reader(kafka, "read_uncommitted") as reader:
+        parts: list[Part] = []
+        for topic in await reader.inputs():
+            parts += await _parts(reader, topic, now_ms)
+        async with reader.prober() as prober:
+            timed = await _timed(prober, parts)
+    return judge(cfg, Facts(shapes, timed), now_ms)
+
+
+async def _parts(reader: Reader, topic: str, now_ms: int) -> list[Part]:
+    spans = await reader.spans(topic)
+    hour = await reader.spans_since(topic, now_ms - HOUR_MS)
+    committed = await reader.committed(topic, spans)
+    stopped = await reader.stopped(topic, spans)
+    return [
+        Part(
+            topic,
+            number,
+            begin,
+            end,
+            None if (commit := committed.get(number)) is None else commit.next_offset,
+            hour[number][1] - hour[number][0],
+            stopped.get(number, []),
+        )
+        for number, (begin, end) in sorted(spans.items())
+    ]
+
+
+async def _timed(prober: Prober, parts: list[Part]) -> list[Part]:
+    """With the times of the oldest unanswered and of the newest message."""
+    most_lag = sorted(parts, key=lambda part: -part.lag)
+    return [
+        part._replace(
+            oldest_ms=await _time(prober, part, part.next_offset),
+            newest_ms=await _time(prober, part, part.end - 1),
+        )
+        for part in most_lag[:MOST_ASKED]
+    ] + most_lag[MOST_ASKED:]
+
+
+async def _time(prober: Prober, part: Part, offset: int) -> int | None:
+    if not part.begin <= offset < part.end:
+        return None
+    found = await prober.at(part.topic, part.number, offset)
+    return int(found[0].timestamp) if found else None
+
+
+def hurried(kafka: config.Kafka) -> config.Kafka:
+    """So that a broker that is away is told before the look's own deadline."""
+    return replace(kafka, timeout_ms=min(kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))

@@ -35,7 +35,7 @@ async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed:
     """Answer the next `most` messages of each partition; `show` gets what would be published."""
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     cfg = _harmless(cfg)
-    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
+    async with open_reader(cfg.kafka, cfg.kafka.isolation) as reader:
         found = await heads(reader, most)
     busy = [head for head in found if head.records]
     if busy:
@@ -60,7 +60,7 @@ def _harmless(cfg: config.Config) -> config.Config:
     """Without a shadow, whose answers go out on their own; without transactions, which would fence
     the live workers'; without spans; and without a stop of a line, as all messages are wanted.
     """
-    cfg = cfg.without_shadow()
+    cfg = cfg.after_rekey().without_shadow()
     return structs.replace(
         cfg,
         delivery=structs.replace(cfg.delivery, guarantee="at_least_once"),

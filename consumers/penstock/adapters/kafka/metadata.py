@@ -5,6 +5,7 @@ functions log these errors and return what remains, which reads as a smaller top
 at the start and when partitions were added.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiokafka import errors as kafka_errors
@@ -54,19 +55,28 @@ async def retention_s(client: AIOKafkaClient, topic: str) -> float | None:
 
 
 async def _number(client: AIOKafkaClient, topic: str, name: str) -> int | None:
-    request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, [name])], False)
+    found = (await topic_settings(client, topic, [name])).get(name)
+    return None if found is None else int(found)
+
+
+async def topic_settings(
+    client: AIOKafkaClient, topic: str, names: Sequence[str]
+) -> Mapping[str, str]:
+    """The topic's settings of these names, as far as the broker tells us."""
+    request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, list(names))], False)
     try:
         answer = await _send(client, request)
     except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
-        return None
+        return {}
+    told: dict[str, str] = {}
     for found in answer.to_object()["resources"]:
         if found["error_code"] in _NOT_FOR_US:
-            return None
+            return {}
         _check(found["error_code"], topic)
         for entry in found["config_entries"]:
-            if entry["config_names"] == name:
-                return int(entry["config_value"])
-    return None
+            if entry["config_names"] in names:
+                told[entry["config_names"]] = entry["config_value"]
+    return told
 
 
 _NOT_FOR_US = (

@@ -191,6 +191,9 @@ class Reader:
     async def prober(self) -> AsyncIterator["Prober"]:
         """For a search by halves."""
         async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
+            # aiokafka cannot stop a consumer whose tasks have not begun, and there may be nothing
+            # to read.
+            await asyncio.sleep(0)
             yield Prober(consumer)
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.adapters.kafka.metadata import max_batch_bytes
+from penstock.adapters.kafka.metadata import max_batch_bytes, topic_settings
 from penstock.errors import Fatal
 
 LOOK_S = 0.1
@@ -80,17 +80,27 @@ async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[s
     return {topic: shape.partitions for topic, shape in (await topic_shapes(kafka, topics)).items()}
 
 
-async def topic_shapes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, TopicShape]:
-    """Partitions and replicas of each topic, without settings. Missing topics are left out."""
+async def topic_shapes(
+    kafka: config.Kafka, topics: Sequence[str], settings: Sequence[str] = ()
+) -> dict[str, TopicShape]:
+    """Partitions and replicas of each topic, and those of its settings that have these names.
+    Missing topics are left out.
+    """
     admin = AIOKafkaAdminClient(**connection(kafka))
     what = "the description of topics"
     async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
         described = await admin.describe_topics(list(topics))
-    return {
-        each["topic"]: TopicShape(len(parts), len(parts[0]["replicas"]))
-        for each in described
-        if not each["error_code"] and (parts := each["partitions"])
-    }
+        client = client_of(admin)
+        return {
+            topic: TopicShape(
+                len(parts),
+                len(parts[0]["replicas"]),
+                await topic_settings(client, topic, settings) if settings else {},
+            )
+            for each in described
+            if not each["error_code"] and (parts := each["partitions"])
+            for topic in (each["topic"],)
+        }
 
 
 async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:

@@ -4,9 +4,9 @@ Rule: the store is chosen by the same rules, and written with the same credentia
 reference that is read; `file://` is a folder. Owner: the application and the library call.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import config
@@ -83,6 +83,18 @@ def _s3(settings: config.Access, section: str, name: str) -> Results:
     return ObstoreResults(reach, S3Leftovers(exact), translated, name, exact.aclose)
 
 
+def leftovers_of(cfg: config.Config, template: str) -> "S3Leftovers | None":
+    """Of the store that results are written to; None: it is not S3, and removes them by itself."""
+    names = parsed(template)
+    store = Places(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
+    settings = cfg.objects if store == DEFAULT else cfg.stores[store]
+    is_folder = store == DEFAULT and folder_of(cfg.objects.endpoint_url) is not None
+    is_other = store != DEFAULT and place_of(store, cfg.stores[store]).scheme != S3
+    if is_folder or is_other:
+        return None
+    return S3Leftovers(S3fsObjects(settings, section=f"stores.{store}"))
+
+
 class S3Leftovers:
     """Removes the uploads of killed workers: S3 keeps their parts for ever, invisible but paid for.
     Azure removes them after a week, Google by a rule of the bucket.
@@ -114,6 +126,20 @@ class S3Leftovers:
                     await client.abort_multipart_upload(
                         Bucket=location.bucket, Key=location.key, UploadId=upload
                     )
+
+    async def begun(self, bucket: str) -> Sequence[datetime] | None:
+        """When each upload of the bucket began that nobody has completed; at most a thousand. None:
+        the store does not tell us.
+        """
+        try:
+            client: Any = await self._store.client()
+            listed = await client.list_multipart_uploads(Bucket=bucket)
+        except CLIENT_ERRORS:
+            return None
+        return [one["Initiated"] for one in listed.get("Uploads") or ()]
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
 
     async def _parts(self, client: Any, location: Location, upload: str) -> int:
         """How many parts an upload has, counted up to a thousand."""
