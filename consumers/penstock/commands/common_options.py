@@ -18,6 +18,7 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from penstock import config, logs
@@ -128,7 +129,13 @@ class Replaying:
 def replaying() -> Iterator[Replaying]:
     """A bar of messages and what is done, on standard error when that is a terminal."""
     console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    columns = (
+        BarColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:

@@ -14,6 +14,7 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 
@@ -41,6 +42,8 @@ def predicting(*, shown: bool = True) -> Iterator[Predicting]:
         MofNCompleteColumn(" of "),
         TextColumn("objects, {task.fields[rows]:,} rows"),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
     is_seen = shown and (console.is_terminal or console.is_jupyter)
     with Progress(*columns, console=console, transient=True, disable=not is_seen) as bar:
