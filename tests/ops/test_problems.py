@@ -109,6 +109,16 @@ def test_old_rejections_are_no_news_and_many_streams_are_told_together() -> None
     )
 
 
+def test_answers_beyond_the_bound_are_told_with_where_their_time_goes() -> None:
+    [(level, kind, what)] = said(flow(over_bound=0.25))
+    assert (level, kind) == ("warn", "over_bound")
+    assert what == (
+        "25 % of the objects took longer than the bound of 50 ms, most of it in the model: 9 ms on "
+        "average"
+    )
+    assert said(flow(over_bound=0.005)) == []
+
+
 def test_the_limit_is_told_with_its_figures_and_is_bad_once_answers_are_late() -> None:
     for by, what in (
         ("model", "the model is the limit: 3 of 4 calls busy, 9 ms each"),

@@ -25,7 +25,7 @@ from penstock.ops.flow import OVER_S, SAMPLE_S
 from penstock.ops.health import serve_health
 from penstock.ops.listening import serving
 from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, Lookout
-from penstock.ops.page import SHELL
+from penstock.ops.page.shell import SHELL
 from penstock.ops.problems import NEWS_MS
 from penstock.ops.readiness import Readiness
 from penstock.ops.status import Status

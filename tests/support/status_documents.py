@@ -110,6 +110,7 @@ def stream(name: str, **changes: Any) -> dict[str, Any]:
         "p99_ms": 30.0, "age_s": 0.02, "owed": 1, "rejected": 0, "last_code": None,
         "last_message": None, "partition": 0, "stopped": False,
         "spark": [27.0 + (number + len(name)) % 6 for number in range(60)],
+        "ages_s": [0.02 for _ in range(60)],
     } | changes  # fmt: skip
 
 

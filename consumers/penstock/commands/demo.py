@@ -16,10 +16,17 @@ MOST_SCENES_S = 120
 )
 @click.option("--stack", is_flag=True, help="On the running real services: scripts/stack up.")
 @click.option("--scenes", is_flag=True, help="Pictures of sites; a camera dies and comes back.")
+@click.option("--no-browser", is_flag=True, help="Do not open the live page on a desktop.")
 @common
 @pass_context
 def demo(
-    context: Context, seconds: float, streams: int, rate: float, stack: bool, scenes: bool
+    context: Context,
+    seconds: float,
+    streams: int,
+    rate: float,
+    stack: bool,
+    scenes: bool,
+    no_browser: bool,
 ) -> None:
     """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
     if scenes:
@@ -33,4 +40,4 @@ def demo(
         return
     from penstock.demo.job import Options, run_demo
 
-    run_async(run_demo(Options(seconds, streams, rate, stack, context.path)))
+    run_async(run_demo(Options(seconds, streams, rate, stack, context.path, not no_browser)))

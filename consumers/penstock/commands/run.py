@@ -87,7 +87,7 @@ def run(
     from penstock.worker.app import run_worker
 
     without_pandas()
-    run_async(run_worker(cfg, context.load, leaves=leave))
+    run_async(run_worker(cfg, context.path, context.load, leaves=leave))
 
 
 def _wait_in_reserve() -> None:

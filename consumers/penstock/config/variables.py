@@ -19,7 +19,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 ENV_PREFIX = "PENSTOCK_"
 # No key of a section: a listening socket that is inherited, what `scripts/` and the tests use, and
 # where the worker is.
-OWN = frozenset({"PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
+OWN = frozenset({"PENSTOCK_DEMO", "PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
 OWN_PREFIXES = ("PENSTOCK_STACK_",)
 # Kubernetes sets these in every container beside a Service whose name begins with "penstock".
 _OF_KUBERNETES = re.compile(

@@ -17,6 +17,7 @@ from rich.console import Console
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts
 from penstock.demo.onlooker import looking_on
+from penstock.demo.page import open_browser, say
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.proof import prove
 from penstock.demo.services import Place, embedded, on_stack
@@ -43,6 +44,7 @@ class Options:
     rate_hz: float
     stack: bool = False
     config_path: Path | None = None
+    browser: bool = True
 
 
 async def run_demo(options: Options) -> None:
@@ -63,6 +65,7 @@ async def run_demo(options: Options) -> None:
 
 
 async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
+    say(place.cfg.http, console)
     console.print(place.title, style="dim", highlight=False, soft_wrap=True)
     progress = Progress(
         [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
@@ -86,6 +89,8 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
             tasks.create_task(tail.run())
             with console.status("the worker joins its group"):
                 await worker.until_ready()
+            if options.browser:
+                open_browser(place.cfg.http, console)
             view = View(console, progress, worker, seconds=options.seconds)
             watching = tasks.create_task(view.show())
             interrupts.gently = True

@@ -8,7 +8,6 @@ judge's, from the topics alone. Owner: the command.
 import asyncio
 import logging
 import time
-import urllib.request
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from rich.table import Table
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.page import ask
 from penstock.demo.services import Place, as_environment, embedded, free_http
 from penstock.demo.streams import COLUMNS, stream_name
 from penstock.demo.worker import READY_S, Worker
@@ -71,20 +71,16 @@ class Scenes:
         }
         self.cfg = config.load(None, self.environ)
         self.log = folder / "scenes.log"
-        self._url = f"http://{http.host}:{http.port}"
+        self._http = http
 
     async def look(self) -> Mapping[str, Any] | None:
         """What the page says; None if it does not answer."""
         return await asyncio.to_thread(self._look)
 
     def _look(self) -> Mapping[str, Any] | None:
-        with (
-            suppress(OSError),
-            urllib.request.urlopen(f"{self._url}/api/status", timeout=1.0) as answer,
-        ):
-            found: dict[str, Any] = orjson.loads(answer.read())
-            return found
-        return None
+        answer = ask(self._http, "/api/status")
+        found: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
+        return found
 
     async def until_ready(self) -> None:
         try:

@@ -25,6 +25,7 @@ import fsspec
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.config.variables import variable
+from penstock.demo.page import DEMO
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
 from penstock.process.children import address, free_port, running
 
@@ -202,13 +203,14 @@ def _as_text(value: Any) -> str:
 def _settled(
     path: Path | None, variables: Mapping[str, str]
 ) -> tuple[config.Config, dict[str, str]]:
-    environ = {**os.environ, **variables}
+    # On its page this worker may be killed.
+    environ = {**os.environ, **variables, DEMO: "1"}
     return config.load(path, environ), environ
 
 
 def free_http() -> config.Http:
-    """Let every worker serve its page on a free port."""
-    return config.Http(host=HOST, port=free_port())
+    """Let every worker serve its page on a free port, with a token, as one may act on the page."""
+    return config.Http(host=HOST, port=free_port(), token=secrets.token_urlsafe(16))
 
 
 def _names_no_services(path: Path | None) -> bool:

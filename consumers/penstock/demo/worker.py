@@ -7,12 +7,12 @@ Owner: the demo.
 
 import asyncio
 import re
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from penstock.demo.page import ask
 from penstock.demo.services import Place
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.process import parent
@@ -25,7 +25,6 @@ RESTART_PAUSE_S = 2.0
 # Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
 READY_S = START_S + 15.0
 READY_POLL_S = 0.1
-HTTP_TIMEOUT_S = 1.0
 
 ROWS_IN_ALL = "rows_in_all"
 _SAMPLE = re.compile(
@@ -41,7 +40,6 @@ class Worker:
         self.ready = False
         self.restarts = 0
         self._place = place
-        self._url = f"http://{place.cfg.http.host}:{place.cfg.http.port}"
         self._arguments = ["run", *(["--config", str(config_path)] if config_path else [])]
         self._log = place.folder / "worker.log"
         self._child: Child | None = None
@@ -109,7 +107,7 @@ class Worker:
 
     async def _get(self, path: str) -> bytes | None:
         """The body of the page; None unless the status is 200."""
-        return await asyncio.to_thread(_get, self._url + path)
+        return await asyncio.to_thread(ask, self._place.cfg.http, path)
 
 
 def batches(page: bytes) -> Counter[str]:
@@ -120,10 +118,3 @@ def batches(page: bytes) -> Counter[str]:
             for reason, number in _SAMPLE.findall(page)
         }
     )
-
-
-def _get(url: str) -> bytes | None:
-    with suppress(OSError), urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-        body: bytes = answer.read()
-        return body
-    return None

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.calls.outage import KAFKA, MODEL, STORE
 from penstock.core.health.bound_by import Away, Busy, bound_by, is_late
+from penstock.ops.ages import Ages
 from penstock.ops.lookout import Lookout
 from penstock.pipeline.backlog import Backlog
 from penstock.pipeline.life import Pipeline
@@ -69,6 +70,7 @@ class Flow:
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
         self._history: deque[dict[str, float | None]] = deque(maxlen=HISTORY)
+        self._ages = Ages()
         self._last: tuple[float, Figures] | None = None
 
     def sample(self) -> None:
@@ -79,7 +81,9 @@ class Flow:
             self._samples.popleft()
         if now_s >= self._next_s:
             self._next_s += WINDOW_S
-            self._note(self.look().flow)
+            figures = self.look()
+            self._ages.note(figures.streams.streams)
+            self._note(figures.flow)
 
     def look(self) -> Figures:
         """At most a second old."""
@@ -147,6 +151,8 @@ class Flow:
         backlog = self._pipeline.backlog
         stopped = {stop.stream for stop in self._pipeline.stopped}
         told = self._telemetry.streams.told(backlog.streams, stopped, now_s)
+        for one in told.streams:
+            one["ages_s"] = self._ages.of(one["stream"])
         return Figures(self._flow(now_s, backlog), told, backlog)
 
     def _flow(self, now_s: float, backlog: Backlog) -> dict[str, Any]:

@@ -8,6 +8,7 @@ application.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
@@ -20,7 +21,10 @@ from penstock.ops.listening import (
     serving,
 )
 from penstock.ops.lookout import Lookout
-from penstock.ops.page import page
+from penstock.ops.page.actions import Actions
+from penstock.ops.page.live import Live
+from penstock.ops.page.others import Others
+from penstock.ops.page.shell import page
 from penstock.ops.readiness import Readiness
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
@@ -35,9 +39,10 @@ async def serve_health(
     model: Model,
     telemetry: Telemetry,
     kafka: config.Kafka,
+    actions: Actions | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the body runs; yields the page's URL. A worker under a supervisor uses the socket
-    that the supervisor made for it.
+    that the supervisor made for it. `kafka`: of which the page tells the whole group.
     """
 
     lookout = Lookout(pipeline, model)
@@ -64,11 +69,20 @@ async def serve_health(
     async def api_status(_: web.Request) -> web.Response:
         return as_json(status.look())
 
-    pages = paths(page, readyz, metrics, api_status)
+    others = Others(kafka)
+    handlers = {} if actions is None or not settings.token else actions.handlers
+
+    async def update() -> dict[str, Any]:
+        return {"status": status.look(), "group": others.look(), "actions": list(handlers)}
+
+    live = Live(update)
+    pages = paths(page, readyz, metrics, api_status, live=live.serve)
     with status.sampling():
         async with (
             readiness.watching(),
             lookout.watching(),
-            serving(settings, pages, inherited_listener()) as url,
+            others.watching(),
+            serving(settings, pages, inherited_listener(), actions=handlers) as url,
+            live.open(),
         ):
             yield url

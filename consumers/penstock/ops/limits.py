@@ -103,6 +103,18 @@ def _skew(document: Document) -> tuple[str, str, str | None]:
     )
 
 
+# The parts of the way, in words.
+WAY: Final = {
+    "kafka_in": "Kafka, before the worker",
+    "queue": "the queue for a fetcher",
+    "fetch": "the store",
+    "decode": "decoding",
+    "wait": "the window",
+    "call": "the model",
+    "hold_back": "waiting for answers before it",
+    "publish": "Kafka, after the worker",
+}
+
 SENTENCES: Final[Mapping[str, Callable[[Document], tuple[str, str, str | None]]]] = {
     "model": _model,
     "store": _store,
@@ -110,6 +122,27 @@ SENTENCES: Final[Mapping[str, Callable[[Document], tuple[str, str, str | None]]]
     "worker": _worker,
     "skew": _skew,
 }
+
+
+def over_bound(document: Document) -> Iterator[Problem]:
+    """Answers are late although nothing is the limit: where most of the time goes."""
+    over = of(document, "flow", "over_bound") or 0.0
+    if over <= OVER_BOUND or of(document, "flow", "bound_by") is not None:
+        return
+    way: Mapping[str, float | None] = of(document, "flow", "way_ms") or {}
+    longest = max(way, key=lambda part: way[part] or 0.0, default=None)
+    where = (
+        ""
+        if longest is None or not way[longest]
+        else f", most of it in {WAY[longest]}: {seconds((way[longest] or 0.0) / 1000)} on average"
+    )
+    yield Problem(
+        WARN,
+        "over_bound",
+        f"{percent(over)} of the objects took longer than the bound of {document['bound_ms']:g} ms"
+        f"{where}",
+        "See where an object's time goes; window.target_p99_ms is the bound",
+    )
 
 
 def buffer_full(document: Document) -> Iterator[Problem]:

@@ -42,11 +42,14 @@ def inherited_listener() -> socket.socket | None:
     return socket.socket(fileno=int(number)) if number else None
 
 
-def as_json(document: Any) -> web.Response:
+def as_json(document: Any, status: int = 200) -> web.Response:
     """A JSON answer that a browser never treats as a page, whatever texts are in it."""
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
     return web.Response(
-        body=orjson.dumps(document), content_type="application/json", headers=headers
+        body=orjson.dumps(document),
+        status=status,
+        content_type="application/json",
+        headers=headers,
     )
 
 
@@ -67,16 +70,25 @@ async def alive(_: web.Request) -> web.Response:
 
 
 def paths(
-    page: Handler, readyz: Handler, metrics: Handler, status: Handler, healthz: Handler = alive
+    page: Handler,
+    readyz: Handler,
+    metrics: Handler,
+    status: Handler,
+    healthz: Handler = alive,
+    *,
+    live: Handler | None = None,
 ) -> dict[str, Handler]:
-    """The paths of every page: for people, Kubernetes, Prometheus and programs."""
-    return {
+    """The paths of every page: for people, Kubernetes, Prometheus and programs; `live` feeds the
+    page, where there is one for people.
+    """
+    found = {
         "/": page,
         "/healthz": healthz,
         "/readyz": readyz,
         "/metrics": metrics,
         "/api/status": status,
     }
+    return found if live is None else {**found, "/api/live": live}
 
 
 @asynccontextmanager
@@ -85,10 +97,11 @@ async def serving(
     pages: Mapping[str, Handler],
     listener: socket.socket | None = None,
     *,
+    actions: Mapping[str, Handler] | None = None,
     request_s: float = REQUEST_S,
 ) -> AsyncIterator[str]:
     """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes
-    a free one.
+    a free one. `actions` change something: each by POST, and only if there is a token.
     """
     host = settings.host if listener is None else listener.getsockname()[0]
     patience = Patience(request_s)
@@ -96,6 +109,9 @@ async def serving(
     app = web.Application(middlewares=checks)
     for path, page in pages.items():
         app.router.add_get(path, page)
+    if settings.token:
+        for path, action in (actions or {}).items():
+            app.router.add_post(path, action)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=request_s)
     await runner.setup()
     try:

@@ -8,7 +8,7 @@ well. The sentences about what limits the throughput are in limits.py. Owner: th
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.ops.limits import buffer_full, limit
+from penstock.ops.limits import buffer_full, limit, over_bound
 from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, one_line, seconds
 
 # A stream counts as late from this age of its oldest object, or this multiple of the bound.
@@ -220,5 +220,6 @@ RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
     limit,
     _late,
     buffer_full,
+    over_bound,
     _no_partition,
 )

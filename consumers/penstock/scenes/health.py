@@ -7,7 +7,8 @@ worker of the site continues them. Owner: the command.
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Final, get_args
+from importlib import resources
+from typing import Any, Final, get_args
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -17,10 +18,11 @@ from prometheus_client.registry import Collector
 from penstock import config
 from penstock.messages.scene import ClosedBy
 from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving_beside
-from penstock.ops.page import page_of, shell_of
+from penstock.ops.page.live import Live
+from penstock.ops.page.shell import page_of, shell_of
 from penstock.scenes.ledger import Ledger
 
-SHELL: Final = shell_of("penstock.scenes", "penstock scenes")
+SHELL: Final = shell_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])
 # At most this many sites are shown by name, as strangers may invent any number of names.
 MOST_SITES = 1_000
 STATES = ("present", "late", "gone")
@@ -81,17 +83,22 @@ async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]
     async def metrics(_: web.Request) -> web.Response:
         return exposition(registry)
 
-    async def status(_: web.Request) -> web.Response:
-        scenes = cfg.scenes
-        return as_json(
-            {
-                "v": 1,
-                "input_topic": scenes.input_topic,
-                "output_topic": scenes.topic,
-                "partitions": sorted(ledger.partitions),
-                "sites": list(ledger.looks(MOST_SITES)),
-            }
-        )
+    def look() -> dict[str, Any]:
+        return {
+            "v": 1,
+            "input_topic": cfg.scenes.input_topic,
+            "output_topic": cfg.scenes.topic,
+            "partitions": sorted(ledger.partitions),
+            "sites": list(ledger.looks(MOST_SITES)),
+        }
 
-    async with serving_beside(cfg.http, paths(page_of(SHELL), readyz, metrics, status)) as url:
+    async def status(_: web.Request) -> web.Response:
+        return as_json(look())
+
+    async def update() -> dict[str, Any]:
+        return {"status": look()}
+
+    live = Live(update)
+    pages = paths(page_of(SHELL), readyz, metrics, status, live=live.serve)
+    async with serving_beside(cfg.http, pages) as url, live.open():
         yield url

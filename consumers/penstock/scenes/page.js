@@ -1,9 +1,8 @@
 const STATE = { present: "good", late: "bad", gone: "dim" };
-const clock = (ms) => new Date(ms).toLocaleTimeString();
 const share = (n) => (100 * n).toLocaleString("en", { maximumFractionDigits: 1 }) + " %";
 function member(one, now) {
   const skew = one.skew_ms === null ? "–" : one.skew_ms + " ms";
-  return [one.member, make("td", one.state, STATE[one.state]), skew,
+  return [one.member, make("span", one.state, STATE[one.state]), skew,
     rate(Math.max(0, now - one.heard) / 1000) + " s ago"];
 }
 function curve(steps) {
@@ -33,13 +32,15 @@ function site(one) {
     ([what, n]) => what + " " + count(n)).join(", ");
   return [make("h2", one.site), cards, curve(one.completeness),
     make("p", "arrived " + count(counts.arrived || 0) + "; " + others, "dim"),
-    table(["member", "state", "skew", "heard"],
+    table("Members of " + one.site, [["member", "text"], ["state", "text"], "skew", "heard"],
       one.members.map((each) => member(each, Date.now()))),
-    table(["last scenes", "closed by", "present", "span", "absent"], one.last.slice(0, 8).map(
+    table("Last scenes of " + one.site,
+      [["last scenes", "text"], ["closed by", "text"], "present", "span", ["absent", "text"]], one.last.slice(0, 8).map(
       (scene) => [clock(scene.time), scene.closed_by, scene.present + " of " + scene.members,
         scene.span_ms + " ms", scene.absent.join(", ")]))];
 }
-function show(status) {
+const silent = (s) => say("no answer for " + Math.round(s) + " s", "bad");
+function show({ status }) {
   $("about").textContent = status.input_topic + " → " + status.output_topic + ", partitions " +
     (status.partitions.join(", ") || "none");
   $("main").replaceChildren(...status.sites.flatMap(site));

@@ -11,6 +11,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock import config
@@ -26,6 +27,7 @@ from penstock.calls.wait_for_services import ask_store, until_answered, until_on
 from penstock.decoders.pool import Pool
 from penstock.errors import Fatal, PenstockError
 from penstock.ops.health import serve_health
+from penstock.ops.page.actions import Actions
 from penstock.ops.topics import check_topics, mind_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Settings, Wiring
@@ -48,12 +50,16 @@ LAST_RESORT_S = 60.0
 
 
 async def run_worker(
-    cfg: config.Config, read_again: Callable[[], config.Config], *, leaves: bool = False
+    cfg: config.Config,
+    path: Path | None,
+    read_again: Callable[[], config.Config],
+    *,
+    leaves: bool = False,
 ) -> None:
     """Run one worker until SIGTERM or SIGINT, then drain it. On SIGHUP it reads the configuration
-    again, for its routes. `leaves`: with an instance id it gives up its place in the group when it
-    stops. With `kafka.rekey` it also is one of the rekeyers, of which one works and the others
-    stand by. Raises the first failure.
+    again, for its routes. `path`: the file that this came from. `leaves`: with an instance id it
+    gives up its place in the group when it stops. With `kafka.rekey` it also is one of the
+    rekeyers, of which one works and the others stand by. Raises the first failure.
     """
     written, cfg = cfg, cfg.after_rekey()
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
@@ -61,7 +67,12 @@ async def run_worker(
         async with open_worker(cfg, WHOLE, leaves=leaves) as pipeline:
             wiring = pipeline.wiring
             async with serve_health(
-                cfg.http, pipeline, wiring.adapters.model, wiring.telemetry, cfg.kafka
+                cfg.http,
+                pipeline,
+                wiring.adapters.model,
+                wiring.telemetry,
+                cfg.kafka,
+                Actions(path),
             ) as url:
                 log.info("healthz, readyz and metrics at %s", url)
                 await until_services_answered(cfg, pipeline)

@@ -19,7 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
 from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
-from penstock.ops.page import page
+from penstock.ops.page.actions import Actions
+from penstock.ops.page.live import Live
+from penstock.ops.page.others import Others
+from penstock.ops.page.shell import page
 from penstock.ops.problems import problems
 
 # A member's page waits for no service, so one that takes longer hangs.
@@ -51,8 +54,15 @@ class Answer(NamedTuple):
 
 
 @asynccontextmanager
-async def serve_members(settings: config.Http, members: Sequence[Member]) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL."""
+async def serve_members(
+    settings: config.Http,
+    members: Sequence[Member],
+    kafka: config.Kafka | None = None,
+    actions: Actions | None = None,
+) -> AsyncIterator[str]:
+    """Serve while the body runs; yields the page's URL. `kafka`: of which the page tells the whole
+    group.
+    """
     async with aiohttp.ClientSession(
         # No kept connections: those to a member that ended are dead after its restart.
         connector=aiohttp.TCPConnector(force_close=True),
@@ -79,11 +89,26 @@ async def serve_members(settings: config.Http, members: Sequence[Member]) -> Asy
         async def metrics(_: web.Request) -> web.Response:
             return exposition(_Merged(await ask_all("/metrics")))
 
-        async def api_status(_: web.Request) -> web.Response:
+        async def status() -> dict[str, Any]:
             whole = {"v": 1, "processes": list(map(_status, await ask_all("/api/status")))}
-            return as_json(whole | {"problems": problems(whole)})
+            return whole | {"problems": problems(whole)}
 
-        async with serving(settings, paths(page, readyz, metrics, api_status, healthz)) as url:
+        async def api_status(_: web.Request) -> web.Response:
+            return as_json(await status())
+
+        others = Others(kafka)
+        handlers = {} if actions is None or not settings.token else actions.handlers
+
+        async def update() -> dict[str, Any]:
+            return {"status": await status(), "group": others.look(), "actions": list(handlers)}
+
+        live = Live(update)
+        pages = paths(page, readyz, metrics, api_status, healthz, live=live.serve)
+        async with (
+            others.watching(),
+            serving(settings, pages, actions=handlers) as url,
+            live.open(),
+        ):
             yield url
 
 

@@ -19,6 +19,7 @@ from typing import Final
 from penstock import config
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
+from penstock.ops.page.actions import Actions
 from penstock.ops.processes.member import Member, Terms
 from penstock.ops.processes.members_page import serve_members
 from penstock.ops.processes.spare import Spare
@@ -39,6 +40,8 @@ async def supervise(
     stop: asyncio.Event,
     *,
     reserve: Sequence[str] | None = None,
+    kafka: config.Kafka | None = None,
+    actions: Actions | None = None,
 ) -> int:
     """Run the members until `stop` is set or one exits with an error. Returns when all have ended,
     with the exit code of the whole. `reserve`: the command of a worker in reserve, if there is one.
@@ -58,7 +61,10 @@ async def supervise(
         spare = None if reserve is None else Spare(reserve, listeners)
         hang_up = partial(_hang_up, members)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
-        async with serve_members(http, members) as url, asyncio.TaskGroup() as tasks:
+        async with (
+            serve_members(http, members, kafka, actions) as url,
+            asyncio.TaskGroup() as tasks,
+        ):
             log.info("%d processes; their health and metrics are on %s", count, url)
             lives = [tasks.create_task(live(member, spare)) for member in members]
             if spare is not None:
@@ -101,6 +107,8 @@ async def run_processes(
         cfg.delivery.drain_ms / 1000 + LEAVE_S,
     )
     reserve = [*penstock, "run", parent.RESERVE, *options] if has_spare else None
-    code = await supervise(cfg.http, terms, count, stop, reserve=reserve)
+    code = await supervise(
+        cfg.http, terms, count, stop, reserve=reserve, kafka=cfg.kafka, actions=Actions(path)
+    )
     if code:
         raise SystemExit(code)

@@ -1,14 +1,17 @@
-"""Asks for a consumer group's lag and for the number of its own workers.
+"""Asks for a consumer group's lag, for the number of its own workers, and who owns what.
 
 Rule: the client that asks is a member of no group. A member counts as the group's own unless its
 client id begins with the helpers' prefix; a group that the broker does not know has 0 workers.
 Owner: the caller, which stops it.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka_errors
 from aiokafka.client import CoordinationType
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.protocol.admin import DescribeGroupsRequest
 
 from penstock import config
@@ -17,6 +20,7 @@ from penstock.adapters.kafka.committed_positions import check_code, positions
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.core.health.region_needs_help import Standing
+from penstock.ports import Commit
 
 # A healthy broker answers each of these requests within milliseconds.
 LOOK_S: Final = 5.0
@@ -58,14 +62,89 @@ class GroupStanding:
         return sum(max(0, ends[part] - at[part]) for part in parts)
 
     async def _workers(self, consumer: Any, group: str) -> int:
-        client = client_of(consumer)
-        node = await client.coordinator_lookup(CoordinationType.GROUP, group)
-        answer = await client.send(node, DescribeGroupsRequest([group]))
-        (described,) = answer.to_object()["groups"]
-        check_code(described["error_code"])
-        members = [member["client_id"] for member in described["members"]]
-        return sum(not name.startswith(self._helpers) for name in members)
+        members = await _members(consumer, group)
+        return sum(not one["client_id"].startswith(self._helpers) for one in members)
 
     async def stop(self) -> None:
         if self._consumer is not None:
             await close(self._consumer, CLOSE_S, "the end of a client that looks at other regions")
+
+
+class Placed(NamedTuple):
+    """A partition of the group. `committed`: the next offset to read; None: nothing is committed.
+    `end`: the next offset to be written. `owner`: a member's id, at the address `host`; None: it
+    has none, or the broker does not tell.
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+    owner: str | None
+    host: str | None
+
+
+def _placed(
+    part: TopicPartition, commit: Commit | None, end: int, owner: tuple[str | None, str | None]
+) -> Placed:
+    at = None if commit is None else commit.next_offset
+    return Placed(part.topic, part.partition, at, end, *owner)
+
+
+class GroupView:
+    """All partitions of a group's inputs, with a client of its own."""
+
+    def __init__(self, settings: config.Kafka) -> None:
+        self._settings = settings
+        self._consumer: AIOKafkaConsumer | None = None
+
+    async def partitions(self) -> list[Placed]:
+        """Raises `Transient`, `Fatal`, or aiokafka's errors."""
+        if self._consumer is None:
+            consumer = AIOKafkaConsumer(**connection(self._settings), enable_auto_commit=False)
+            await start(consumer, self._settings, "a client that looks at the group")
+            self._consumer = consumer
+        client, group = client_of(self._consumer), self._settings.group
+        owners = await self._owners(self._consumer)
+        # With a pattern only the members know which topics there are.
+        parts = {
+            TopicPartition(topic, number)
+            for topic in self._settings.inputs
+            for number in range(await count_partitions(client, topic))
+        }
+        every = sorted(parts | owners.keys())
+        committed = await positions(client, group, every) if every else {}
+        ends = await self._consumer.end_offsets(every) if every else {}
+        return [
+            _placed(part, committed[part], ends[part], owners.get(part, (None, None)))
+            for part in every
+        ]
+
+    async def _owners(self, consumer: Any) -> Mapping[TopicPartition, tuple[str, str]]:
+        try:
+            members = await _members(consumer, self._settings.group)
+        except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
+            return {}
+        return {
+            TopicPartition(topic, number): (member["member_id"], member["client_host"].strip("/"))
+            for member in members
+            if member["member_assignment"]
+            for topic, numbers in ConsumerProtocolMemberAssignment.decode(
+                member["member_assignment"]
+            ).assignment
+            for number in numbers
+        }
+
+    async def stop(self) -> None:
+        if self._consumer is not None:
+            await close(self._consumer, CLOSE_S, "the end of a client that looks at the group")
+
+
+async def _members(consumer: Any, group: str) -> list[dict[str, Any]]:
+    client = client_of(consumer)
+    node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+    answer = await client.send(node, DescribeGroupsRequest([group]))
+    (described,) = answer.to_object()["groups"]
+    check_code(described["error_code"])
+    found: list[dict[str, Any]] = described["members"]
+    return found

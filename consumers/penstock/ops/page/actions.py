@@ -1,0 +1,150 @@
+"""What people may do on the page: send dead letters back, let stopped lines go on.
+
+Rule: each action is the command that they could type, run beside the worker with its settings, so
+that nothing of it costs the worker's loop, and both do the same. It is asked for by POST with the
+token in a header, which no foreign page can send; without `http.token` there are no actions. One
+command runs at a time, for a bounded time. Owner: the page's server.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from msgspec import Meta
+
+from penstock.ops.listening import HTTP_FD, as_json
+
+log = logging.getLogger(__name__)
+
+# Set by the demo, whose worker may be killed on its page. As its name has no `__`, it is not read
+# as a configuration key.
+DEMO: Final = "PENSTOCK_DEMO"
+# Millions of letters are read in this time.
+MOST_S: Final = 300.0
+# Of what a command says.
+_SHOWN = 4_000
+
+Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
+Stream = Annotated[str, Meta(min_length=1, max_length=4_000)]
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+
+
+class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which letters. `glob`: the stream is one; `at_ms`: those of this millisecond; `since`: an
+    age, such as `15m`.
+    """
+
+    dry: bool
+    code: Code | None = None
+    stream: Stream | None = None
+    glob: bool = False
+    at_ms: Annotated[int, Meta(ge=0, le=253_402_300_799_000)] | None = None
+    since: Annotated[str, Meta(pattern=r"^[0-9]{1,9}[smhd]\Z")] | None = None
+    latest: bool = False
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the stopped line of a stream is to go on."""
+
+    verb: Literal["resume", "skip"]
+    stream: Stream
+
+
+class Actions:
+    """`path`: the configuration file of the worker, if it has one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._running = asyncio.Lock()
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        found: dict[str, Handler] = {
+            "/api/redrive": self._handler(Redrive, redrive),
+            "/api/line": self._handler(Line, line),
+        }
+        if DEMO in os.environ:
+            found["/api/kill"] = _kill
+        return found
+
+    def _handler(self, kind: type[Asked], words: Callable[[Asked], Sequence[str]]) -> Handler:
+        async def handler(request: web.Request) -> web.Response:
+            try:
+                asked = msgspec.json.decode(await request.read(), type=kind)
+            except msgspec.DecodeError as error:
+                return as_json({"ok": False, "said": f"this cannot be asked for: {error}"}, 400)
+            if self._running.locked():
+                return as_json({"ok": False, "said": "another action is running; wait for it"}, 409)
+            async with self._running:
+                return await self._run(words(asked))
+
+        return handler
+
+    async def _run(self, words: Sequence[str]) -> web.Response:
+        verb, *options = words
+        config = [] if self._path is None else [f"--config={self._path}"]
+        log.info("asked for on the page: penstock dlq %s", " ".join(words))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "penstock", "dlq", verb, *config, *options),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={name: text for name, text in os.environ.items() if name != HTTP_FD},
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(MOST_S):
+                out, errors = await process.communicate()
+        except TimeoutError:
+            said = f"it was not done after {MOST_S:.0f} s and was ended; use penstock dlq"
+            return as_json({"ok": False, "said": said}, 504)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        good = process.returncode == 0
+        said = (out if good else errors or out).decode(errors="replace").strip()[-_SHOWN:]
+        return as_json({"ok": good, "said": said.removeprefix("penstock: ")})
+
+
+def redrive(asked: Redrive) -> list[str]:
+    """The command's words. A value is never taken for an option, as it stands behind a `=`."""
+    words = ["redrive"]
+    words += ["--dry-run"] if asked.dry else []
+    words += ["--latest"] if asked.latest else []
+    words += [f"--code={asked.code}"] if asked.code else []
+    if asked.stream is not None:
+        words.append(f"--stream={asked.stream if asked.glob else _escaped(asked.stream)}")
+    if asked.at_ms is not None:
+        words += [f"--since={_iso(asked.at_ms)}", f"--until={_iso(asked.at_ms + 1)}"]
+    elif asked.since is not None:
+        words.append(f"--since={asked.since}")
+    return words
+
+
+def line(asked: Line) -> list[str]:
+    return [asked.verb, "--", asked.stream]
+
+
+def _escaped(name: str) -> str:
+    """As a glob that matches this name alone."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+async def _kill(_: web.Request) -> web.Response:
+    """As `kill -9` would: nothing is drained, and no answer is sent."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return web.Response(status=500)

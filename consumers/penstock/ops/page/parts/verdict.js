@@ -1,0 +1,28 @@
+// The first line: what is wrong, in words, and what to do.
+let spoken = "";
+function verdict(problems, well) {
+  const [first, ...others] = problems, box = $("verdict");
+  box.className = first ? first.level : "good";
+  put(box, [problems, first ? null : well], () => {
+    if (!first) return [make("p", "All is well", "first"), make("p", well)];
+    const parts = [make("p", sentence(first), "first"), make("p", first.do)];
+    if (others.length) parts.push(make("ul", null, "", ...others.map((one) => make("li", null, "",
+      make("strong", sentence(one), one.level === "bad" ? "failed" : "warned"),
+      make("p", one.do)))));
+    return parts;
+  });
+  document.title = (first ? (first.level === "bad" ? "✗ " : "! ") : "") + "penstock";
+  // It is read out when the problems change, not when a number in them does.
+  const news = problems.map((one) => one.what.replace(/[\d.,]+/g, "")).join() || "well";
+  if (news !== spoken) $("spoken").textContent = first ? first.what + ". " + first.do : "All is well";
+  spoken = news;
+}
+// A stream's name stays as it is.
+const sentence = ({ what, stream }) => stream && what.startsWith(stream) ? what :
+  what.slice(0, 1).toUpperCase() + what.slice(1);
+function silent(s) {
+  if (!$("verdict")) return say("no answer for " + lasting(s), "bad");
+  verdict([{ level: "bad", kind: "silent", stream: null,
+    what: "this worker has not answered for " + Math.round(s) + " s",
+    do: "Its log says why if it ended. What follows is old; the page goes on when it answers" }], "");
+}

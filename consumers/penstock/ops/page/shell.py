@@ -1,0 +1,76 @@
+"""`/`: the live page for people, one HTML document that loads nothing else.
+
+Rule: it has no data of a worker. `frame.html` and `style.css` are shared by all pages, as is
+`frame.js`: token, helpers and the stream of updates. The other scripts each show one part. All are
+joined when the module is loaded. The script inserts texts as text, never as HTML, and headers limit
+what the browser may run and ask. Owner: the pages' servers.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+_HERE: Final = resources.files(__package__)
+# In this order: each uses what those before it define.
+PARTS: Final = (
+    "verdict",
+    "figures",
+    "flow",
+    "streams",
+    "partitions",
+    "models",
+    "actions",
+    "letters",
+    "stopped",
+    "worker",
+)
+
+
+def shell_of(title: str, scripts: Sequence[Traversable]) -> str:
+    """The frame with these scripts behind its own; the last one defines `show`."""
+    script = "".join(one.read_text() for one in (_part("frame"), *scripts, _part("start")))
+    frame = _HERE.joinpath("frame.html").read_text()
+    style = _HERE.joinpath("style.css").read_text()
+    return frame.replace("@TITLE@", title).replace("@STYLE@\n", style).replace("@SCRIPT@\n", script)
+
+
+def _part(name: str) -> Traversable:
+    return _HERE.joinpath("parts", f"{name}.js")
+
+
+SHELL: Final = shell_of("penstock", [_part(name) for name in PARTS])
+
+
+def page_of(shell: str) -> Handler:
+    """A handler for this page. Its headers allow its own script and style only, by hash."""
+    headers = {
+        "Content-Security-Policy": (
+            f"default-src 'none'; script-src {_hash_of(shell, 'script')}; "
+            f"style-src {_hash_of(shell, 'style')}; "
+            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+    }
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=shell, content_type="text/html", headers=headers)
+
+    return page
+
+
+def _hash_of(shell: str, tag: str) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>", shell, re.DOTALL)
+    assert found is not None
+    digest = hashlib.sha256(found[1].encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+page: Final = page_of(SHELL)

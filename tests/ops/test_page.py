@@ -1,0 +1,303 @@
+"""The page in a browser: its first line, its parts, and what may be done on it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from penstock import config
+from penstock.ops.listening import as_json, paths, serving
+from penstock.ops.page.live import EVERY_S, Live
+from penstock.ops.page.shell import page
+from penstock.ops.problems import problems
+from tests.support.chromium import Browser, Tab, chromium
+from tests.support.status_documents import WAY_MS, document, letter, stopped, stream
+
+# One browser for all of them.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+ASKED = ["/api/redrive", "/api/line"]
+TOKEN = "open sesame"
+
+
+def trouble(cause: str) -> dict[str, Any]:
+    """A worker's status with one planted cause; the text that its first line must have."""
+    whole = document()
+    flow, model = whole["flow"], whole["model"]
+    match cause:
+        case "slow camera":
+            slow = stream("site-3/cam-7", age_s=4.2, p99_ms=4_100.0)
+            return whole | {"streams": [slow, *whole["streams"]]}
+        case "poison stream":
+            return whole | {"letters": [letter("site-3/cam-7", row=4)]}
+        case "model away":
+            outage = {"service": "model server", "away_s": 12.0, "why": "refused"}
+            return whole | {"outages": [outage], "model": model | {"asked_s": 13.0}}
+        case "model hangs up on rows":
+            outage = {"service": "model server", "away_s": 8.0, "why": "it hangs up"}
+            return whole | {"outages": [outage], "model": model | {"asked_s": 2.0}}
+        case "store slow":
+            return whole | {"flow": flow | {"way_ms": WAY_MS | {"fetch": 2_300.0}}}
+        case "skew":
+            hot = whole["assignments"][1] | {"lag": 9_000}
+            return whole | {"flow": flow | {"bound_by": "skew"}, "assignments": [hot]}
+        case "stopped line":
+            return whole | {"assignments": [stopped("site-3/cam-7")]}
+        case "full buffer":
+            full = {"spent_bytes": 256 << 20, "limit_bytes": 256 << 20, "peak_bytes": 256 << 20}
+            return whole | {"budget": full, "streams": [stream("site-3/cam-7", owed=64)]}
+    raise AssertionError(cause)
+
+
+FIRST_LINES = {
+    "slow camera": "site-3/cam-7 is 4.2 s behind",
+    "poison stream": "site-3/cam-7: its rows are refused, bad_row: 'oops' is not a number",
+    "model away": "The model server has not answered for 12.0 s: refused",
+    "model hangs up on rows": "The model server answers questions without rows",
+    "store slow": "The store is slow: fetchers 20 % busy, 2.3 s until its first answer",
+    "skew": "Partition 1 has 100 % of all that is owed, most of it of site-2/cam-2",
+    "stopped line": "site-3/cam-7 stands still at refs/3, offset 12, row 4",
+    "full buffer": "The buffer is full: 256 of 256 MiB; site-3/cam-7 owes the most",
+}
+
+
+class Worker:
+    """What a page shows, as long as a test has not changed it; and what it was asked to do."""
+
+    def __init__(self, status: dict[str, Any], *actions: str) -> None:
+        self.status = status
+        self.actions = actions
+        self.group: dict[str, Any] | None = None
+        self.made = 0
+        self.asked: list[tuple[str, Any]] = []
+
+    async def look(self) -> dict[str, Any]:
+        self.made += 1
+        status = self.status | {"problems": problems(self.status)}
+        return {"status": status, "group": self.group, "actions": list(self.actions)}
+
+    async def act(self, request: web.Request) -> web.Response:
+        self.asked.append((request.path, await request.json()))
+        return as_json({"ok": True, "said": "1 dead letter: bad_row 1\nwould send 1 of them back"})
+
+    @asynccontextmanager
+    async def served(self, token: str | None = None) -> AsyncIterator[str]:
+        async def nothing(_: web.Request) -> web.Response:
+            return web.Response()
+
+        live = Live(self.look)
+        pages = paths(page, nothing, nothing, nothing, live=live.serve)
+        http = config.Http(port=0, token=token)
+        acts = dict.fromkeys(self.actions, self.act)
+        async with serving(http, pages, actions=acts) as url, live.open():
+            yield url
+
+
+@asynccontextmanager
+async def opened(
+    browser: Browser, worker: Worker, token: str | None = None, width: int = 1440
+) -> AsyncIterator[Tab]:
+    """A tab that shows the page of this worker."""
+    async with worker.served(token) as url, browser.tab() as tab:
+        await tab.open(f"{url}/#token={token}" if token else url, width=width)
+        await tab.until("document.querySelector('#verdict .first')")
+        yield tab
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as found:
+        yield found
+
+
+async def test_the_first_line_names_each_planted_cause(browser: Browser) -> None:
+    worker = Worker(document())
+    async with opened(browser, worker) as tab:
+        assert await tab.text("#verdict .first") == "All is well"
+        assert (await tab.run("document.getElementById('verdict').className")) == "good"
+        for cause, line in FIRST_LINES.items():
+            worker.status = trouble(cause)
+            await tab.until(
+                f"document.querySelector('#verdict .first').innerText.startsWith({line!r})"
+                if "'" not in line
+                else f'document.querySelector("#verdict .first").innerText.startsWith("{line}")'
+            )
+            assert await tab.text("#verdict .first + p"), cause
+            assert await tab.run("document.title") != "penstock"
+            # It is read out, too.
+            assert line.lower()[:20] in (await tab.run("$('spoken').textContent")).lower()
+        assert tab.complaints == []
+
+
+async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser: Browser) -> None:
+    worker = Worker(document(streams=200, partitions=4))
+    other = {"committed": 900, "end": 1_000, "owner": "penstock-1234abcd", "host": "10.0.0.5"}
+    worker.group = {
+        "age_s": 1.0, "why": None,
+        "partitions": [{"topic": "refs", "partition": number, **other} for number in range(6)],
+    }  # fmt: skip
+    worker.status["streams_others"] = stream("*others*")
+    async with opened(browser, worker) as tab:
+        assert (await tab.text("#cards")).startswith("latency, p99\n31 ms\np50 17 ms; bound 50 ms")
+        assert "model\n75 %\n3 of 4 calls, 9 ms each" in await tab.text("#flow")
+        assert "mean 25.5 ms an object; the dashed line is the bound" in await tab.text("#way")
+        assert "oldest waited enough" in await tab.text("#batches")
+        assert (await tab.run("document.querySelectorAll('#streams tbody tr').length")) == 21
+        assert "all others: 180" in await tab.text("#streams")
+        partitions = await tab.text("#partitions")
+        assert partitions.count("this worker") == 4
+        assert partitions.count("10.0.0.5 1234abcd\t100") == 2
+        assert re.search(r"rows 1.0\s+answers\s+3 of 4", await tab.text("#models"))
+        for width in (400, 800, 1440, 3840):
+            await tab.size(width)
+            assert await tab.run("document.documentElement.scrollWidth") <= width
+        await tab.run("$('wanted').value = 'cam-17'; $('wanted').dispatchEvent(new Event('input'))")
+        assert (await tab.run("document.querySelectorAll('#streams tbody tr').length")) == 1
+        assert tab.complaints == []
+
+
+async def test_names_of_the_world_stay_texts(browser: Browser) -> None:
+    worker = Worker(
+        document()
+        | {
+            "assignments": [stopped(HOSTILE)],
+            "streams": [stream(HOSTILE, stopped=True, last_message=HOSTILE)],
+            "letters": [letter(HOSTILE) | {"message": HOSTILE}],
+        }
+    )
+    async with opened(browser, worker) as tab:
+        for part in ("#verdict", "#stopped", "#streams", "#letters"):
+            assert HOSTILE in await tab.text(part), part
+        assert await tab.run("document.images.length") == 0
+        assert tab.complaints == []
+
+
+async def test_without_a_token_there_is_no_button_and_the_commands_are_told(
+    browser: Browser,
+) -> None:
+    worker = Worker(document() | {"assignments": [stopped("cam-7")], "letters": [letter("cam-7")]})
+    async with opened(browser, worker) as tab:
+        assert await tab.run("[...document.querySelectorAll('button')].filter(one => "
+                             "one.offsetParent).length") == 0  # fmt: skip
+        assert "penstock dlq resume cam-7" in await tab.text("#stopped")
+        assert "With http.token set they can be sent back" in await tab.text("#letters-panel")
+
+
+async def test_letters_are_counted_before_they_are_sent_back(browser: Browser) -> None:
+    worker = Worker(document() | {"letters": [letter("cam-7", 4)]}, *ASKED)
+    worker.status["rejected"] = {"bad_row": 1}
+    async with opened(browser, worker, TOKEN) as tab:
+        assert await tab.run("$('send').disabled")
+        await tab.run("document.querySelector('#letters button').click()")
+        await tab.until("!$('send').disabled")
+        assert "would send 1 of them back" in await tab.text("#redriven")
+        await tab.run("$('send').click()")
+        await tab.until("$('send').disabled && $('redriven').className === ''")
+        # Another choice is to be counted again: of all streams, as a glob.
+        await tab.run("$('stream').value = 'cam-*'; $('stream').dispatchEvent("
+                      "new Event('input', { bubbles: true }))")  # fmt: skip
+        await tab.run("$('redrive').requestSubmit()")
+        await tab.until("!$('send').disabled")
+    one = {"code": "bad_row", "stream": "cam-7", "at_ms": letter("")["at_ms"], "latest": False}
+    many = {"code": "bad_row", "stream": "cam-*", "glob": True, "since": "15m", "latest": False}
+    assert worker.asked == [
+        ("/api/redrive", one | {"dry": True}),
+        ("/api/redrive", one | {"dry": False}),
+        ("/api/redrive", many | {"dry": True}),
+    ]
+
+
+async def test_a_stopped_line_goes_on_and_a_skip_is_asked_twice(browser: Browser) -> None:
+    worker = Worker(document() | {"assignments": [stopped("cam-7")]}, *ASKED)
+    async with opened(browser, worker, TOKEN) as tab:
+        go_on, skip = (f"document.querySelectorAll('#stopped button')[{at}]" for at in (0, 1))
+        await tab.run(f"{go_on}.click()")
+        await tab.until(
+            "document.querySelector('#stopped output').textContent.startsWith('1 dead')"
+        )
+        await tab.run(f"{skip}.click()")
+        assert len(worker.asked) == 1
+        await tab.run(f"{skip}.click()")
+        await tab.until(
+            "document.querySelector('#stopped output').textContent.startsWith('1 dead')"
+        )
+        # What has the focus keeps it when the data changes.
+        await tab.run(f"{go_on}.focus()")
+        worker.status = document() | {"assignments": [stopped("cam-7"), stopped("cam-9")]}
+        await tab.until("document.querySelectorAll('#stopped .stop').length === 2")
+        assert await tab.run("document.activeElement.innerText") == "Go on at this object"
+    asked = [("/api/line", {"verb": verb, "stream": "cam-7"}) for verb in ("resume", "skip")]
+    assert worker.asked == asked
+
+
+async def test_the_page_asks_for_the_token_and_keeps_it_out_of_the_address(
+    browser: Browser,
+) -> None:
+    worker = Worker(document())
+    async with worker.served(TOKEN) as url, browser.tab() as tab:
+        await tab.open(url)
+        await tab.until("!$('ask').hidden")
+        assert await tab.text("#main") == ""
+        for token in ("wrong", TOKEN):
+            await tab.run(f"$('token').value = '{token}'; $('ask').requestSubmit()")
+            await tab.until("$('state').textContent")
+        await tab.until("document.querySelector('#verdict .first')")
+        await tab.open(f"{url}/#token={TOKEN}")
+        assert TOKEN not in await tab.run("location.href")
+
+
+async def test_a_worker_that_is_gone_is_the_first_line_until_it_is_back(browser: Browser) -> None:
+    worker = Worker(document())
+    async with browser.tab() as tab:
+        async with worker.served() as url:
+            await tab.open(url)
+            await tab.until("document.querySelector('#verdict .first')")
+        await tab.until("document.querySelector('#verdict.bad .first')")
+        assert "has not answered for" in await tab.text("#verdict .first")
+
+
+async def test_of_several_processes_one_is_shown_and_may_be_chosen(browser: Browser) -> None:
+    first, second = document(), document(streams=3)
+    worker = Worker(
+        {
+            "v": 1,
+            "processes": [
+                {"process": 0, "restarts": 0, "up": True, **first},
+                {"process": 1, "restarts": 2, "up": True, **second},
+                {"process": 2, "restarts": 0, "up": False, "error": "it does not run"},
+            ],
+        }
+    )
+    async with opened(browser, worker) as tab:
+        assert await tab.text("#verdict .first") == "Process 2: it does not run"
+        assert "process 1, started again 2 times" in await tab.text("#processes")
+        rows = "document.querySelectorAll('#streams tbody tr').length"
+        assert await tab.run(rows) == 12
+        await tab.run("document.querySelectorAll('#processes button')[1].click()")
+        assert await tab.run(rows) == 3
+
+
+async def test_an_update_is_made_once_for_all_viewers_and_none_without_one() -> None:
+    worker = Worker(document())
+    live = Live(worker.look)
+    assert worker.made == 0
+
+    async def viewer(url: str, updates: int) -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/api/live") as answer:
+            assert answer.content_type == "application/x-ndjson"
+            for _ in range(updates):
+                assert await answer.content.readuntil(b"\n")
+
+    pages = paths(page, page, page, page, live=live.serve)
+    async with serving(config.Http(port=0), pages) as url, live.open():
+        async with asyncio.timeout(30 * EVERY_S), asyncio.TaskGroup() as viewers:
+            for _ in range(10):
+                viewers.create_task(viewer(url, 3))
+        assert 3 <= worker.made <= 5
