@@ -1,63 +1,18 @@
 """Members with an instance id: a restart moves nothing, and a place is one worker's alone."""
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
-
 import pytest
 
 from penstock import config
-from penstock.adapters.inputs.choice import open_source
 from penstock.adapters.kafka.group.lag import GroupStanding
 from penstock.errors import EXIT_USAGE
-from penstock.ports import Commit, Source
 from tests.support.broker_stage import CLIENTS, Client
+from tests.support.members import member
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
 
 FIRST, SECOND = "first", "second"
-
-
-class Member:
-    """A bare member in this process; `begun` counts its assignments."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.begun = 0
-        self.ours: set[int] = set()
-
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
-        self.begun += 1
-        self.ours |= set(starts)
-
-    async def revoked(self, partitions: Collection[int]) -> None:
-        self.ours -= set(partitions)
-
-    async def read_forever(self) -> None:
-        await self.source.start(self)
-        while True:
-            await self.source.poll(list(self.ours), 50)
-
-    async def until_it_has(self, count: int) -> None:
-        async def has() -> bool:
-            return len(self.ours) == count
-
-        await until(has, lambda: f"{count} partitions; it has {self.ours}")
-
-
-@asynccontextmanager
-async def member(kafka: config.Kafka, *, leaves: bool = False) -> AsyncIterator[Member]:
-    one = Member(open_source(kafka, drain_ms=2_000, leaves=leaves))
-    async with asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(one.read_forever())
-        try:
-            yield one
-        finally:
-            reading.cancel()
-            await asyncio.wait([reading])
-            await one.source.stop()
 
 
 @pytest.mark.parametrize("client", CLIENTS)

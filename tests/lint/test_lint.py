@@ -20,6 +20,11 @@ fallback = ["us"]
 help_after_ms = 45_000
 topics = ["refs-us"]
 """
+BY_BROKER = """[kafka]
+client = "confluent"
+group_protocol = "consumer"
+session_ms = 30_000
+"""
 
 
 def found(
@@ -42,6 +47,9 @@ def found(
         ("[kafka]\nstream_from = '('\n", 2, "no regular expression"),
         ("[kafka]\nsession_ms = 5_000\n", 2, "kafka.session_ms"),
         ("[kafka]\nheartbeat_ms = 2_667\n", 2, "above a third of kafka.session_ms"),
+        ("[kafka]\ngroup_protocol = 'consumer'\n", 2, 'needs kafka.client = "confluent"'),
+        ("[kafka]\ninstance_id = 'a b'\n", 2, "makes 'a b'"),
+        (BY_BROKER, 4, "has no effect"),
         (HELPED, 7, "within kafka.session_ms = 45000"),
         ("[model]\npreset = 'mlflow'\n", 2, "model.protocol = 'http'"),
         ("[output]\nobjects = 's3://b/{stream}.jsonl'\n", 2, "{bucket} and {key}"),

@@ -44,6 +44,8 @@ class Kafka(Section, frozen=True):
     # How long a broker without records may wait before it answers a fetch; each client has its own
     # default.
     fetch_wait_ms: Positive | None = None
+    # "consumer": the broker assigns partitions, and alone decides session and heartbeat.
+    group_protocol: Literal["classic", "consumer"] = "classic"
     # The name under which a worker keeps its place over a restart; None: its place is free at once.
     instance_id: Annotated[str, Meta(min_length=1)] | None = None
     # A killed worker's partitions move after this. 6 s is the broker's own minimum

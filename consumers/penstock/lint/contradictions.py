@@ -25,6 +25,7 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
     yield from _unmatched(cfg.routes, streams)
     yield from _delivery(cfg)
     yield from _help(cfg)
+    yield from _terms(cfg.kafka)
     for path, model in _models(cfg):
         if model.token and model.token_file:
             yield (*path, "token_file"), "token and token_file are both set; leave one of them out"
@@ -121,6 +122,15 @@ def _delivery(cfg: config.Config) -> Iterator[Said]:
             'delivery.guarantee = "exactly_once" needs objects.pin: an object that is overwritten'
         )
         yield ("objects", "pin"), f"{said} while it is read would be answered twice; set it to true"
+
+
+def _terms(kafka: config.Kafka) -> Iterator[Said]:
+    standard = config.Kafka()
+    for key in ("session_ms", "heartbeat_ms"):
+        is_set = getattr(kafka, key) != getattr(standard, key)
+        if kafka.group_protocol == "consumer" and is_set:
+            said = 'has no effect with kafka.group_protocol = "consumer"'
+            yield ("kafka", key), f"{said}: the broker sets it; leave it out"
 
 
 def _help(cfg: config.Config) -> Iterator[Said]:

@@ -33,6 +33,12 @@ def check_inputs(cfg: config.Config) -> None:
         re.compile(kafka.input_pattern or "")
     except re.error as error:
         raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
+    if kafka.group_protocol == "consumer" and kafka.client != "confluent":
+        raise Fatal(
+            'kafka.group_protocol = "consumer" needs kafka.client = "confluent"; aiokafka speaks '
+            '"classic" alone',
+            exit_code=EXIT_USAGE,
+        )
     instance_of(kafka)
     if kafka.heartbeat_ms * HEARTBEATS > kafka.session_ms:
         raise Fatal(

@@ -9,11 +9,12 @@ metadata beyond its end, and a cursor with stray bytes after it cannot be decode
 source.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.adapters.confluent.blocking_calls import CallThread
 from penstock.adapters.confluent.client import NO_MEMBER, of_ours, translated
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 # In a ListOffsets request these stand for the earliest and the next offset.
 EARLIEST, NEXT = -2, -1
+# How often a commit is tried again under a new epoch.
+EPOCH_S = 0.1
 ENDS = "a question about the ends of partitions"
 
 
@@ -52,12 +55,27 @@ class Questions:
         ]
         work = partial(self._consumer.commit, offsets=offsets, asynchronous=False)
         try:
-            _check_each(await self._ask("the commit", work, self._commit_s))
+            async with answered_within("the commit", self._commit_s):
+                await self._committed(work)
         except KafkaException as error:
             # A member that lost its partitions need not commit: the new owner starts at the last
             # commit.
             if error.args[0].code() not in NO_MEMBER:
                 raise of_ours("the commit", error.args[0]) from error
+
+    async def _committed(self, work: Callable[[], Any]) -> None:
+        """A member learns its new epoch by its next heartbeat, and until then commits under the old
+        one are refused (KIP-848). It has not lost its partitions, so the commit is made again.
+        """
+        while True:
+            try:
+                _check_each(await self._thread.call(work))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
+                    raise
+                await asyncio.sleep(EPOCH_S)
+            else:
+                return
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
         what = "a question about the committed offsets"

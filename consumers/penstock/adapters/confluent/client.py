@@ -63,6 +63,7 @@ _LASTING = frozenset(
 NO_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
+        KafkaError.FENCED_MEMBER_EPOCH,
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError._ASSIGNMENT_LOST,
         KafkaError._STATE,
@@ -131,6 +132,12 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
 def is_fatal(error: KafkaError) -> bool:
     """After a fatal error the client does nothing any more."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL
+
+
+def is_unreleased(error: KafkaError) -> bool:
+    """The group still counts a member under our instance id, which may be dead."""
+    code = KafkaError.UNRELEASED_INSTANCE_ID
+    return error.code() == code or (is_fatal(error) and KafkaError(code).str() in error.str())
 
 
 def _lasting(error: KafkaError) -> int | None:

@@ -38,6 +38,11 @@ class Inbox:
         """Forget all partitions: none is assigned to us."""
         self._waiting.clear()
 
+    def forget(self, partitions: Iterable[int]) -> None:
+        """They were revoked."""
+        for partition in partitions:
+            self._waiting.pop(partition, None)
+
     def begin(self, starts: Mapping[int, Commit]) -> None:
         """Start these partitions at new positions, and drop the records that wait for them."""
         for partition, start in starts.items():

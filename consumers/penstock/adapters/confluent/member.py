@@ -5,12 +5,14 @@ resets are off. The group sees the same session and assignor as with aiokafka. O
 """
 
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 from penstock import config
 from penstock.adapters.confluent.client import connection
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
+from penstock.errors import EXIT_USAGE, Fatal
 
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so it adds no latency.
@@ -22,6 +24,7 @@ AHEAD_KIB = 16 << 10
 # How long librdkafka stops fetching a partition of which it has read enough ahead. Its default of a
 # second would stop the flow.
 AHEAD_LOOK_MS = 5
+OLDEST = (2, 16)
 
 
 def member_options(
@@ -35,16 +38,36 @@ def member_options(
         "auto.offset.reset": "error",  # `starting_points` decides where to go on, and logs it
         "isolation.level": settings.isolation,
         "enable.partition.eof": True,
-        "session.timeout.ms": settings.session_ms,
-        "heartbeat.interval.ms": settings.heartbeat_ms,
         "max.poll.interval.ms": poll_ms,
         "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
-        "partition.assignment.strategy": "range",
         "fetch.wait.max.ms": settings.fetch_wait_ms or FETCH_WAIT_MS,
         "queued.min.messages": AHEAD_RECORDS,
         "queued.max.messages.kbytes": AHEAD_KIB,
         "fetch.queue.backoff.ms": AHEAD_LOOK_MS,
         "error_cb": on_error,
+        **_protocol(settings),
         **({"group.instance.id": instance_id} if (instance_id := instance_of(settings)) else {}),
         **({"client.rack": settings.client_rack} if settings.client_rack else {}),
     }
+
+
+def _protocol(settings: config.Kafka) -> dict[str, Any]:
+    """With "consumer" the broker decides these three, and librdkafka refuses them."""
+    if settings.group_protocol == "consumer":
+        check_release(version("confluent-kafka"))
+        return {"group.protocol": "consumer"}
+    return {
+        "session.timeout.ms": settings.session_ms,
+        "heartbeat.interval.ms": settings.heartbeat_ms,
+        "partition.assignment.strategy": "range",
+    }
+
+
+def check_release(release: str) -> None:
+    """Before 2.16 librdkafka stands still for minutes in a group of this protocol."""
+    if tuple(map(int, release.split(".")[:2])) < OLDEST:
+        raise Fatal(
+            'kafka.group_protocol = "consumer" needs confluent-kafka 2.16 or newer, here is '
+            f"{release}; pip install -U confluent-kafka",
+            exit_code=EXIT_USAGE,
+        )

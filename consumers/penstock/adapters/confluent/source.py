@@ -21,6 +21,7 @@ from penstock.adapters.confluent.blocking_calls import CallThread
 from penstock.adapters.confluent.broker_calls import Questions
 from penstock.adapters.confluent.client import (
     is_fatal,
+    is_unreleased,
     noted,
     of_ours,
     translated,
@@ -37,6 +38,7 @@ from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import Membership
+from penstock.adapters.kafka.group.reprieve import Reprieve
 from penstock.adapters.kafka.source import MAX_RECORDS, QUESTION_S
 from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import Fatal
@@ -75,6 +77,10 @@ class ConfluentSource:
             rebalance_s=self._poll_ms / 1000,
             session_s=settings.session_ms / 1000,
         )
+        # By "consumer" partitions come and go one by one, while the others are worked on.
+        self._is_incremental = settings.group_protocol == "consumer"
+        self._reprieve = Reprieve(settings.session_ms / 1000)
+        self._is_refused = False
         self._inbox = Inbox()
         self._ours: set[int] = set()
         self._paused: set[int] = set()
@@ -92,6 +98,12 @@ class ConfluentSource:
         self._loop = asyncio.get_running_loop()
         self._rebalance = rebalance
         self._thread = CallThread("kafka")
+        if self._is_incremental and (terms := await self._group.terms()) is not None:
+            log.info("group protocol consumer: %s", terms)
+            self._reprieve = Reprieve(terms.session_ms / 1000)
+        self._join()
+
+    def _join(self) -> None:
         with translated("the start of the consumer"):
             options = member_options(self._settings, self._poll_ms, self._on_error)
             self._consumer = Consumer(options)
@@ -104,10 +116,20 @@ class ConfluentSource:
                 [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
             )
 
+    async def _join_again(self) -> None:
+        """The group has refused us for a dead member's place: ask again in a moment."""
+        await self._reprieve.wait(self._instance_id)
+        await self._thread.call(self._consumer.close)
+        self._is_refused = False
+        self._join()
+
     # Reading.
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
+        if self._is_refused:
+            await self._join_again()
+            return ()
         await self._membership.check(self._joining_since_s)
         if self._handing is not None:
             # In a rebalance the thread is inside a read: another one would queue behind it.
@@ -181,6 +203,8 @@ class ConfluentSource:
                 # If the partition is read from another offset since, the error is out of date.
                 if where in self._ours and self._inbox.read_up_to()[where] == offset:
                     await self._places.find(where, offset, self._rebalance)
+            elif is_unreleased(error):
+                self._is_refused = True
             elif isinstance(failure := of_ours("a read of the input topic", error), Fatal):
                 raise failure
             else:
@@ -251,6 +275,11 @@ class ConfluentSource:
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise
+            if self._is_incremental:
+                anew = [place for place in to if place.partition in wanted & held]
+                self._consumer.incremental_unassign(anew)
+                self._consumer.incremental_assign(anew)
+                return
             self._consumer.assign([place for place in to if place.partition in held])
             self._consumer.pause(self._places_of(paused & held))
 
@@ -260,14 +289,16 @@ class ConfluentSource:
         """librdkafka calls this on the thread, inside a read."""
         numbers = [one.partition for one in partitions]
         starts = self._in_loop(self._assigned(numbers)) or {}
-        consumer.assign(
-            [TopicPartition(self._topic, one, starts[one].next_offset) for one in starts]
-        )
+        places = [TopicPartition(self._topic, one, starts[one].next_offset) for one in starts]
+        (consumer.incremental_assign if self._is_incremental else consumer.assign)(places)
         consumer.resume(self._places_of(starts))  # librdkafka keeps pauses of earlier assignments
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         self._in_loop(self._revoked([one.partition for one in partitions]))
-        consumer.unassign()
+        if self._is_incremental:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Run `work` in the event loop and wait for it. None if we are stopping or it failed."""
@@ -293,7 +324,7 @@ class ConfluentSource:
         starts = await self._places.starts(numbers)
         self._inbox.begin(starts)
         await self._rebalance.assigned(starts)
-        self._ours = set(starts)
+        self._ours |= set(starts)
         self.assignments += 1
         self._joining_since_s = None
         return starts
@@ -302,14 +333,27 @@ class ConfluentSource:
         try:
             await self._rebalance.revoked(numbers)
         finally:
-            self.now_joining()
+            if self._is_incremental:
+                self._gone(numbers)
+            else:
+                self.now_joining()
+
+    def _gone(self, numbers: Collection[int]) -> None:
+        """The others stay ours meanwhile."""
+        for held in (self._ours, self._paused, self._for_good):
+            held.difference_update(numbers)
+        self._inbox.forget(numbers)
+        self.assignments += 1
 
     def now_joining(self) -> None:
+        """Whoever joins by "consumer" is a member at once; without a partition for it, it hears
+        nothing more.
+        """
         self._ours, self._paused, self._for_good = set(), set(), set()
         self._inbox.clear()
         self._notices.clear()
         self.assignments += 1
-        self._joining_since_s = self._loop.time()
+        self._joining_since_s = None if self._is_incremental else self._loop.time()
 
     async def stop(self) -> None:
         if self.has_stopped:
@@ -347,7 +391,9 @@ class ConfluentSource:
         """librdkafka calls this on the thread. After a fatal error it does nothing any more; all
         others it gets over by itself.
         """
-        if is_fatal(error):
+        if is_unreleased(error):
+            self._is_refused = True
+        elif is_fatal(error):
             self._failure = self._failure or of_ours("the work of its client", error)
         else:
             noted(error)

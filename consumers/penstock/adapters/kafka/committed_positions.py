@@ -16,13 +16,23 @@ from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from penstock import config
-from penstock.adapters.kafka.client import LEAVE_S, close, connection, start, translated
+from penstock.adapters.kafka.client import (
+    LEAVE_S,
+    answered_within,
+    close,
+    connection,
+    start,
+    translated,
+)
+from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer_terms
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.errors import Transient
 from penstock.ports import Commit
 
 NO_OFFSET = -1
+# Asked at the start, when a broker may be busy.
+TERMS_S = 10.0
 
 
 async def positions(
@@ -77,6 +87,11 @@ class GroupPositions:
         """Raises `Transient` unless the broker answers."""
         with translated("a question about the input topic"):
             await count_partitions(client_of(self._admin), self._settings.input_topic)
+
+    async def terms(self) -> ConsumerTerms | None:
+        """Of the protocol `consumer`; None: the broker does not tell us."""
+        async with answered_within("a question about the group's terms", TERMS_S):
+            return await consumer_terms(client_of(self._admin), self._settings.group)
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit | None]:
         topic, group = self._settings.input_topic, self._settings.group

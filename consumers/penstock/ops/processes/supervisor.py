@@ -105,6 +105,7 @@ async def run_processes(
         place or f"penstock-{uuid.uuid4().hex[:12]}",
         partial(leave_at_last, cfg.kafka),
         cfg.delivery.drain_ms / 1000 + LEAVE_S,
+        frees_first=cfg.kafka.group_protocol == "consumer",
     )
     reserve = [*penstock, "run", parent.RESERVE, *options] if has_spare else None
     code = await supervise(

@@ -12,6 +12,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 INVALID_SESSION_TIMEOUT: Final = 26
 FENCED_INSTANCE_ID: Final = 82
+UNRELEASED_INSTANCE_ID: Final = 111
 
 _SAID: Final[Mapping[int, str]] = {
     INCONSISTENT_GROUP_PROTOCOL: (

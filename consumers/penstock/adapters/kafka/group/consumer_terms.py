@@ -1,0 +1,54 @@
+"""What the broker grants to members of a group whose protocol is `consumer` (KIP-848).
+
+Rule: the broker alone decides session and heartbeat there; no client may ask for less. So they are
+read, and told to people, as they say what a crash costs. Owner: the source, and `doctor`.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from aiokafka import errors as kafka_errors
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import DescribeConfigsRequest
+
+from penstock.errors import EXIT_USAGE, Fatal
+
+GROUP: Final = 32  # as a kind of resource; newer than aiokafka's list
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+_NOT_FOR_US: Final = (
+    kafka_errors.GroupAuthorizationFailedError.errno,
+    kafka_errors.ClusterAuthorizationFailedError.errno,
+)
+
+
+class ConsumerTerms(NamedTuple):
+    session_ms: int
+    heartbeat_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"the broker moves a crashed worker's partitions after {self.session_ms / 1000:g} s, "
+            f"and those of one that leaves within its heartbeat of {self.heartbeat_ms / 1000:g} s "
+            "(its group.consumer.session.timeout.ms and group.consumer.heartbeat.interval.ms; the "
+            "minimums are its own, too)"
+        )
+
+
+async def consumer_terms(client: AIOKafkaClient, group: str) -> ConsumerTerms | None:
+    """None: the broker does not tell us. Raises `Fatal` if it does not know the protocol, and
+    aiokafka's errors.
+    """
+    request = DescribeConfigsRequest([(GROUP, group, [SESSION, HEARTBEAT])], False)
+    answer = await client.send(client.get_random_node(), request)
+    (found,) = answer.to_object()["resources"]
+    if found["error_code"] in _NOT_FOR_US:
+        return None
+    values: dict[str, Any] = {
+        entry["config_names"]: entry["config_value"] for entry in found["config_entries"]
+    }
+    if found["error_code"] or not {SESSION, HEARTBEAT} <= values.keys():
+        raise Fatal(
+            'this broker does not know kafka.group_protocol = "consumer", which needs Kafka 4.0; '
+            'set it to "classic"',
+            exit_code=EXIT_USAGE,
+        )
+    return ConsumerTerms(int(values[SESSION]), int(values[HEARTBEAT]))

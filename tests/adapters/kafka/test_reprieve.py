@@ -1,0 +1,25 @@
+"""How long a place in use is waited for."""
+
+import asyncio
+
+import pytest
+
+from penstock.adapters.kafka.group.reprieve import MARGIN_S, Reprieve
+from penstock.errors import EXIT_UNREACHABLE, Fatal
+from penstock.simulation.virtual_time import virtual_time
+
+
+@virtual_time
+async def test_a_place_is_waited_for_as_long_as_a_dead_member_may_have_it() -> None:
+    reprieve = Reprieve(session_s=45.0)
+    now = asyncio.get_running_loop().time
+    began_s = now()
+
+    async def wait_forever() -> None:
+        while True:
+            await reprieve.wait("pod-7")
+
+    with pytest.raises(Fatal, match="another worker has it") as ended:
+        await wait_forever()
+    assert ended.value.exit_code == EXIT_UNREACHABLE
+    assert 45.0 < now() - began_s <= 45.0 + MARGIN_S + 2.0

@@ -1,0 +1,59 @@
+"""The group protocol `consumer` (KIP-848), on a broker with its own settings."""
+
+import logging
+
+import pytest
+
+from penstock import config
+from penstock.adapters.kafka.group.leaving import leave_for
+from penstock.ports import Commit
+from tests.support.members import member
+from tests.support.services import Services, Topics
+from tests.support.topic_tools import Broker
+from tests.support.waiting import until
+
+
+def kafka(services: Services, topics: Topics, instance_id: str | None = None) -> config.Kafka:
+    return config.Kafka(
+        bootstrap_servers=services.bootstrap_servers,
+        input_topic=topics.input,
+        group=topics.input,
+        client="confluent",
+        group_protocol="consumer",
+        instance_id=instance_id,
+    )
+
+
+async def test_a_member_that_joins_takes_only_its_share_and_all_commit(
+    services: Services, topics: Topics, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = kafka(services, topics)
+    with caplog.at_level(logging.INFO):
+        async with member(settings) as first:
+            await first.until_it_has(4)
+            async with member(settings) as second:
+                await second.until_it_has(2)
+                await first.until_it_has(2)
+                assert sorted(first.taken) == sorted(second.ours)
+                both = {one: Commit(0, f"cursor of {one}") for one in range(4)}
+                for each in (first, second):
+                    await each.source.commit({one: both[one] for one in each.ours})
+                assert await broker.positions(topics.input, topics.input) == both
+                assert (await first.source.rewind(first.ours)).keys() == first.ours
+    assert "moves a crashed worker's partitions after 45 s" in caplog.text
+
+
+async def test_a_place_in_use_is_waited_for_until_it_is_free(
+    services: Services, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = kafka(services, topics, "one-place")
+
+    async def waits() -> bool:
+        return "still counts a member one-place" in caplog.text
+
+    async with member(settings) as first:
+        await first.until_it_has(4)
+        async with member(settings) as second:
+            await until(waits, lambda: caplog.text)
+            await leave_for(settings, "one-place", 10.0)
+            await second.until_it_has(4)
