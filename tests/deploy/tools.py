@@ -7,11 +7,14 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+RENDERED = Path(__file__).parent / "rendered"
 
 
 def tool(name: str) -> str:
@@ -34,3 +37,8 @@ async def running(folder: Path, *command: str) -> AsyncIterator[None]:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
             await process.wait()
+
+
+def rendered(name: str) -> list[dict[str, Any]]:
+    """What helm made of the chart with the values of `name`, as it is committed."""
+    return [one for one in yaml.safe_load_all((RENDERED / f"{name}.yaml").read_text()) if one]

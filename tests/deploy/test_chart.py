@@ -1,0 +1,113 @@
+"""What helm makes of the chart is committed, and is what a cluster takes.
+
+Rule: the rendered files are compared where helm is; what they must hold is tested everywhere. After
+a change: `helm template` by the command of `render`, into the file.
+"""
+
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock import config
+from tests.deploy.tools import DEPLOY, RENDERED, rendered, tool
+
+# The chart asks for a newer one than helm supposes where it has no cluster.
+KUBERNETES = "1.34.0"
+NAMES = sorted(path.stem for path in RENDERED.glob("*.yaml"))
+
+
+def render(name: str) -> str:
+    """The chart with the values of `name`."""
+    command = [tool("helm"), "template", "cams", str(DEPLOY / "helm")]
+    command += ["--kube-version", KUBERNETES, "--values", str(RENDERED / "values" / f"{name}.yaml")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def pods(name: str) -> dict[str, dict[str, Any]]:
+    """The pods' specs by the kind that makes them."""
+    found = {}
+    for one in rendered(name):
+        spec = one["spec"]["jobTargetRef"] if one["kind"] == "ScaledJob" else one.get("spec", {})
+        if "template" in spec:
+            found[one["kind"]] = spec["template"]["spec"]
+    return found
+
+
+def environ(pod: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in pod["containers"][0]["env"] if "value" in one}
+
+
+def test_there_are_renderings_of_one_worker_a_fleet_and_a_backfill() -> None:
+    assert NAMES == ["backfill", "default", "fleet"]
+    assert pods("default").keys() == {"StatefulSet"}
+    assert pods("fleet").keys() == {"StatefulSet", "ScaledJob"}
+    assert pods("backfill").keys() == {"StatefulSet", "Job"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_helm_renders_what_is_committed(name: str) -> None:
+    assert render(name) == (RENDERED / f"{name}.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kubernetes_takes_what_is_rendered(name: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate")
+    ours = [one for one in rendered(name) if one["apiVersion"].partition("/")[0] not in FOREIGN]
+    assert len(ours) >= 6
+    for one in ours:
+        validate.validate(one, KUBERNETES.rpartition(".")[0], strict=True)
+
+
+# Kinds that operators bring; kubernetes-validate does not know them.
+FOREIGN = ("keda.sh", "monitoring.coreos.com")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pod_may_drain_and_may_do_nothing_else(name: str) -> None:
+    for pod in pods(name).values():
+        (worker,) = pod["containers"]
+        drain_ms = int(environ(pod)["PENSTOCK_DELIVERY__DRAIN_MS"])
+        assert pod["terminationGracePeriodSeconds"] == -(-drain_ms // 1000) + 10
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not pod["automountServiceAccountToken"]
+        assert worker["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert pod["topologySpreadConstraints"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_variables_are_keys_of_the_configuration(name: str) -> None:
+    for pod in pods(name).values():
+        for variable in environ(pod):
+            section, _, key = variable.removeprefix("PENSTOCK_").lower().partition("__")
+            assert hasattr(getattr(config.Config(), section), key)
+
+
+def test_restarted_workers_keep_their_place_and_scaled_ones_give_it_up() -> None:
+    for name, leaves in (("default", False), ("fleet", True)):
+        pod = pods(name)["StatefulSet"]
+        assert environ(pod)["PENSTOCK_KAFKA__INSTANCE_ID"] == "{hostname}"
+        assert ("--leave" in pod["containers"][0]["args"]) == leaves
+    (workers,) = [one for one in rendered("default") if one["kind"] == "StatefulSet"]
+    assert workers["spec"]["podManagementPolicy"] == "Parallel"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("backfill", "Job"), ("fleet", "ScaledJob")])
+def test_a_backfill_ends_by_itself_and_shares_no_group(name: str, kind: str) -> None:
+    pod, worker = pods(name)[kind], pods(name)["StatefulSet"]
+    assert pod["containers"][0]["args"][:2] == ["run", "--until-end"]
+    assert pod["restartPolicy"] == "Never"
+    assert "PENSTOCK_KAFKA__INSTANCE_ID" not in environ(pod)
+    assert "PENSTOCK_KAFKA__GROUP" in environ(pod)
+    assert "PENSTOCK_KAFKA__GROUP" not in environ(worker)
+
+
+def test_the_chart_has_the_alerts() -> None:
+    (rule,) = [one for one in rendered("fleet") if one["kind"] == "PrometheusRule"]
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
+    assert rule["spec"] == rules
