@@ -1,5 +1,6 @@
 """docker-compose.yml, as far as it can be checked without an engine."""
 
+import re
 import shutil
 import subprocess
 import tomllib
@@ -102,6 +103,13 @@ def test_every_one_shot_service_runs_once(name: str) -> None:
 def test_the_job_waits_for_its_topics_its_bucket_and_its_model() -> None:
     assert SERVICES["worker"]["depends_on"].keys() == {"topics", "bucket", "torchserve"}
     assert {"topics", "bucket", "archive"} == ONE_SHOT
+
+
+def test_what_the_bucket_announces_is_answered_in_order_by_way_of_a_topic_that_is_made() -> None:
+    between = SERVICES["worker"]["environment"]["PENSTOCK_KAFKA__REKEY"]
+    assert between != SERVICES["minio"]["environment"]["MINIO_NOTIFY_KAFKA_TOPIC_P"]
+    (made,) = re.findall("for topic in (.+); do", SERVICES["topics"]["entrypoint"][-1])
+    assert between in made.split()
 
 
 @pytest.mark.parametrize("command", COMPOSE_COMMANDS, ids=" ".join)

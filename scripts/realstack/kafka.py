@@ -19,7 +19,7 @@ from realstack.service import Launch, Ports
 
 VERSION = "4.1.0"
 # Name and partitions. Four, so that several workers and lanes can share a topic.
-TOPICS = {"refs": 4, "predictions": 4, "predictions.dlq": 4}
+TOPICS = {"refs": 4, "refs-by-stream": 4, "predictions": 4, "predictions.dlq": 4}
 TOPIC_ALREADY_EXISTS = 36
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
