@@ -1,6 +1,7 @@
 """What the commands tell on the real services: exit codes, messages, and what they leave alone."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,30 @@ async def test_the_doctor_says_what_is_wrong_and_still_looks_at_the_rest(
     assert (found.code, says in bad) == (1, True), lines
     assert {line[7:].partition(":")[0] for line in lines} >= {"topics", "store", "model"}
     assert services.secret not in found.stdout.decode()
+
+
+async def test_the_doctor_says_which_route_nothing_matches(
+    services: Services, topics: Topics, broker: Broker, tmp_path: Path
+) -> None:
+    values = [{"bucket": "b", "key": f"site-1/cam-1/{n}.csv"} for n in range(1_000)]
+    await broker.publish(topics.input, [Message(value, n % 4) for n, value in enumerate(values)])
+    file = tmp_path / "routes.toml"
+    file.write_text(
+        f"""
+        [[models]]
+        name = "other"
+        served_as = "{services.model_name}"
+        url = "{services.model_url}"
+        [[routes]]
+        stream = "b/site-1/*"
+        model = "other"
+        """
+    )
+    environ = environment(services, topics)
+    found = await penstock("doctor", "--config", str(file), environ=environ)
+    [bad] = [line for line in found.stdout.decode().splitlines() if "routes:" in line]
+    assert bad.startswith("mind   routes: none of the newest 1,000 objects match"), found
+    assert "'site-1/cam-1'" in bad
 
 
 async def test_the_doctor_says_which_object_cannot_be_read(

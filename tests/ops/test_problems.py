@@ -221,3 +221,14 @@ def test_the_problems_of_several_members_are_told_with_their_number() -> None:
     ]
     [alone] = problems({"processes": [silent]})
     assert alone["what"] == "the worker: it does not run"
+
+
+def test_a_route_that_nothing_matches_is_told_with_how_streams_are_called() -> None:
+    never = ["stream = 'plat/site-1/*' to rows-ts"]
+    [(level, kind, what)] = said({"routes": {"asked": 1_200, "never_matched": never}})
+    assert (level, kind) == ("warn", "route")
+    assert what == (
+        "none of 1,200 objects matched the route of stream = 'plat/site-1/*' to rows-ts; streams "
+        f"are called like {document()['streams'][0]['stream']}"
+    )
+    assert said({"routes": {"asked": 1_200, "never_matched": []}}) == []

@@ -7,14 +7,13 @@ import orjson
 import pytest
 
 from penstock.calls.wait_for_services import until_one_answered
-from penstock.core.routing.routes import Route
+from penstock.core.routing.routes import UNMATCHED_AFTER, Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.in_process import DecodersAtHand
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, run
-from penstock.stages.consume import UNMATCHED_AFTER
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 A = Route(("a",), stream="a/*")

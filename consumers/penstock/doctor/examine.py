@@ -14,6 +14,7 @@ from penstock.doctor import models, stores
 from penstock.doctor.finding import Finding, all_found, found
 from penstock.doctor.first_row import try_first_row
 from penstock.doctor.machine import limits_here, look_at_machine
+from penstock.doctor.routes import look_at_routes
 from penstock.doctor.topics import look_at_progress, look_at_topics
 
 
@@ -39,6 +40,9 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
             yield model
             if model.is_well:
                 yield await found(f"limits{suffix}", partial(models.look_at_limits, one_server))
+    if cfg.routes:
+        for one in await all_found("routes", partial(look_at_routes, cfg.after_rekey())):
+            yield one
     for url in readable:
         yield await found(f"first row of {url}", partial(try_first_row, cfg, url))
 

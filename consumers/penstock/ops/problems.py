@@ -202,6 +202,20 @@ def _is_late(stream: Mapping[str, Any], document: Document) -> bool:
     return (stream["age_s"] or 0.0) >= LATE_S or p99_ms >= LATE_BOUNDS * bound_ms
 
 
+def _unmatched(document: Document) -> Iterator[Problem]:
+    """Routes that most likely have a misspelt glob: their objects go to another model."""
+    asked, streams = of(document, "routes", "asked"), document.get("streams") or ()
+    for route in of(document, "routes", "never_matched") or ():
+        like = f"; streams are called like {named(streams[0]['stream'])}" if streams else ""
+        yield Problem(
+            WARN,
+            "route",
+            f"none of {asked:,} objects matched the route of {one_line(route)}{like}",
+            "Correct the route, or name the streams by kafka.stream_from; penstock route STREAM "
+            "tells where one goes",
+        )
+
+
 def _no_partition(document: Document) -> Iterator[Problem]:
     if document.get("assignments"):
         return
@@ -221,5 +235,6 @@ RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
     _late,
     buffer_full,
     over_bound,
+    _unmatched,
     _no_partition,
 )

@@ -91,6 +91,7 @@ class Status:
             **self._region(),
             **self._shadow(),
             **self._rekeying(),
+            **self._routes(),
             "outages": self._outages(),
             "counters": self._telemetry.totals,
             "rejected": self._telemetry.rejections,
@@ -187,6 +188,12 @@ class Status:
         """If this worker is a rekeyer, too."""
         rekeying = self._telemetry.rekeying
         return {} if rekeying is None else {"rekey": rekeying.status}
+
+    def _routes(self) -> dict[str, Any]:
+        """Routes that have matched nothing, if there are any."""
+        routes = self._pipeline.wiring.intake.routes
+        never = [str(route) for route in routes.never_matched]
+        return {"routes": {"asked": routes.asked, "never_matched": never}} if never else {}
 
     def _outages(self) -> list[dict[str, Any]]:
         """Services that do not answer. For Kafka the question for the lag counts as well as the

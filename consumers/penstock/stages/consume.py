@@ -17,7 +17,7 @@ from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.keyed import streams_of
 from penstock.core.routing.naming import Naming, fallback
 from penstock.core.routing.places import Places, is_whole
-from penstock.core.routing.routes import Routes, place_of
+from penstock.core.routing.routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_place
 from penstock.core.window.poll_wait import Gather
@@ -32,8 +32,6 @@ from penstock.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
-# After so many objects a route that matched none of them is told: by then it is no chance.
-UNMATCHED_AFTER = 1_000
 # A partition that has room again waits at most so long for the poll of the others to end.
 POLL_WAIT_MS = 50
 
@@ -220,7 +218,7 @@ class Intake:
         return models
 
     def _tell_unmatched(self, stream: str) -> None:
-        for route in self.routes.unmatched.values():
+        for route in self.routes.never_matched:
             log.warning(
                 "none of the first %d objects matched the route of %s; streams are called like %r: "
                 "correct the route, or see kafka.stream_from",

@@ -15,6 +15,8 @@ from zlib import crc32
 
 # A message names fewer objects than this.
 _OBJECTS = 1 << 20
+# After so many objects a route that matched none of them is told: by then it is no chance.
+UNMATCHED_AFTER = 1_000
 # A share of 0.01 percent is the smallest that makes a difference.
 PARTS = 10_000
 
@@ -80,6 +82,11 @@ class Routes:
     def is_needed(self) -> bool:
         """Is there anything to choose from?"""
         return len(self.models) > 1
+
+    @property
+    def never_matched(self) -> list[Route]:
+        """The routes that matched none of many objects; empty as long as these are few."""
+        return list(self.unmatched.values()) if self.asked >= UNMATCHED_AFTER else []
 
     @property
     def default(self) -> str:

@@ -1,0 +1,76 @@
+"""Do the routes match what is announced?
+
+Rule: the newest messages of the input topics are read as a worker would read them; no group is
+joined. A route that none of many objects matches has most likely a misspelt glob, and its objects
+are answered by another model. Owner: `examine`.
+"""
+
+from contextlib import suppress
+from typing import Final
+
+from msgspec.structs import replace
+
+from penstock import config
+from penstock.adapters.kafka.reader import open_reader
+from penstock.core.routing.keyed import streams_of
+from penstock.core.routing.naming import Naming
+from penstock.core.routing.routes import Routes
+from penstock.doctor.finding import LOOK_S, Finding
+from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.settings.inputs import stream_from
+from penstock.settings.routes import routes_of
+
+# The newest messages of a topic that are read.
+MOST: Final = 4_000
+
+
+async def look_at_routes(cfg: config.Config) -> list[Finding]:
+    seen = Seen(routes_of(cfg), Naming(stream_from(cfg.kafka.stream_from)))
+    kafka = replace(cfg.kafka, timeout_ms=min(cfg.kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
+    async with open_reader(kafka, kafka.isolation) as reader:
+        for topic in await reader.inputs():
+            spans = await reader.spans(topic)
+            each = MOST // max(1, len(spans))
+            newest = {n: (max(begin, end - each), end) for n, (begin, end) in spans.items()}
+            await reader.read(topic, newest, seen.take, lambda _: None)
+    return [seen.verdict()]
+
+
+class Seen:
+    """The objects of some messages, and which routes they match."""
+
+    def __init__(self, routes: Routes, naming: Naming) -> None:
+        self._routes = routes
+        self._naming = naming
+        self._last = ""
+
+    def take(self, partition: int, _: int, key: bytes | None, value: bytes | None) -> None:
+        with suppress(SchemaError):  # the worker answers it by a marker
+            message = decode(value)
+            if not isinstance(message, Ignored):
+                self._ask(message, streams_of(message, self._naming, key, partition))
+
+    def _ask(self, message: References | Inline, streams: list[str]) -> None:
+        self._last = streams[-1]
+        if isinstance(message, Inline):
+            self._routes.of(self._last, None, None)
+            return
+        for reference, stream in zip(message.items, streams, strict=True):
+            self._routes.of(stream, reference.bucket, reference.key)
+
+    def verdict(self) -> Finding:
+        routes = self._routes
+        count, never = f"{routes.asked:,}", routes.never_matched
+        if never:
+            return Finding(
+                "routes",
+                "mind",
+                f"none of the newest {count} objects match the route of "
+                f"{' or '.join(map(str, never))}; streams are called like {self._last!r}: correct "
+                "the route, or name the streams by kafka.stream_from",
+            )
+        if routes.unmatched:
+            few = " or ".join(map(str, routes.unmatched.values()))
+            said = f"none of {count} objects so far match {few}; that may be chance"
+            return Finding("routes", "ok", said)
+        return Finding("routes", "ok", f"each matches some of the newest {count} objects")

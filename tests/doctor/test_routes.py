@@ -1,0 +1,34 @@
+"""What doctor says of routes, by the messages that it sees."""
+
+from penstock.core.routing.naming import Naming
+from penstock.core.routing.routes import UNMATCHED_AFTER, Route, Routes
+from penstock.doctor.routes import Seen
+
+
+def seen(count: int, *globs: str) -> Seen:
+    routes = [Route(("other",), stream=glob) for glob in globs]
+    found = Seen(Routes(("rows", "other"), routes), Naming(None))
+    for number in range(count):
+        value = b'{"bucket": "plat", "key": "site-1/cam-1/%d.csv"}' % number
+        found.take(0, number, None, value)
+    found.take(0, count, b"site-1/cam-1", b'{"inline": [[1]]}')
+    found.take(0, count + 1, None, b"no reference")
+    return found
+
+
+def test_a_route_that_none_of_many_objects_match_is_warned_of() -> None:
+    found = seen(UNMATCHED_AFTER, "site-1/*", "plat/*").verdict()
+    assert found.level == "mind"
+    assert "none of the newest 1,001 objects match the route of stream = 'plat/*'" in found.said
+    assert "streams are called like 'site-1/cam-1'" in found.said
+
+
+def test_of_few_objects_it_may_be_chance() -> None:
+    found = seen(10, "plat/*").verdict()
+    assert found.level == "ok"
+    assert "none of 11 objects so far match stream = 'plat/*'" in found.said
+
+
+def test_routes_that_match_are_well() -> None:
+    found = seen(10, "site-*").verdict()
+    assert (found.level, found.said) == ("ok", "each matches some of the newest 11 objects")
