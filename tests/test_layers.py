@@ -64,8 +64,8 @@ MAY_IMPORT: dict[str, str] = {
     "__init__": "errors library messages",
     "demo": "adapters config errors messages ports process scenes verify",
     "replay": (
-        "adapters calls config terminal_text core errors library messages pipeline ports process "
-        "settings verify worker"
+        "adapters calls config terminal_text core encodings errors library messages pipeline ports "
+        "process settings verify worker"
     ),
     "lint": "adapters config errors scenes settings",
     "doctor": (

@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -71,6 +72,24 @@ async def test_an_unchanged_model_answers_the_same_bytes_and_the_live_group_stay
     assert predictions(await broker.records(to)) == then
     assert await broker.positions(job.topics.input, job.topics.input) == committed
     assert await broker.ends(job.topics.output) == before
+
+
+async def test_former_answers_that_are_only_in_result_objects_are_compared(
+    job: Job, to: str, tmp_path: Path
+) -> None:
+    output = {
+        "OUTPUT__OBJECTS": f"{tmp_path.as_uri()}/{{bucket}}/{{key}}.parquet",
+        "OUTPUT__RECORDS": "objects",
+    }
+    environ = job.environment(**output)
+    await job.announce()
+    async with running_worker(environ) as worker:
+        await job.finish(worker)
+    ended = await penstock("replay", *options(to, "--diff"), environ=environ)
+    assert ended.code == 0, ended.stderr
+    found, rows = json.loads(ended.stdout)["difference"], len(job.load.rows)
+    assert (found["rows"], found["agreed"], found["equal"]) == (rows, rows, rows)
+    assert (found["only_then"], found["only_now"]) == (0, 0)
 
 
 async def test_what_is_done_is_not_done_again_and_other_options_need_another_name(

@@ -118,12 +118,6 @@ def test_where_several_answered_it_must_be_said_whose_answers_are_meant() -> Non
         check(planned(several, model="c"))
 
 
-def test_answers_within_objects_cannot_be_compared() -> None:
-    output = config.Output(objects="s3://b/{key}.jsonl", records="objects")
-    with pytest.raises(Fatal, match="--diff"):
-        check(planned(config.Config(output=output)))
-
-
 def test_behind_the_range_nothing_more_of_then_is_read() -> None:
     pairing = Pairing(planned(), SPANS, Agreement())
     pairing.begin(frozenset([0]))

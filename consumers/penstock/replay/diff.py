@@ -7,7 +7,7 @@ allows it, reading stops at the end of the range. New answers count if they were
 replay began, as an earlier one may have written to the same topic. Owner: the command.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from penstock.core.comparing.pairs import Pairs, Place
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.prediction import Failure
 from penstock.messages.replay import Difference, Example, ReplayedStream
+from penstock.replay.former_results import Runs, open_results
 from penstock.replay.span import Decided, Spans
 from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
@@ -72,16 +73,20 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
     exactly_once = plan.cfg.delivery.guarantee == "exactly_once"
     isolation = "read_committed" if exactly_once else "read_uncommitted"
     live, ours = plan.live.output.topic, plan.cfg.output.topic
-    async with open_reader(plan.live.kafka, isolation) as reader:
+    agreement = Agreement(how.tolerance, how.pointers)
+    pairing = Pairing(plan, decided.spans, agreement)
+    async with (
+        open_reader(plan.live.kafka, isolation) as reader,
+        open_results(plan.live, pairing.wants_of_then) as results,
+    ):
         then = await reader.spans_since(live, plan.options.since_ms - CLOCKS_MS)
         now = await reader.spans_since(ours, decided.begun_ms - CLOCKS_MS)
         seen = _Progress(how.progress, [then, now])
-        agreement = Agreement(how.tolerance, how.pointers)
-        pairing = Pairing(plan, decided.spans, agreement)
+        in_place = results.in_place if plan.live.output.records == "objects" else _as_it_is
         for part in _parts(then, now):
             topics = ((live, _only(then, part)), (ours, _only(now, part)))
             pairing.begin(part)
-            await _side_by_side(reader, topics, pairing, seen)
+            await _side_by_side(reader, topics, pairing, seen, in_place)
             pairing.end()
         seen.all()
     return pairing.report()
@@ -89,14 +94,7 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
 
 def check(plan: Plan) -> None:
     """Raises `Fatal` (exit 2), before anything is replayed, if a comparison is impossible."""
-    live = plan.live
-    if live.output.objects is not None and live.output.records == "objects":
-        raise Fatal(
-            '--diff: the former answers are in objects (output.records = "objects"), not on '
-            f"{live.output.topic}",
-            exit_code=EXIT_USAGE,
-        )
-    options = plan.options
+    live, options = plan.live, plan.options
     if options.model is not None and options.against is None and routes_of(live).fans_out:
         raise Fatal(
             "--diff: several models answer a row by [[routes]]; name by --against the model whose "
@@ -137,15 +135,17 @@ async def _side_by_side(
     topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
     pairing: "Pairing",
     seen: _Progress,
+    in_place: Callable[[Runs], Runs],
 ) -> None:
     """Read both topics, always the one with fewer unpaired rows next, so that neither gets far
     ahead.
     """
     async with (
-        aclosing(reader.runs(*topics[THEN], seen.passed)) as then,
+        aclosing(reader.runs(*topics[THEN], seen.passed)) as records,
+        aclosing(in_place(records)) as then,
         aclosing(reader.runs(*topics[NOW], seen.passed)) as now,
     ):
-        open_sides: dict[int, AsyncGenerator[tuple[int, Sequence[Any]]]] = {THEN: then, NOW: now}
+        open_sides: dict[int, Runs] = {THEN: then, NOW: now}
         while open_sides:
             side = min(open_sides, key=lambda one: pairing.waiting[one])
             run = await anext(open_sides[side], None)
@@ -153,6 +153,10 @@ async def _side_by_side(
                 pairing.take(side, run[1])
             if run is None or (side == THEN and pairing.is_behind_the_range):
                 del open_sides[side]
+
+
+def _as_it_is(runs: Runs) -> Runs:
+    return runs
 
 
 class Pairing:
@@ -199,6 +203,15 @@ class Pairing:
         for record in records:
             take(record.partition, record.offset, record.key, record.value)
 
+    def wants_of_then(self, id: str, stream: str, model: str) -> bool:
+        """Is this object of the range, and are its former answers compared?"""
+        try:
+            part, place = _placed(id)
+        except ValueError:
+            return False  # not a record of a worker
+        begin, end = self._spans.get(part, (0, 0))
+        return begin <= place.offset < end and self._plan.takes_of_then(stream, model)
+
     def _reader(self, side: int) -> Callable[[int, int, bytes | None, bytes | None], None]:
         by_model, spans, put = self._by_model, self._spans, self._pairs.put
         takes = self._plan.takes_of_then if side == THEN else _takes_all
@@ -206,8 +219,7 @@ class Pairing:
         def take(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
             try:
                 record = _decode(value or b"")
-                topic, number, at, index, _ = record.id.split("/")
-                part, place = (topic, int(number)), Place(int(at), int(index), _row(record))
+                part, place = _placed(record.id, -1 if record.row is None else record.row)
             except NOT_JSON:
                 return  # not a record of a worker
             begin, end = spans.get(part, (0, 0))
@@ -262,8 +274,10 @@ def _takes_all(_stream: str, _model: str) -> bool:
     return True
 
 
-def _row(record: _Record) -> int:
-    return -1 if record.row is None else record.row
+def _placed(id: str, row: int = -1) -> tuple[tuple[str, int], Place]:
+    """Topic and partition of the input, and the place there. Raises `ValueError`."""
+    topic, number, at, index, _ = id.split("/")
+    return (topic, int(number)), Place(int(at), int(index), row)
 
 
 def _shown(answer: _Answer) -> Any:

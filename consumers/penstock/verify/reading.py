@@ -13,16 +13,16 @@ from penstock import config
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.reader import Reader, Spans, offsets, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
-from penstock.adapters.stores.files_and_stdin import LOCAL, LocalObjects, local_path
+from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.naming import Naming
 from penstock.core.routing.places import Places
-from penstock.messages.urls import split_url
-from penstock.ports import Commit, Location
+from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, render, together
 from penstock.verify.judge import Judge, Scope
 from penstock.verify.records import each
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
+from penstock.verify.result_rows import location_of
 from penstock.verify.several_models import SeveralJudges
 
 __all__ = ["Isolation", "Report", "Until", "render", "verify"]
@@ -98,7 +98,7 @@ async def _follow(
         while waiting:
             judge, claims = waiting.pop()
             url = claims[-1].result.url
-            judge.result(claims, await look(objects, _location(url, places), url))
+            judge.result(claims, await look(objects, location_of(url, places), url))
             reading.passed(1)
 
     try:
@@ -107,13 +107,6 @@ async def _follow(
                 tasks.create_task(follow_some())
     finally:
         await objects.aclose()
-
-
-def _location(url: str, places: Places) -> Location:
-    if (path := local_path(url)) is not None:
-        return Location(LOCAL, path)
-    store, bucket, key = split_url(url)
-    return Location(bucket, key, store=places.of(store, bucket, key))
 
 
 def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:

@@ -1,0 +1,160 @@
+"""Former answers that are in result objects, as if each row had its record on the topic.
+
+Rule: a result counts for a record only if its bytes are those that the record tells of: it may have
+been written again since, or be gone. Owner: the comparison.
+"""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from penstock import config
+from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
+from penstock.adapters.stores.files_and_stdin import LocalObjects
+from penstock.core.routing.places import Places
+from penstock.encodings.blocks import records_of
+from penstock.errors import Poison
+from penstock.messages.prediction import Failure, Result
+from penstock.ports import Objects
+from penstock.verify.result_rows import UNREADABLE, fetched, location_of, rows_of
+
+log = logging.getLogger(__name__)
+
+# So many rows are decoded at a time: neither side of the comparison gets far ahead.
+ROWS: Final = 2_000
+# In the record of an object, and in no row's but as part of a text.
+_MARK: Final = b'"result":'
+
+Runs = AsyncGenerator[tuple[int, Sequence[Any]]]
+# Are these answers compared, by id, stream and model?
+Wanted = Callable[[str, str, str], bool]
+
+
+class _Head(Struct, gc=False):
+    id: str
+    stream: str
+    model: str
+    result: Result | None = None
+
+
+class _Row(Struct, gc=False, omit_defaults=True):
+    id: str
+    stream: str
+    model: str
+    row: int
+    prediction: Raw
+    error: Failure | None = None
+
+
+class _Record(NamedTuple):
+    """What the comparison reads of a Kafka record."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+
+
+_decode = msgspec.json.Decoder(_Head).decode
+_encode = msgspec.json.Encoder().encode
+
+
+@asynccontextmanager
+async def open_results(cfg: config.Config, wanted: Wanted) -> AsyncIterator["FormerResults"]:
+    known = with_clouds(cfg)
+    objects = LocalObjects(partial(open_objects, known, lazily=True))
+    try:
+        results = FormerResults(objects, Places(places_of_caller(known)), wanted)
+        yield results
+        results.tell()
+    finally:
+        await objects.aclose()
+
+
+class FormerResults:
+    def __init__(self, objects: Objects, places: Places, wanted: Wanted) -> None:
+        self._objects = objects
+        self._places = places
+        self._wanted = wanted
+        self._unread: list[str] = []
+
+    async def in_place(self, runs: Runs) -> Runs:
+        """The runs, with the rows of each result before the record that names it."""
+        async for number, records in runs:
+            plain: list[Any] = []
+            for record in records:
+                for value in _parts(record.value):
+                    head = _head(value)
+                    if head is not None:
+                        yield number, plain
+                        plain = []
+                        async for rows in self._rows(head, record):
+                            yield number, rows
+                    plain.append(_Record(record.partition, record.offset, record.key, value))
+            yield number, plain
+
+    def tell(self) -> None:
+        if self._unread:
+            log.warning(
+                '%d results of then cannot be compared, their rows count as "now only"; the '
+                "first: %s",
+                *(len(self._unread), self._unread[0]),
+            )
+
+    async def _rows(self, head: _Head, record: Any) -> AsyncGenerator[list[_Record]]:
+        result = head.result
+        if result is None or not self._wanted(head.id, head.stream, head.model):
+            return
+        with tempfile.TemporaryFile() as file:
+            try:
+                location = location_of(result.url, self._places)
+            except Poison as error:
+                self._unread.append(f"{result.url}: {error}")
+                return
+            stored = await fetched(self._objects, location, file)
+            if isinstance(stored, str) or stored.checksum != result.checksum:
+                why = stored if isinstance(stored, str) else "it was written again since"
+                self._unread.append(f"{result.url}: {why}")
+                return
+            whole = head.id.rpartition("/")[0]
+            rows = rows_of(result.url, file, predictions=True)
+            try:
+                while some := await asyncio.to_thread(lambda: list(islice(rows, ROWS))):
+                    yield [
+                        _Record(
+                            *(record.partition, record.offset, record.key),
+                            _encode(
+                                _Row(
+                                    *(f"{whole}/{one.row}", head.stream, head.model, one.row),
+                                    Raw(one.prediction),
+                                    Failure(one.error, "") if one.error else None,
+                                )
+                            ),
+                        )
+                        for one in some
+                    ]
+            except UNREADABLE as error:
+                self._unread.append(f"{result.url}: it cannot be read: {error}")
+
+
+def _parts(value: bytes | None) -> Sequence[bytes]:
+    return list(records_of(value)) if value is not None else ()
+
+
+def _head(value: bytes) -> _Head | None:
+    """The record of an object with a result."""
+    if _MARK not in value:
+        return None
+    try:
+        head = _decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return head if head.result is not None else None

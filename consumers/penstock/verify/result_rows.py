@@ -1,0 +1,118 @@
+"""Reads a result object of any format: its bytes, and its rows.
+
+Rule: it is read once, into a temporary file, and its rows are decoded from there, in a thread.
+Owner: `penstock verify` and `penstock replay`.
+"""
+
+import csv
+import gzip
+import hashlib
+from collections.abc import Iterator
+from typing import IO, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from penstock.adapters.stores.files_and_stdin import LOCAL, local_path
+from penstock.core.routing.places import Places
+from penstock.errors import Poison, Transient
+from penstock.messages.prediction import Failure
+from penstock.messages.urls import split_url
+from penstock.ports import Location, Objects
+
+PARQUET_ROWS: Final = 65_536
+NULL: Final = b"null"
+# What a damaged result raises while its rows are read.
+UNREADABLE: Final = (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyError)
+
+
+class ResultRow(NamedTuple):
+    """`error`: the code, if there is no prediction. `prediction`: JSON."""
+
+    row: int
+    error: str | None
+    prediction: bytes
+
+
+class Stored(NamedTuple):
+    """What is stored under a result's name."""
+
+    nbytes: int
+    checksum: str
+
+
+class _Line(Struct, gc=False):
+    row: int
+    error: Failure | None = None
+    prediction: Raw = Raw(NULL)
+
+
+def location_of(url: str, places: Places) -> Location:
+    """Raises `Poison` if no configured store has it."""
+    if (path := local_path(url)) is not None:
+        return Location(LOCAL, path)
+    store, bucket, key = split_url(url)
+    return Location(bucket, key, store=places.of(store, bucket, key))
+
+
+async def fetched(objects: Objects, location: Location, file: IO[bytes]) -> Stored | str:
+    """Write the object to the file, and go back to its start; or a text that says why it cannot be
+    read.
+    """
+    nbytes, digest = 0, hashlib.sha256()
+    try:
+        body = await objects.open(location)
+        try:
+            async for chunk in body:
+                digest.update(chunk)
+                nbytes += len(chunk)
+                file.write(chunk)
+        finally:
+            await body.aclose()
+    except (Poison, Transient) as error:
+        return str(error)
+    file.seek(0)
+    return Stored(nbytes, f"sha256:{digest.hexdigest()}")
+
+
+def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
+    """The rows in their order; without `predictions` these are not read where that saves time.
+    Raises `UNREADABLE`.
+    """
+    if url.endswith(".parquet"):
+        return _parquet(file, predictions=predictions)
+    if url.endswith(".csv"):
+        return _csv(file)
+    return _packed(file) if url.endswith(".gz") else _lines(file)
+
+
+def _lines(file: IO[bytes]) -> Iterator[ResultRow]:
+    decode = msgspec.json.Decoder(_Line).decode
+    for text in file:
+        line = decode(text)
+        code = line.error.code if line.error else None
+        yield ResultRow(line.row, code, bytes(line.prediction))
+
+
+def _packed(file: IO[bytes]) -> Iterator[ResultRow]:
+    with gzip.open(file) as unpacked:
+        yield from _lines(unpacked)  # type: ignore[arg-type]
+
+
+def _csv(file: IO[bytes]) -> Iterator[ResultRow]:
+    csv.field_size_limit(1 << 30)
+    for line in csv.DictReader(text.decode() for text in file):
+        prediction = line["prediction"].encode() or NULL
+        yield ResultRow(int(line["row"]), line["error_code"] or None, prediction)
+
+
+def _parquet(file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
+    from pyarrow import parquet  # noqa: PLC0415 (large, and rarely needed)
+
+    table: Any = parquet.ParquetFile(file)
+    columns = ["row", "error_code", *(["prediction"] if predictions else [])]
+    for batch in table.iter_batches(PARQUET_ROWS, columns=columns):
+        codes = batch.column("error_code").to_pylist()
+        said = batch.column("prediction").to_pylist() if predictions else [None] * len(codes)
+        for row, code, text in zip(batch.column("row").to_pylist(), codes, said, strict=True):
+            yield ResultRow(row, code, text.encode() if text else NULL)

@@ -1,0 +1,119 @@
+"""Answers of then that are in result objects are compared as if they were on the topic."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.adapters.stores.folder import FolderObjects
+from penstock.core.comparing.agreement import Agreement
+from penstock.core.routing.places import Places
+from penstock.core.rows.blocks import Rejection
+from penstock.encodings import registry
+from penstock.encodings.base import Rows
+from penstock.messages.replay import Difference
+from penstock.replay.diff import NOW, THEN, Pairing
+from penstock.replay.former_results import ROWS, FormerResults
+from tests.replay.test_diff import SPANS, planned, record
+
+NOW_ANSWERS = [
+    record(7, {"score": 1}, 0),
+    record(7, {"score": 9}, 1),
+    record(7, None, 2, error={"code": "model_rejected", "message": "other words"}),
+]
+
+
+def written(folder: Path, format: str) -> bytes:
+    """A result of three rows, the last refused."""
+    encoding = registry.find(format)()
+    why = Rejection("model_rejected", "refused", "predict")
+    encoding.add(Rows(0, [b'{"score":1}', b'{"score":2}', b"null"], None, {2: why}))
+    data = encoding.close()
+    (folder / "b").mkdir(exist_ok=True)
+    (folder / "b" / f"x.{format}").write_bytes(data)
+    return data
+
+
+async def test_a_result_of_many_rows_is_read_in_parts(tmp_path: Path) -> None:
+    many = 2 * ROWS + 1
+    encoding = registry.find("jsonl")()
+    encoding.add(Rows(0, [b"%d" % row for row in range(many)], None, {}))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.jsonl").write_bytes(data := encoding.close())
+    now = [record(7, row, row) for row in range(many)]
+    found = await compared(tmp_path, [claim(7, data, "jsonl")], now)
+    assert (found.rows, found.equal) == (many, many)
+
+
+def claim(offset: int, data: bytes, format: str, **more: Any) -> Any:
+    """The record of the object at this offset."""
+    checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    said = {"url": f"s3://b/x.{format}", "version": None, "bytes": len(data), "rows": 3}
+    result = {**said, "errors": 1, "checksum": checksum}
+    return record(offset, None, None, last=True, rows=3, result=result, **more)
+
+
+async def compared(folder: Path, then: Sequence[Any], now: Sequence[Any]) -> Difference:
+    pairing = Pairing(planned(), SPANS, Agreement())
+    pairing.begin(frozenset([0]))
+    objects = FolderObjects(str(folder))
+    results = FormerResults(objects, Places.one(), pairing.wants_of_then)
+
+    async def runs() -> AsyncGenerator[tuple[int, Sequence[Any]]]:
+        yield 0, then
+
+    async for _, records in results.in_place(runs()):
+        pairing.take(THEN, records)
+    pairing.take(NOW, now)
+    pairing.end()
+    results.tell()
+    return pairing.report()
+
+
+@pytest.mark.parametrize("format", ["jsonl", "jsonl.gz", "csv", "parquet"])
+async def test_each_row_of_a_result_is_compared(tmp_path: Path, format: str) -> None:
+    data = written(tmp_path, format)
+    found = await compared(tmp_path, [claim(7, data, format)], NOW_ANSWERS)
+    assert (found.rows, found.agreed, found.equal) == (3, 2, 2)
+    assert (found.only_then, found.only_now) == (0, 0)
+    (example,) = found.examples
+    assert (example.id, example.then, example.now) == ("refs/0/7/0/1", {"score": 2}, {"score": 9})
+
+
+async def test_rows_and_markers_that_are_on_the_topic_are_compared_as_they_are(
+    tmp_path: Path,
+) -> None:
+    data = written(tmp_path, "jsonl")
+    error = {"error": {"code": "bad_format", "message": "it ends early"}}
+    broken = record(8, None, None, **error)
+    then = [record(6, 1), claim(7, data, "jsonl", **error), broken]
+    now = [record(6, 1), *NOW_ANSWERS, record(7, None, None, **error), broken]
+    found = await compared(tmp_path, then, now)
+    # Of an object that broke the rows count, and no end beside them.
+    assert (found.rows, found.agreed, found.only_then, found.only_now) == (5, 4, 0, 0)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_result_that_is_no_longer_that_of_the_record_is_told(
+    tmp_path: Path, is_gone: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = written(tmp_path, "jsonl")
+    file = tmp_path / "b" / "x.jsonl"
+    if is_gone:
+        file.unlink()
+    else:
+        file.write_bytes(data + b"\n")
+    found = await compared(tmp_path, [claim(7, data, "jsonl")], NOW_ANSWERS)
+    assert (found.rows, found.only_now) == (0, 3)
+    (line,) = caplog.messages
+    assert line.startswith("1 results of then cannot be compared")
+    assert ("written again" in line) != is_gone
+
+
+async def test_results_outside_the_range_are_not_read(tmp_path: Path) -> None:
+    data = written(tmp_path, "jsonl")
+    outside = claim(1_000, data, "jsonl")
+    found = await compared(tmp_path, [outside, claim(7, data, "jsonl")], NOW_ANSWERS)
+    assert (found.rows, found.only_then) == (3, 0)
