@@ -6,6 +6,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.group.leaving import leave_for
+from penstock.doctor.group import look_at_group
 from penstock.ports import Commit
 from tests.support.members import member
 from tests.support.services import Services, Topics
@@ -40,6 +41,8 @@ async def test_a_member_that_joins_takes_only_its_share_and_all_commit(
                     await each.source.commit({one: both[one] for one in each.ours})
                 assert await broker.positions(topics.input, topics.input) == both
                 assert (await first.source.rewind(first.ours)).keys() == first.ours
+    (told,) = await look_at_group(config.Config(kafka=settings))
+    assert (told.level, "after 45 s" in told.said) == ("mind", True), told
     assert "moves a crashed worker's partitions after 45 s" in caplog.text
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.group.lag import GroupStanding
+from penstock.doctor.group import look_at_group
 from penstock.errors import EXIT_USAGE
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.members import member
@@ -73,3 +74,23 @@ async def test_a_restart_disturbs_nobody_and_a_place_is_one_workers_alone(
         assert (await standing.of(kafka(FIRST))).workers == 1
     finally:
         await standing.stop()
+
+
+async def test_a_leader_that_is_started_again_still_finds_added_partitions(
+    services: Services, topics: Topics, broker: Broker
+) -> None:
+    """The broker does not tell it that it leads, and nobody else looks."""
+    kafka = config.Kafka(
+        bootstrap_servers=services.bootstrap_servers,
+        input_topic=topics.input,
+        group=topics.input,
+        instance_id=FIRST,
+    )
+    async with member(kafka) as before:
+        await before.until_it_has(4)
+    async with member(kafka) as again:
+        await again.until_it_has(4)
+        (told,) = await look_at_group(config.Config(kafka=kafka))
+        assert "the place first (kafka.instance_id) is a worker's at" in told.said
+        await broker.add_partitions(topics.input, 5)
+        await again.until_it_has(5)

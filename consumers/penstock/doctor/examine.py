@@ -13,6 +13,7 @@ from penstock.adapters.model_servers.choice import each_endpoint
 from penstock.doctor import models, stores
 from penstock.doctor.finding import Finding, all_found, found
 from penstock.doctor.first_row import try_first_row
+from penstock.doctor.group import look_at_group
 from penstock.doctor.machine import limits_here, look_at_machine
 from penstock.doctor.routes import look_at_routes
 from penstock.doctor.topics import look_at_progress, look_at_topics
@@ -28,6 +29,8 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
         yield one
     if are_there:
         for one in await all_found("progress", partial(look_at_progress, cfg)):
+            yield one
+        for one in await all_found("group", partial(look_at_group, cfg)):
             yield one
     readable: list[str] = []
     async for one in _stores(cfg, urls):
