@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -9,14 +10,21 @@ import click
 from penstock.commands.common_options import Context, common, counting, pass_context, run_async
 
 if TYPE_CHECKING:
-    from penstock.ops.produce import Stream
+    from penstock.jobs.produce import Produced, Stream
 
 # Streams that are shown: as many as a screen has lines.
 MOST_LINES = 20
 
 
 @click.command()
-@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.argument("urls", nargs=-1, metavar="URL...")
+@click.option(
+    "--manifest",
+    metavar="URL",
+    help="Announce the objects of a list: manifest.json of an S3 Inventory, CSV (.gz), Parquet.",
+)
+@click.option("--resume", is_flag=True, help="Go on where the same command was cut off.")
+@click.option("--anew", is_flag=True, help="Announce all again, although it was cut off.")
 @click.option(
     "--stream",
     metavar="NAME|REGEX",
@@ -25,34 +33,58 @@ MOST_LINES = 20
 )
 @common
 @pass_context
-def produce(context: Context, urls: tuple[str, ...], stream: str | None) -> None:
-    """Announce objects that are in the store (URLs or globs): one reference each. Prints their
-    streams, and the model that will answer each.
+def produce(
+    context: Context,
+    urls: tuple[str, ...],
+    manifest: str | None,
+    resume: bool,
+    anew: bool,
+    stream: str | None,
+) -> None:
+    """Announce objects that are in the store (URLs or globs, or the rows of a list): one reference
+    each. Prints their streams, and the model that will answer each.
     """
+    if (manifest is None) == (not urls):
+        raise click.UsageError("Give URLs, or --manifest URL, and not both.")
+    if resume and anew:
+        raise click.UsageError("--resume goes on, --anew begins again: give one of them.")
     from penstock.adapters.kafka.announcer import announced_on
     from penstock.adapters.stores.choice import open_objects, with_clouds
-    from penstock.ops.produce import produce as announce
+    from penstock.adapters.stores.files_and_stdin import LocalObjects
+    from penstock.jobs.produce import Wanted
+    from penstock.jobs.produce import produce as announce
     from penstock.settings.inputs import stream_from
     from penstock.settings.routes import routes_of
 
     cfg = with_clouds(context.load())
     stream_from(cfg.kafka.stream_from)
     routes = routes_of(cfg)
+    wanted = Wanted(urls, manifest, stream, resume, anew)
 
     async def work() -> None:
-        objects = open_objects(cfg, lazily=True)
+        began_s = monotonic()
+        objects = LocalObjects(lambda: open_objects(cfg, lazily=True))
         try:
             with counting("references") as count:
-                sent = await announce(cfg, objects, urls, routes, stream=stream, on_sent=count)
+                sent = await announce(cfg, objects, wanted, routes, on_sent=count)
         finally:
             await objects.aclose()
-        what = "object" if sent.references == 1 else "objects"
-        click.echo(f"announced {sent.references:,} {what} on {announced_on(cfg.kafka)}")
-        click.echo("\n".join(_streams(sent.streams)))
+        click.echo(_said(sent, announced_on(cfg.kafka), monotonic() - began_s))
+        for line in _streams(sent.streams):
+            click.echo(line)
         if sent.hint:
             click.echo(f"hint: {sent.hint}", err=True)
 
     run_async(work())
+
+
+def _said(sent: "Produced", topic: str, took_s: float) -> str:
+    if sent.before and not sent.references:
+        return f"all {sent.before:,} objects were announced on {topic} before"
+    what = "object" if sent.references == 1 else "objects"
+    before = f" ({sent.before:,} before)" if sent.before else ""
+    rate = f"{sent.references / took_s:,.0f} a second"
+    return f"announced {sent.references:,} {what} on {topic}{before} in {took_s:,.1f} s, {rate}"
 
 
 def _streams(streams: Mapping[str, "Stream"]) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""What Kafka keeps of a job beside its references: how far their listing has come."""

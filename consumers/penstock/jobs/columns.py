@@ -1,0 +1,93 @@
+"""What the columns of a list mean, and the reference that a row of it makes.
+
+Rule: columns are known by their names, in any spelling of S3 Inventory (`VersionId`, `version_id`,
+`e_tag`) and by the names of a reference's fields. A version, entity tag or size in the list pins
+the object to it. Rows of delete markers and of versions that are not the latest make no reference.
+Owner: the reading of one list.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import unquote_plus
+
+from penstock.messages.errors import SchemaError
+from penstock.messages.reference import EPOCH, Reference
+from penstock.messages.urls import split_url
+
+_FIELDS: Final = {
+    "bucket": "bucket",
+    "key": "key",
+    "url": "url",
+    "stream": "stream",
+    "model": "model",
+    "format": "format",
+    "compression": "compression",
+    "versionid": "version_id",
+    "etag": "etag",
+    "size": "size",
+    "eventtime": "event_time",
+    "lastmodifieddate": "event_time",
+    "islatest": "is_latest",
+    "isdeletemarker": "is_delete_marker",
+}
+_MILLISECOND: Final = EPOCH.resolution * 1000
+
+
+def field_of(name: str) -> str | None:
+    """The field that a column of this name holds; None: it is of no use here."""
+    return _FIELDS.get(name.strip().lower().replace("_", ""))
+
+
+class Columns:
+    """`is_encoded`: keys are percent-encoded, as in the CSV files of S3 Inventory. Raises
+    `SchemaError` if the columns name no objects.
+    """
+
+    def __init__(self, names: Sequence[str], *, is_encoded: bool = False) -> None:
+        self._fields = [field_of(name) for name in names]
+        self._is_encoded = is_encoded
+        if not ({"bucket", "key"} <= set(self._fields) or "url" in self._fields):
+            shown = ", ".join(name[:40] for name in names[:6])
+            raise SchemaError(
+                f"no columns bucket and key, nor url, but: {shown}. A list needs a first line with "
+                "their names; of an S3 Inventory give its manifest.json"
+            )
+
+    def reference(self, row: Sequence[Any]) -> Reference | None:
+        """None: the row is of no object that is there. Raises `SchemaError`."""
+        if len(row) != len(self._fields):
+            raise SchemaError(f"{len(row)} columns instead of {len(self._fields)}")
+        said: dict[str, Any] = {
+            field: value
+            for field, value in zip(self._fields, row, strict=True)
+            if field is not None and value is not None and value != ""
+        }
+        if not _is_true(said.pop("is_latest", True)) or _is_true(
+            said.pop("is_delete_marker", False)
+        ):
+            return None
+        if "url" in said:
+            said["store"], said["bucket"], said["key"] = split_url(said.pop("url"))
+        elif not ("bucket" in said and "key" in said):
+            raise SchemaError("bucket or key is empty")
+        if self._is_encoded:
+            said["key"] = unquote_plus(said["key"])
+        _make_numbers(said)
+        return Reference(**said)
+
+
+def _is_true(said: object) -> bool:
+    return said is True or (isinstance(said, str) and said.lower() == "true")
+
+
+def _make_numbers(said: dict[str, Any]) -> None:
+    size, at = said.get("size"), said.get("event_time")
+    if isinstance(size, str):
+        if not size.isdecimal():
+            raise SchemaError(f"size {size[:40]!r} is not a number of bytes")
+        said["size"] = int(size)
+    if isinstance(at, datetime):
+        said["event_time"] = (at.replace(tzinfo=at.tzinfo or UTC) - EPOCH) // _MILLISECOND
+    elif isinstance(at, str) and at.isdecimal():
+        said["event_time"] = int(at)

@@ -1,0 +1,95 @@
+"""The objects of a job, in an order that is the same at every start, with the place of each.
+
+Rule: a place is the number of a URL or file of the listing and, in it, the object's key (globs) or
+the number of its row (lists). So a start that was cut off goes on behind a place; keys that came or
+went meanwhile move nothing. Owner: `penstock produce`.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from penstock.adapters.inputs.urls import references
+from penstock.core.routing.places import Places
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.messages.reference import Reference
+from penstock.ports import Location, Objects
+
+# Places of one listing are in order; of one URL or file they are all keys, or all numbers.
+At = tuple[int, int | str]
+CHUNK = 1_000
+
+
+class Listing(Protocol):
+    @property
+    def pin(self) -> str:
+        """Which version of a list it is; "" if it has no versions, as a bucket's listing."""
+        ...
+
+    def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
+        """All behind this place. Raises `Fatal` for a listing that cannot be read."""
+        ...
+
+
+class Globs:
+    """URLs and globs, in their order. An object that is named without a glob must exist."""
+
+    pin = ""
+
+    def __init__(self, objects: Objects, urls: Sequence[str], places: Places) -> None:
+        self._objects = objects
+        self._urls = urls
+        self._places = places
+
+    async def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
+        first = 0 if after is None else after[0]
+        for number, url in enumerate(self._urls[first:], first):
+            chunk: list[tuple[At, Reference]] = []
+            async for reference in references(self._objects, [url], self._places):
+                at = (number, reference.key)
+                if after is not None and at <= after:
+                    continue
+                if reference.size is None:
+                    await self._look_for(reference)
+                chunk.append((at, reference))
+                if len(chunk) == CHUNK:
+                    yield chunk
+                    chunk = []
+            yield chunk
+
+    async def _look_for(self, reference: Reference) -> None:
+        """Raises `Fatal` if an object that was named without a glob does not exist."""
+        bucket, key = reference.bucket, reference.key
+        store = self._places.of(reference.store, bucket, key)
+        try:
+            body = await self._objects.open(Location(bucket, key, store=store))
+        except Poison as error:
+            inside = f"{key.rstrip('/')}/**"
+            is_missing = error.code == "not_found"
+            hint = f"; if it is a folder, name what is in it: '.../{inside}'" if is_missing else ""
+            raise Fatal(f"not announced: {error}{hint}", exit_code=EXIT_USAGE) from None
+        await body.aclose()
+
+
+class Lists:
+    """The rows of list files, in their order. `read` reads one file: the references of rows, None
+    for a row that makes none.
+    """
+
+    def __init__(
+        self,
+        pin: str,
+        files: Sequence[Location],
+        read: Callable[[Location], AsyncIterator[Sequence[Reference | None]]],
+    ) -> None:
+        self.pin = pin
+        self._files = files
+        self._read = read
+
+    async def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
+        first = 0 if after is None else after[0]
+        for number, file in enumerate(self._files[first:], first):
+            row = 0
+            async for found in self._read(file):
+                placed = (((number, row), one) for row, one in enumerate(found, row))
+                yield [(at, one) for at, one in placed if one and (after is None or at > after)]
+                row += len(found)

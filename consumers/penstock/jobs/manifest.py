@@ -1,0 +1,163 @@
+"""A manifest: the `manifest.json` of an S3 Inventory with its files, or one list.
+
+Rule: a file is read as a stream under one version, and its kind is told by its first bytes. What
+was resumed on must be the same list, so its version is the listing's pin. A wrong row ends the
+command: leaving it out would lose an object without a word. Owner: `penstock produce`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
+from penstock.core.routing.places import Places
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.jobs.columns import Columns
+from penstock.jobs.csv_records import Records, unpacked
+from penstock.jobs.listing import Lists
+from penstock.jobs.parquet_rows import MAGIC, parquet_rows
+from penstock.messages.errors import SchemaError
+from penstock.messages.reference import Reference
+from penstock.messages.urls import split_url
+from penstock.ports import Body, Location, Objects
+
+# An inventory of a billion objects has about a thousand files of 150 bytes here.
+MOST_MANIFEST_BYTES = 64 << 20
+
+
+class _File(Struct):
+    key: str
+
+
+class _Manifest(Struct, rename="camel"):
+    """Of S3 Inventory; fields that do not matter here are left out."""
+
+    file_format: str
+    files: list[_File]
+    file_schema: str = ""
+    destination_bucket: str = ""
+
+
+async def open_manifest(objects: Objects, url: str, places: Places) -> Lists:
+    """Raises `Fatal` if there is no such list, or no list can be made of it."""
+    location = _location(url, places)
+    body = await _open(objects, location)
+    pinned = location._replace(version_id=body.version_id, etag=body.etag)
+    try:
+        if not url.lower().endswith(".json"):
+            reader = _Reader(objects)
+            return Lists(body.version_id or body.etag or "", [pinned], reader.read)
+        if body.size > MOST_MANIFEST_BYTES:
+            raise _wrong(location, f"{body.size:,} bytes are no manifest.json")
+        text = b"".join([chunk async for chunk in body])
+    finally:
+        await body.aclose()
+    return _inventory(objects, location, text)
+
+
+def _inventory(objects: Objects, location: Location, text: bytes) -> Lists:
+    try:
+        manifest = msgspec.json.decode(text, type=_Manifest)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _wrong(location, f"this is no manifest.json of an S3 Inventory: {error}") from None
+    names: list[str] | None = None
+    match manifest.file_format.lower():
+        case "csv":
+            names = manifest.file_schema.split(",")
+        case "parquet":
+            pass
+        case other:
+            raise _wrong(location, f"an inventory as {other} is not read; ask for CSV or Parquet")
+    is_local = location.bucket == LOCAL
+    bucket = manifest.destination_bucket.rpartition(":")[2] if is_local else location.bucket
+    blank = Location(bucket, "") if is_local else location._replace(version_id=None, etag=None)
+    files = [blank._replace(bucket=bucket, key=file.key) for file in manifest.files]
+    try:
+        columns = None if names is None else Columns(names, is_encoded=True)
+    except SchemaError as error:
+        raise _wrong(location, str(error)) from None
+    pin = blake2b(text, digest_size=16).hexdigest()
+    return Lists(pin, files, _Reader(objects, columns).read)
+
+
+class _Reader:
+    """Reads files. `columns`: those of all CSV files; None: the first record has their names."""
+
+    def __init__(self, objects: Objects, columns: Columns | None = None) -> None:
+        self._objects = objects
+        self._columns = columns
+
+    async def read(self, location: Location) -> AsyncIterator[Sequence[Reference | None]]:
+        row = 0
+        rows = self._rows(location)
+        try:
+            async for columns, found in rows:
+                made: list[Reference | None] = []
+                for record in found:
+                    row += 1
+                    made.append(columns.reference(record))
+                yield made
+        except SchemaError as error:
+            raise _wrong(location, f"{error}{f' (row {row:,})' if row else ''}") from None
+        except Poison as error:
+            raise Fatal(f"the list cannot be read: {error}", exit_code=EXIT_USAGE) from None
+        finally:
+            await rows.aclose()
+
+    async def _rows(self, location: Location) -> Any:
+        body = await _open(self._objects, location)
+        pinned = location._replace(version_id=body.version_id, etag=body.etag)
+        try:
+            chunks = aiter(body)
+            head = await anext(chunks, b"")
+            if not head.startswith(MAGIC):
+                async for columns, rows in self._csv(_again(head, chunks)):
+                    yield columns, rows
+                return
+        finally:
+            await body.aclose()
+        async for columns, rows in parquet_rows(self._objects, pinned, body.size):
+            yield columns, rows
+
+    async def _csv(self, chunks: AsyncIterator[bytes]) -> Any:
+        records, columns = Records(), self._columns
+        async for piece in unpacked(chunks):
+            found = records.feed(piece)
+            if found and columns is None:
+                columns, found = Columns(found[0]), found[1:]
+            yield columns, found
+        found = records.close()
+        if found and columns is None:
+            columns, found = Columns(found[0]), found[1:]
+        yield columns, found
+
+
+async def _again(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield head
+    async for chunk in rest:
+        yield chunk
+
+
+def _location(url: str, places: Places) -> Location:
+    path = local_path(url)
+    if path is not None:
+        return Location(LOCAL, path or STDIN)
+    try:
+        store, bucket, key = split_url(url)
+        return Location(bucket, key, store=places.of(store, bucket, key))
+    except (SchemaError, Poison) as error:
+        raise Fatal(f"--manifest: {error}", exit_code=EXIT_USAGE) from None
+
+
+async def _open(objects: Objects, location: Location) -> Body:
+    try:
+        return await objects.open(location)
+    except Poison as error:
+        raise Fatal(f"the list cannot be read: {error}", exit_code=EXIT_USAGE) from None
+
+
+def _wrong(location: Location, said: str) -> Fatal:
+    return Fatal(f"--manifest {location.bucket}/{location.key}: {said}", exit_code=EXIT_USAGE)

@@ -1,0 +1,204 @@
+"""How far a listing was announced, kept in Kafka, so that a start after a crash goes on there.
+
+Rule: the position is kept twice. Every few seconds, when all that was sent is acknowledged, it is
+committed in a group without members, for all partitions: all references up to it are there. What
+came after it tells the marks in the topic itself: each partition has its own place, and references
+up to that are not sent again. So nothing is missing and nothing double, without a transaction: a
+worker reads its input uncommitted. The last start owns the position; an earlier one that still runs
+sees that and ends. Owner: `penstock produce`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from secrets import token_hex
+
+import msgspec
+from msgspec import Struct
+
+from penstock.adapters.kafka.jobs.kept_positions import KeptPositions
+from penstock.adapters.kafka.reader import Reader
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.jobs.listing import At
+from penstock.jobs.sending import MARK
+from penstock.ports import Commit
+
+# Often enough that a later start reads little, and an earlier one notices it before `ARRIVED_S`.
+KEEP_S = 2.0
+# What a killed process had sent is in the topic after this, and an earlier start has ended.
+ARRIVED_S = 3.0
+
+
+class _Kept(Struct):
+    """The metadata of each partition's commit. `at`: None at the beginning. `partitions`: how many
+    the topic had when the job began; streams keep their partitions although some are added.
+    """
+
+    v: int
+    job: str
+    run: str
+    pin: str
+    partitions: int
+    announced: int = 0
+    at: At | None = None
+    is_done: bool = False
+
+
+class _Mark(Struct, array_like=True):
+    job: str
+    at: At
+    count: int
+
+
+class Position:
+    """Get one from `begin` or `go_on`. `reached`: by partition, the place up to which its
+    references are there, if that is beyond `at`. `before`: how many earlier starts announced.
+    """
+
+    def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:
+        self._kept = kept
+        self._topic = topic
+        self._said = said
+        self._at_s = asyncio.get_running_loop().time()
+        self.reached: dict[int, At] = {}
+        self.before = said.announced
+
+    @property
+    def at(self) -> At | None:
+        return self._said.at
+
+    @property
+    def partitions(self) -> int:
+        return self._said.partitions
+
+    @property
+    def is_done(self) -> bool:
+        return self._said.is_done
+
+    @property
+    def is_due(self) -> bool:
+        return asyncio.get_running_loop().time() - self._at_s >= KEEP_S
+
+    def mark(self, at: At, count: int) -> bytes:
+        return msgspec.json.encode(_Mark(self._said.job, at, count))
+
+    async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
+        """All up to `at` is acknowledged; `announced` by this start."""
+        for said in _read(await self._kept.read()).values():
+            if said.run != self._said.run:
+                raise Fatal(
+                    "another start of this command has taken over and goes on; this one ends",
+                    exit_code=EXIT_USAGE,
+                )
+        self._said.at, self._said.is_done = at, is_done
+        self._said.announced = self.before + announced
+        await self._write()
+
+    async def _write(self) -> None:
+        metadata = msgspec.json.encode(self._said).decode()
+        spans = await self._kept.spans()
+        await self._kept.write({n: Commit(end, metadata) for n, (_, end) in spans.items()})
+        self._at_s = asyncio.get_running_loop().time()
+
+    async def begin(self) -> None:
+        await self._write()
+
+    async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
+        """Tell an earlier start that still runs to end, and read the marks since it kept its
+        position.
+        """
+        metadata = msgspec.json.encode(self._said).decode()
+        await self._kept.write({n: one._replace(metadata=metadata) for n, one in commits.items()})
+        begins = {number: commit.next_offset for number, commit in commits.items()}
+        while True:
+            await asyncio.sleep(ARRIVED_S)
+            spans = await self._kept.spans()
+            if not await self._read_marks(reader, spans, begins):
+                break
+        self._said.announced = self.before
+
+    async def _read_marks(
+        self, reader: Reader, spans: Mapping[int, tuple[int, int]], begins: dict[int, int]
+    ) -> bool:
+        """Read on to the ends. False: no mark of this job was there."""
+        found = False
+        for number, begin in begins.items():
+            first, end = spans[number]
+            if not first <= begin <= end:
+                raise Fatal(
+                    f"{self._topic}/{number} holds offsets {first} to {end}, but the position of "
+                    f"this listing is at {begin}: its records are gone, so what was announced "
+                    "cannot be told any more. --anew announces all again",
+                    exit_code=EXIT_USAGE,
+                )
+        wanted = {number: (begin, spans[number][1]) for number, begin in begins.items()}
+        async with aclosing(reader.runs(self._topic, wanted, lambda _: None)) as runs:
+            async for number, records in runs:
+                for record in records:
+                    for name, value in record.headers:
+                        if name == MARK and self._take(number, value):
+                            found = True
+        begins.update({number: end for number, (_, end) in wanted.items()})
+        return found
+
+    def _take(self, number: int, value: bytes) -> bool:
+        mark = msgspec.json.decode(value, type=_Mark)
+        if mark.job != self._said.job:
+            return False
+        self.reached[number] = mark.at
+        self.before += mark.count
+        return True
+
+
+async def open_position(
+    kept: KeptPositions,
+    reader: Reader,
+    topic: str,
+    *,
+    pin: str,
+    partitions: int,
+    resume: bool,
+    anew: bool,
+) -> Position:
+    """Where an earlier start of the same command has ended, or the beginning. Raises `Fatal` if
+    one was cut off, and neither `resume` nor `anew` says what to do.
+    """
+    commits = await kept.read()
+    former = {} if anew else _read(commits)
+    if not resume and not all(one.is_done for one in former.values()):
+        raise Fatal(
+            "an earlier start of this command was cut off: --resume goes on there, --anew "
+            "announces all of it again",
+            exit_code=EXIT_USAGE,
+        )
+    fresh = _Kept(1, token_hex(4), token_hex(4), pin, partitions)
+    if not resume or not former:
+        position = Position(kept, topic, fresh)
+        await position.begin()
+        return position
+    # They are written by one request; after a failure the earliest one holds for all.
+    said = min(former.values(), key=lambda one: one.announced)
+    if said.pin != pin:
+        raise Fatal(
+            "the list has changed since its announcement began, so its position means nothing "
+            "any more. --anew announces all of it",
+            exit_code=EXIT_USAGE,
+        )
+    said.run = fresh.run
+    position = Position(kept, topic, said)
+    if not said.is_done:
+        await position.take_over(reader, commits)
+    return position
+
+
+def _read(commits: Mapping[int, Commit]) -> dict[int, _Kept]:
+    try:
+        return {
+            number: msgspec.json.decode(commit.metadata, type=_Kept)
+            for number, commit in commits.items()
+        }
+    except (msgspec.MsgspecError, ValueError):
+        raise Fatal(
+            "the group of this listing holds something else. --anew overwrites it",
+            exit_code=EXIT_USAGE,
+        ) from None

@@ -1,0 +1,240 @@
+"""`penstock produce`: announces objects that are already in the store, one reference each.
+
+Rule: the Kafka key is the stream, so that a stream's objects stay in one partition and in the order
+of the listing. An object named without a glob must exist, so that a typing error is not announced.
+With a position, what an earlier start announced is not announced again. Owner: the command.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from msgspec import structs
+
+from penstock import config
+from penstock.adapters.kafka.announcer import announced_on
+from penstock.adapters.kafka.jobs.kept_positions import open_positions
+from penstock.adapters.kafka.metadata import no_topic
+from penstock.adapters.kafka.partitioner import hashed
+from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.sink import KafkaSink
+from penstock.adapters.stores.choice import places_of_caller
+from penstock.adapters.stores.files_and_stdin import local_path
+from penstock.core.routing.naming import Naming
+from penstock.core.routing.places import Places
+from penstock.core.routing.routes import Routes
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.jobs.listing import At, Globs, Listing
+from penstock.jobs.manifest import open_manifest
+from penstock.jobs.position import Position, open_position
+from penstock.jobs.sending import Sending
+from penstock.messages.codec import encode_reference
+from penstock.messages.reference import Reference
+from penstock.ports import Objects
+from penstock.process.clock import SystemClock
+from penstock.process.stopping import stopped_after
+
+# With fewer objects one partition is as good as several.
+FEW = 10
+# Streams are counted up to here.
+MANY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is announced: `urls` (globs), or the rows of `manifest`. `stream`: the name of all of
+    them, or a regular expression on their keys with a group of that name; None: named as the worker
+    names them. `resume`: go on where an earlier start ended. `anew`: do not, but let a later one.
+    """
+
+    urls: Sequence[str] = ()
+    manifest: str | None = None
+    stream: str | None = None
+    resume: bool = False
+    anew: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        return self.resume or self.anew or self.manifest is not None
+
+    def group(self, cfg: config.Kafka) -> str:
+        """Of its position. The same command has the same."""
+        said = "\n".join([announced_on(cfg), self.manifest or "", self.stream or "", *self.urls])
+        return f"{cfg.group}.produce.{blake2b(said.encode(), digest_size=6).hexdigest()}"
+
+
+@dataclass(slots=True)
+class Stream:
+    """How many objects it has, and the models that a worker of these settings asks for them."""
+
+    objects: int = 0
+    models: set[str] = field(default_factory=set)
+
+
+class Produced(NamedTuple):
+    """How many references were acknowledged, the first `MANY` streams by their names, and how many
+    references earlier starts had announced.
+    """
+
+    references: int
+    streams: Mapping[str, Stream]
+    before: int = 0
+
+    @property
+    def hint(self) -> str | None:
+        """A warning if all objects are one stream: then only one worker has work."""
+        if len(self.streams) != 1 or self.references < FEW:
+            return None
+        return (
+            "all of them are one stream, so one partition and one worker: for more, give each "
+            "stream a folder of its own, or announce them with a --stream each"
+        )
+
+
+async def produce(
+    cfg: config.Config,
+    objects: Objects,
+    wanted: Wanted,
+    routes: Routes,
+    *,
+    on_sent: Callable[[int], None],
+) -> Produced:
+    """Publish a reference per object; `on_sent` gets the count so far, with earlier starts."""
+    named = _name_of(wanted.stream, Naming(cfg.kafka.stream_from))
+    listing = await _listing(cfg, objects, wanted)
+    topic, sink = announced_on(cfg.kafka), KafkaSink(cfg.kafka, SystemClock())
+    async with stopped_after(sink.stop):
+        await sink.start()
+        partitions = await sink.partitions(topic)
+        if not partitions:
+            raise no_topic(topic, cfg.kafka)
+        async with _position(cfg, wanted, listing, topic, partitions) as position:
+            if position is not None and position.is_done:
+                return Produced(0, {}, position.before)
+            made = _Announcing(sink, topic, partitions, position, wanted, routes, named)
+            return await made.run(listing, on_sent)
+
+
+class _Announcing:
+    """`run` it once."""
+
+    def __init__(
+        self,
+        sink: KafkaSink,
+        topic: str,
+        partitions: int,
+        position: Position | None,
+        wanted: Wanted,
+        routes: Routes,
+        named: Callable[[Reference], str],
+    ) -> None:
+        count = partitions if position is None else position.partitions
+        mark = None if position is None else position.mark
+        self._sending = Sending(sink, topic, count, mark)
+        self._partition_of = hashed(count)
+        self._position = position
+        self._said_stream = wanted.stream is not None
+        self._routes = routes
+        self._named = named
+        self._streams: dict[str, Stream] = {}
+
+    async def run(self, listing: Listing, on_sent: Callable[[int], None]) -> Produced:
+        position, sending = self._position, self._sending
+        before = 0 if position is None else position.before
+        last = None if position is None else position.at
+        count = 0
+        async for chunk in listing.chunks(last):
+            for at, reference in chunk:
+                count += await self._announce(at, reference)
+                last = at
+            on_sent(before + count)
+            if position is not None and position.is_due:
+                await sending.settle()
+                await position.keep(last, sending.acknowledged)
+        await sending.settle()
+        if position is not None:
+            await position.keep(last, sending.acknowledged, is_done=True)
+        return Produced(sending.acknowledged, self._streams, before)
+
+    async def _announce(self, at: At, reference: Reference) -> bool:
+        """False: an earlier start has announced it."""
+        name = self._named(reference)
+        partition = self._partition_of(name)
+        if self._position is not None:
+            reached = self._position.reached.get(partition)
+            if reached is not None and at <= reached:
+                return False
+        self._count(name, reference)
+        if self._said_stream and reference.stream is None:
+            # A worker's kafka.stream_from goes before the Kafka key, but not before this field.
+            reference = structs.replace(reference, stream=name)
+        value = encode_reference(reference)
+        if self._sending.add(partition, name.encode(), value, at):
+            await self._sending.send(partition)
+        return True
+
+    def _count(self, name: str, reference: Reference) -> None:
+        known = self._streams.get(name)
+        if known is None:
+            if len(self._streams) == MANY:
+                return
+            known = self._streams[name] = Stream()
+        known.objects += 1
+        known.models.update(self._routes.of(name, reference.bucket, reference.key))
+
+
+async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> Listing:
+    places = Places(places_of_caller(cfg))
+    if wanted.manifest is not None:
+        return await open_manifest(objects, wanted.manifest, places)
+    for url in wanted.urls:
+        if local_path(url) is not None:
+            raise Fatal(
+                f"{url} is not an object of a store; write s3://bucket/key. A local folder "
+                'is a store by objects.endpoint_url = "file:///FOLDER", or by a [stores.NAME] with '
+                "a route, and each folder in it a bucket (penstock predict reads local files "
+                "without)",
+                exit_code=EXIT_USAGE,
+            )
+    return Globs(objects, wanted.urls, places)
+
+
+@asynccontextmanager
+async def _position(
+    cfg: config.Config, wanted: Wanted, listing: Listing, topic: str, partitions: int
+) -> AsyncIterator[Position | None]:
+    """None: none is kept. Raises `Fatal` if an earlier start was cut off and nothing is said about
+    it.
+    """
+    if not wanted.is_kept:
+        yield None
+        return
+    async with (
+        open_reader(cfg.kafka, "read_uncommitted") as reader,
+        open_positions(cfg.kafka, wanted.group(cfg.kafka), topic, range(partitions)) as kept,
+    ):
+        yield await open_position(
+            kept,
+            reader,
+            topic,
+            pin=listing.pin,
+            partitions=partitions,
+            resume=wanted.resume,
+            anew=wanted.anew,
+        )
+
+
+def _name_of(stream: str | None, naming: Naming) -> Callable[[Reference], str]:
+    """How objects are called. Raises `Fatal` for a wrong regular expression."""
+    if stream is not None and "(?P<stream>" not in stream:
+        return lambda _: stream
+    if stream is not None:
+        try:
+            naming = Naming(stream)
+        except re.error as error:
+            said = f"--stream {stream!r} is no regular expression ({error})"
+            raise Fatal(said, exit_code=EXIT_USAGE) from None
+    return lambda reference: naming.of(reference, "")

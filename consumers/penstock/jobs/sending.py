@@ -1,0 +1,96 @@
+"""Sends references in bulk, and marks how far each partition has come with its listing.
+
+Rule: the batches of a partition leave in order, and Kafka keeps a batch whole or not at all. So the
+mark on the last record of a batch says exactly which references of its partition are there,
+whatever else was lost with the sender. Memory is bounded: `WAITING_BYTES` in all that wait, and
+`UNACKNOWLEDGED_BYTES` in all that were sent. Owner: `penstock produce`.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from penstock.jobs.listing import At
+from penstock.ports import Outgoing, Sink
+
+# A quarter of the largest batch; larger ones save nothing.
+SENT_BYTES = 256 << 10
+WAITING_BYTES = 16 << 20
+UNACKNOWLEDGED_BYTES = 16 << 20
+# What Kafka adds to key and value of a record, at most.
+_RECORD_BYTES = 24
+
+MARK = "penstock-listing"
+
+
+class _Waiting:
+    """References for one partition."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.out = Outgoing(topic, partition, [], [])
+        self.nbytes = 0
+        self.last: At = (0, 0)
+
+
+class _Sent(NamedTuple):
+    acknowledged: Awaitable[None]
+    nbytes: int
+    records: int
+
+
+class Sending:
+    """`mark`: makes the mark after so many references, up to this place; None: nothing is
+    marked.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        topic: str,
+        partitions: int,
+        mark: Callable[[At, int], bytes] | None = None,
+    ) -> None:
+        self.acknowledged = 0
+        self._sink = sink
+        self._topic = topic
+        self._mark = mark
+        self._full_bytes = min(SENT_BYTES, WAITING_BYTES // partitions)
+        self._waiting: dict[int, _Waiting] = {}
+        self._sent: deque[_Sent] = deque()
+        self._sent_bytes = 0
+
+    def add(self, partition: int, key: bytes, value: bytes, at: At) -> bool:
+        """True: enough wait for this partition, `send` them."""
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            waiting = self._waiting[partition] = _Waiting(self._topic, partition)
+        waiting.out.keys.append(key)
+        waiting.out.values.append(value)
+        waiting.last = at
+        waiting.nbytes += len(key) + len(value) + _RECORD_BYTES
+        return waiting.nbytes >= self._full_bytes
+
+    async def send(self, partition: int) -> None:
+        """Hand over what waits for a partition. Waits while too much is not acknowledged."""
+        waiting = self._waiting.pop(partition)
+        out, count = waiting.out, len(waiting.out.values)
+        if self._mark is not None:
+            out.headers = [[] for _ in range(count - 1)]
+            out.headers.append([(MARK, self._mark(waiting.last, count))])
+        while self._sent and self._sent_bytes + waiting.nbytes > UNACKNOWLEDGED_BYTES:
+            await self._next_acknowledged()
+        self._sent.append(_Sent(await self._sink.send(out), waiting.nbytes, count))
+        self._sent_bytes += waiting.nbytes
+
+    async def settle(self) -> None:
+        """Send all, and wait until all is acknowledged."""
+        for partition in list(self._waiting):
+            await self.send(partition)
+        while self._sent:
+            await self._next_acknowledged()
+
+    async def _next_acknowledged(self) -> None:
+        sent = self._sent.popleft()
+        await sent.acknowledged
+        self._sent_bytes -= sent.nbytes
+        self.acknowledged += sent.records
