@@ -67,12 +67,16 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config terminal_text core encodings errors library messages pipeline ports "
         "process settings verify worker"
     ),
+    "jobs": (
+        "adapters calls config core errors formats messages pipeline ports process replay settings "
+        "worker"
+    ),
     "lint": "adapters config errors scenes settings",
     "doctor": (
         "adapters calls config core errors formats messages ops ports process requests settings"
     ),
     "commands": (
-        "adapters bench config demo dlq doctor errors library lint logs messages ops process "
+        "adapters bench config demo dlq doctor errors jobs library lint logs messages ops process "
         "replay scenes settings terminal_text verify worker"
     ),
     "cli": "commands process",

@@ -26,6 +26,7 @@ Where to look, from what a person starts down to what everything rests on:
       kafka/        Kafka by aiokafka; in kafka/inside/ what aiokafka keeps to itself
         group/        what a member owes its group, for both clients
         rekey/        the way to the topic that is keyed by stream
+        jobs/         what Kafka keeps of a job beside its references
       confluent/    the input topic by librdkafka
       s3/, stores/  objects: S3; which client reads which store, and all other stores
       result_stores/  where result objects are written
@@ -53,8 +54,9 @@ Where to look, from what a person starts down to what everything rests on:
     process/        our own processes: children, ending with the parent, leaving; clock, threads
     scenes/         one picture from many streams: what every member of a site said of one instant
     verify/, dlq/   the judge of the topics; dead letters
+    jobs/           a job is a topic: a backlog announced from a list, and worked off to its end
     replay/         what was announced before, answered again beside the live group
-    ops/            health page, status, produce, several processes
+    ops/            health page, status, several processes
     lint/           what is wrong in a configuration, all of it, without a service
     doctor/         what a worker needs, looked at one by one, with what mends it
     handlers/       the TorchServe handler to deploy with a model

@@ -12,10 +12,13 @@ from penstock.process.command_exit import leave_when_asked
 
 # Commands that go on until they are asked to end, which is no failure of theirs.
 SERVICES = ("run", "replay", "scenes", "watch")
+# A job that is asked to end before its end is not done.
+JOB = "--until-end"
 
 
 def main() -> NoReturn:
-    if _command(sys.argv[1:]) in SERVICES:
+    arguments = sys.argv[1:]
+    if _command(arguments) in SERVICES and JOB not in arguments:
         leave_when_asked()
     # 0.3 s on a quiet machine, in which a signal would end the process as a failure.
     from penstock.commands.root import main as run_command  # noqa: PLC0415

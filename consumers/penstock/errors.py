@@ -49,6 +49,8 @@ EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_FATAL = 4
+# As after a SIGTERM that nothing handles: a job was asked to end before its end.
+EXIT_STOPPED = 143
 
 # Bounds the text of a library's own exception.
 _SHOWN_CHARS = 200

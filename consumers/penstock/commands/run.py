@@ -45,6 +45,12 @@ MOST_DRY = 1_000
     metavar="N",
     help="Only show what would be published for the next N messages of each partition.",
 )
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="End with 0 when all that is on the input topic now is answered, by the whole group.",
+)
+@click.option("--strict", is_flag=True, help="With --until-end: 1 if any was answered by an error.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: a JSON object per record.")
 @common
 @pass_context
@@ -56,6 +62,8 @@ def run(
     spare: bool,
     in_reserve: bool,
     leave: bool,
+    until_end: bool,
+    strict: bool,
     as_json: bool,
 ) -> None:
     """One worker: consume, fetch, batch, predict, publish, commit. SIGTERM and Ctrl-C drain.
@@ -63,6 +71,10 @@ def run(
     With --dry-run it joins no group, publishes nothing and commits nothing; the exit code is 1 if
     anything would become a dead letter.
     """
+    if strict and not until_end:
+        raise click.UsageError("--strict judges a job at its end: give --until-end, too.")
+    if until_end and (spare or dry is not None):
+        raise click.UsageError("--until-end is a job; --spare and --dry-run are for other things.")
     if dry is not None:
         if processes > 1 or spare:
             raise click.UsageError("--dry-run is one process")
@@ -80,13 +92,24 @@ def run(
         from penstock.ops.processes.supervisor import run_processes
 
         many = run_processes(
-            cfg, context.path, processes, debug=context.debug, leaves=leave, has_spare=spare
+            cfg,
+            context.path,
+            processes,
+            debug=context.debug,
+            leaves=leave,
+            has_spare=spare,
+            job=[*(["--until-end"] if until_end else []), *(["--strict"] if strict else [])],
         )
         run_async(many)
         return
     from penstock.worker.app import run_worker
 
     without_pandas()
+    if until_end:
+        from penstock.jobs.until_end import run_until_end
+
+        run_async(run_until_end(cfg, context.path, context.load, strict=strict, leaves=leave))
+        return
     run_async(run_worker(cfg, context.path, context.load, leaves=leave))
 
 

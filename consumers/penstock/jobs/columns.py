@@ -45,9 +45,11 @@ class Columns:
     """
 
     def __init__(self, names: Sequence[str], *, is_encoded: bool = False) -> None:
-        self._fields = [field_of(name) for name in names]
+        fields = [field_of(name) for name in names]
+        self._count = len(names)
+        self._fields = [(index, field) for index, field in enumerate(fields) if field is not None]
         self._is_encoded = is_encoded
-        if not ({"bucket", "key"} <= set(self._fields) or "url" in self._fields):
+        if not ({"bucket", "key"} <= set(fields) or "url" in fields):
             shown = ", ".join(name[:40] for name in names[:6])
             raise SchemaError(
                 f"no columns bucket and key, nor url, but: {shown}. A list needs a first line with "
@@ -56,12 +58,12 @@ class Columns:
 
     def reference(self, row: Sequence[Any]) -> Reference | None:
         """None: the row is of no object that is there. Raises `SchemaError`."""
-        if len(row) != len(self._fields):
-            raise SchemaError(f"{len(row)} columns instead of {len(self._fields)}")
+        if len(row) != self._count:
+            raise SchemaError(f"{len(row)} columns instead of {self._count}")
         said: dict[str, Any] = {
             field: value
-            for field, value in zip(self._fields, row, strict=True)
-            if field is not None and value is not None and value != ""
+            for index, field in self._fields
+            if (value := row[index]) is not None and value != ""
         }
         if not _is_true(said.pop("is_latest", True)) or _is_true(
             said.pop("is_delete_marker", False)

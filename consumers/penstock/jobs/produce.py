@@ -142,6 +142,12 @@ class _Announcing:
         self._streams: dict[str, Stream] = {}
 
     async def run(self, listing: Listing, on_sent: Callable[[int], None]) -> Produced:
+        try:
+            return await self._run(listing, on_sent)
+        finally:
+            self._sending.drop()
+
+    async def _run(self, listing: Listing, on_sent: Callable[[int], None]) -> Produced:
         position, sending = self._position, self._sending
         before = 0 if position is None else position.before
         last = None if position is None else position.at

@@ -8,6 +8,7 @@ whatever else was lost with the sender. Memory is bounded: `WAITING_BYTES` in al
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from inspect import iscoroutine
 from typing import NamedTuple
 
 from penstock.jobs.listing import At
@@ -88,6 +89,13 @@ class Sending:
             await self.send(partition)
         while self._sent:
             await self._next_acknowledged()
+
+    def drop(self) -> None:
+        """Wait for nothing any more: the command has failed."""
+        for sent in self._sent:
+            if iscoroutine(sent.acknowledged):
+                sent.acknowledged.close()
+        self._sent.clear()
 
     async def _next_acknowledged(self) -> None:
         sent = self._sent.popleft()

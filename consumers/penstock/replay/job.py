@@ -23,7 +23,8 @@ from penstock.replay.diff import Compares, check, difference
 from penstock.replay.pacing import Look, Watch
 from penstock.replay.span import decide
 from penstock.replay.worker_settings import Plan
-from penstock.worker.app import LAST_RESORT_S, Part, open_worker, until_services_answered
+from penstock.worker.app import LAST_RESORT_S, open_worker, until_services_answered
+from penstock.worker.part import Part
 
 # How much longer than its commit interval the live group may take: for a rebalance without a huge
 # object, or a pause of the garbage collector.

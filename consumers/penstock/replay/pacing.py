@@ -1,8 +1,8 @@
-"""Looks at the positions of the live group and of the replay's own, every second.
+"""Looks at the positions of a group that works up to an end, and of the live one, every second.
 
-Rule: it asks the broker, not the worker. So a replay by several processes ends when all are done,
-and one that was started again knows its progress. If the broker does not answer, nothing changes:
-the worker itself decides how long it waits for Kafka. Owner: the replay, which runs it beside the
+Rule: it asks the broker, not the worker. So several processes end when all are done, and one that
+was started again knows its progress. If the broker does not answer, nothing changes: the worker
+itself decides how long it waits for Kafka. Owner: the replay or the job, which runs it beside the
 pipeline.
 """
 
@@ -29,8 +29,8 @@ SAY_S = 30.0
 
 @dataclass(slots=True)
 class Look:
-    """How far the replay has come (`done` of `total` messages), and how the live group stands.
-    `idle_s`: how long the replay has waited for the live group.
+    """How far the group has come (`done` of `total` messages), and how the live group stands.
+    `idle_s`: how long it has waited for the live group.
     """
 
     total: int
@@ -47,7 +47,7 @@ class Look:
 
 
 class Watch:
-    """`run` returns when all is done; it calls `on_look` after each look."""
+    """Of `group`. `run` returns when all is done; it calls `on_look` after each look."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class Watch:
         groups: Groups,
         clock: Clock,
         *,
-        live_group: str,
         group: str,
-        within_s: float | None,
-        on_look: Callable[[Look], None],
+        live_group: str = "",
+        within_s: float | None = None,
+        on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
         """`within_s`: how long the live group may leave a message uncommitted; None: it is not
         looked at.
@@ -77,7 +77,7 @@ class Watch:
         return self.look.done >= self.look.total
 
     async def ask(self) -> None:
-        """Ask how far the replay has come, with its earlier starts. Raises `Transient`."""
+        """Ask how far the group has come, with its earlier starts. Raises `Transient`."""
         self._took(await self._groups.positions(self._group, list(self._spans)))
 
     async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
@@ -103,7 +103,7 @@ class Watch:
             is_news = (before == "behind") != (neighbour == "behind")
             if is_news or now_s - said_s >= SAY_S:
                 said_s = now_s
-                log.info("replay: %s", self.look.sentence)
+                log.info("%s: %s", self._group, self.look.sentence)
             await asyncio.sleep(LOOK_S)
 
     async def _look(self) -> None:
@@ -147,5 +147,5 @@ def _check_lines(unfinished: set[Where], pipeline: Pipeline, spans: Spans) -> No
         at = "\n".join(str(stop) for part in sorted(unfinished) for stop in stopped[part])
         raise Fatal(
             f"every line that is not at its end is stopped, by dead letters:\n{at}\nMend the "
-            "cause, then start the same replay again: it goes on there."
+            "cause, then start the same command again: it goes on there."
         )

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
@@ -21,7 +20,6 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.transactions import KafkaOutlets
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.otel.choice import open_spans
-from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.wait_for_services import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
@@ -31,7 +29,7 @@ from penstock.ops.page.actions import Actions
 from penstock.ops.topics import check_topics, mind_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Settings, Wiring
-from penstock.ports import Adapters, Clock, Guest, Results, Sink, Source, Transactions
+from penstock.ports import Adapters, Clock, Guest, Source, Transactions
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.process.stopping import stopped_after
@@ -40,6 +38,7 @@ from penstock.settings.worker import for_worker
 from penstock.stages.consume import Intake
 from penstock.stages.shadow.topic import LAST_S
 from penstock.telemetry.worker import Telemetry
+from penstock.worker.part import WHOLE, Part, Until
 from penstock.worker.rekey import open_rekeyer
 
 log = logging.getLogger(__name__)
@@ -55,16 +54,18 @@ async def run_worker(
     read_again: Callable[[], config.Config],
     *,
     leaves: bool = False,
+    part: Part = WHOLE,
 ) -> None:
-    """Run one worker until SIGTERM or SIGINT, then drain it. On SIGHUP it reads the configuration
-    again, for its routes. `path`: the file that this came from. `leaves`: with an instance id it
-    gives up its place in the group when it stops. With `kafka.rekey` it also is one of the
-    rekeyers, of which one works and the others stand by. Raises the first failure.
+    """Run one worker until SIGTERM or SIGINT, or until its part is done, then drain it. On SIGHUP
+    it reads the configuration again, for its routes. `path`: the file that this came from.
+    `leaves`: with an instance id it gives up its place in the group when it stops. With
+    `kafka.rekey` it also is one of the rekeyers, of which one works and the others stand by. Raises
+    the first failure.
     """
     written, cfg = cfg, cfg.after_rekey()
     stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
     try:
-        async with open_worker(cfg, WHOLE, leaves=leaves) as pipeline:
+        async with open_worker(cfg, part, leaves=leaves) as pipeline:
             wiring = pipeline.wiring
             async with serve_health(
                 cfg.http,
@@ -81,22 +82,28 @@ async def run_worker(
                     signal.SIGHUP, take_routes, wiring.intake, read_again
                 )
                 async with _rekeying(written, pipeline):
-                    await _run_while_topics_are_there(cfg, pipeline)
+                    await _run_while_topics_are_there(cfg, pipeline, part.until)
                 await pipeline.end()
     except asyncio.CancelledError:
         if not stop.asked:
             raise
 
 
-async def _run_while_topics_are_there(cfg: config.Config, pipeline: Pipeline) -> None:
+async def _run_while_topics_are_there(
+    cfg: config.Config, pipeline: Pipeline, until: Until | None
+) -> None:
     async with asyncio.TaskGroup() as tasks:
-        minding = tasks.create_task(mind_topics(cfg, pipeline.wiring.adapters.sink))
+        beside = [tasks.create_task(mind_topics(cfg, pipeline.wiring.adapters.sink))]
+        if until is not None:
+            beside.append(tasks.create_task(_stop_after(until, pipeline)))
         await pipeline.run()
-        minding.cancel()
+        for task in beside:
+            task.cancel()
 
 
-def _open_results(cfg: config.Config) -> Results | None:
-    return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
+async def _stop_after(until: Until, pipeline: Pipeline) -> None:
+    await until(pipeline)
+    pipeline.stop()
 
 
 @asynccontextmanager
@@ -111,20 +118,6 @@ async def _rekeying(cfg: config.Config, pipeline: Pipeline) -> AsyncIterator[Non
         tasks.create_task(rekeyer.run(stop))
         yield
         stop.set()
-
-
-class Part(NamedTuple):
-    """How a worker differs from the configuration: which records it reads, which settings it
-    changes, and where its answers go.
-    """
-
-    source: Callable[[Source], Source] = lambda source: source
-    settings: Callable[[Settings], Settings] = lambda settings: settings
-    sink: Callable[[Sink], Sink] = lambda sink: sink
-    results: Callable[[config.Config], Results | None] = _open_results
-
-
-WHOLE = Part()
 
 
 @asynccontextmanager

@@ -18,7 +18,8 @@ from penstock.adapters.memory.results import MemoryResults
 from penstock.pipeline.until import run_until
 from penstock.ports import Outgoing, Sink
 from penstock.process.signals import StopSignal
-from penstock.worker.app import LAST_RESORT_S, Part, open_worker, until_services_answered
+from penstock.worker.app import LAST_RESORT_S, open_worker, until_services_answered
+from penstock.worker.part import Part
 
 Show = Callable[[Outgoing], None]
 

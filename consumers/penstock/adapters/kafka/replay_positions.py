@@ -1,8 +1,8 @@
-"""Reads the positions of consumer groups, and sets first ones, without being a member.
+"""Reads the positions of consumer groups, and sets some, without being a member.
 
-Rule: a position is written here only where the group has none yet; all others are committed by the
-group's own members. Every request has a deadline and raises `Transient` past it, and the replay
-asks again. Owner: the replay.
+Rule: a position is written here only where the group has no members, or no position yet; all others
+are committed by the group's own members. Every request has a deadline and raises `Transient` past
+it, and the caller asks again. Owner: the replay, or the job.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -45,8 +45,8 @@ class Groups:
         return {Where(*part): end for part, end in found.items()}
 
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
-        """Commit first positions for partitions that have none. Kafka refuses this once the group
-        has members: they have begun at positions of their own.
+        """Commit positions. Kafka refuses this once the group has members: they have begun at
+        positions of their own.
         """
         if not commits:
             return

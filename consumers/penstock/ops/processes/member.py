@@ -1,9 +1,9 @@
 """One worker process at a time, in one place of the group, until all must stop.
 
 Rule: a process that a signal ended, or that somebody else asked to end, has a successor in the same
-place, with the same listening socket: the worker in reserve at once, or a new process. Until a new
-one is there, others take the place's partitions, as the group is told that it is free. Owner: the
-supervisor.
+place, with the same listening socket: the worker in reserve at once, or a new process. One that has
+done its job has none. Until a new one is there, others take the place's partitions, as the group is
+told that it is free. Owner: the supervisor.
 """
 
 import asyncio
@@ -41,6 +41,8 @@ class Terms(NamedTuple):
     free: Callable[[str], Awaitable[None]]
     stop_s: float
     backoff: Backoff = RESTART
+    # A member that has ended well is done.
+    is_job: bool = False
     # The group takes nobody in the place of a dead member before it is told.
     frees_first: bool = False
 
@@ -91,7 +93,7 @@ class Member:
             code = await self._one_life(process)
             if code < 0 and self._stop.is_set():
                 await self._terms.free(self._place)
-            if code > 0 or self._stop.is_set():
+            if code > 0 or self._stop.is_set() or (code == 0 and self._terms.is_job):
                 return max(code, 0)
             failures = 1 if now() - begun > CALM_S else failures + 1
             how = f"was ended by {signal.Signals(-code).name}" if code else "was asked to end"

@@ -43,8 +43,9 @@ async def supervise(
     kafka: config.Kafka | None = None,
     actions: Actions | None = None,
 ) -> int:
-    """Run the members until `stop` is set or one exits with an error. Returns when all have ended,
-    with the exit code of the whole. `reserve`: the command of a worker in reserve, if there is one.
+    """Run the members until `stop` is set, one exits with an error, or all of a job are done.
+    Returns when all have ended, with the exit code of the whole. `reserve`: the command of a worker
+    in reserve, if there is one.
     """
     codes: list[int] = []
 
@@ -88,8 +89,10 @@ async def run_processes(
     debug: bool = False,
     leaves: bool = False,
     has_spare: bool = False,
+    job: Sequence[str] = (),
 ) -> None:
-    """`penstock run`, `count` times, until SIGTERM or SIGINT. If a member exits with an error, so
+    """`penstock run`, `count` times, until SIGTERM or SIGINT; with the options of a job until all
+    are done. If a member exits with an error, so
     does this process, with the same code; the member has printed the reason. Each has a place of
     its own in the group: without `kafka.instance_id` one for as long as we live.
     """
@@ -99,6 +102,7 @@ async def run_processes(
     options = ["--config", str(path)] if path else []
     options += ["--debug"] if debug else []
     options += ["--leave"] if leaves or place is None else []
+    options += job
     penstock = [sys.executable, "-m", "penstock"]
     terms = Terms(
         [*penstock, parent.OPTION, "run", *options],
@@ -106,6 +110,7 @@ async def run_processes(
         partial(leave_at_last, cfg.kafka),
         cfg.delivery.drain_ms / 1000 + LEAVE_S,
         frees_first=cfg.kafka.group_protocol == "consumer",
+        is_job=bool(job),
     )
     reserve = [*penstock, "run", parent.RESERVE, *options] if has_spare else None
     code = await supervise(

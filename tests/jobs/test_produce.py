@@ -12,7 +12,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.routes import Route, Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.ops.produce import FEW, Produced, produce
+from penstock.jobs.produce import FEW, Produced, Wanted, produce
 
 pytest.importorskip("confluent_kafka")
 
@@ -36,7 +36,8 @@ async def announce(
     cfg: config.Config, objects: MemoryObjects, *urls: str, stream: str | None = None
 ) -> Produced:
     routes = Routes(["rows", "ts"], [Route(("ts",), stream="site-3")])
-    return await produce(cfg, objects, urls, routes, stream=stream, on_sent=lambda _: None)
+    wanted = Wanted(urls, stream=stream)
+    return await produce(cfg, objects, wanted, routes, on_sent=lambda _: None)
 
 
 async def test_a_url_that_names_nothing_is_an_error(

@@ -1,0 +1,73 @@
+"""Which references of a job were answered by errors: read from the dead-letter topic, bit by bit.
+
+Rule: letters count by where their reference stands, so a repeated letter counts once, and one of an
+earlier job not at all. Owner: the worker at its end, and `penstock progress`.
+"""
+
+from collections import Counter, defaultdict
+from contextlib import aclosing
+
+from penstock import config
+from penstock.adapters.kafka.reader import Reader
+from penstock.jobs.end import Job
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.errors import SchemaError
+from penstock.ports import Where
+
+# Clocks of workers, and of the one that decided the end, may differ so much.
+CLOCKS_MS = 600_000
+
+
+def isolation_of(cfg: config.Config) -> str:
+    is_exact = cfg.delivery.guarantee == "exactly_once"
+    return "read_committed" if is_exact else "read_uncommitted"
+
+
+class AnsweredByErrors:
+    """`job` None: of all references."""
+
+    def __init__(self, cfg: config.Config, job: Job | None) -> None:
+        self._topic = cfg.output.dead_letter_topic
+        self._job = job
+        self._at: dict[int, int] = {}
+        self._seen: defaultdict[tuple[str, Where], set[int]] = defaultdict(set)
+
+    @property
+    def references(self) -> int:
+        by_part: defaultdict[Where, set[int]] = defaultdict(set)
+        for (_, part), offsets in self._seen.items():
+            by_part[part] |= offsets
+        return sum(map(len, by_part.values()))
+
+    @property
+    def by_code(self) -> Counter[str]:
+        """A reference with rows of several codes counts for each."""
+        found: Counter[str] = Counter()
+        for (code, _), offsets in self._seen.items():
+            found[code] += len(offsets)
+        return found
+
+    async def read_on(self, reader: Reader) -> None:
+        """Read what has come since the last call."""
+        spans = await reader.spans(self._topic)
+        if not self._at and self._job is not None:
+            since_ms = self._job.begun_ms - CLOCKS_MS
+            spans = await reader.spans_since(self._topic, since_ms)
+        wanted = {n: (max(first, self._at.get(n, 0)), end) for n, (first, end) in spans.items()}
+        self._at = {number: end for number, (_, end) in spans.items()}
+        async with aclosing(reader.runs(self._topic, wanted, lambda _: None)) as runs:
+            async for _, records in runs:
+                for record in records:
+                    self._take(record.value)
+
+    def _take(self, value: bytes | None) -> None:
+        try:
+            letter = decode_dead_letter(value or b"")
+        except SchemaError:
+            return
+        part = Where(letter.source.topic, letter.source.partition)
+        if self._job is not None:
+            span = self._job.spans.get(part)
+            if span is None or not span.begin <= letter.source.offset < span.end:
+                return
+        self._seen[letter.code, part].add(letter.source.offset)

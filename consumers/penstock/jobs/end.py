@@ -1,0 +1,106 @@
+"""The end of a job: what the input topics held when its first worker started.
+
+Rule: an end is decided once. It is kept as the commits of a group that never has members,
+`<group>.until-end`: for each partition its end, and as metadata where the job began. So all workers
+of the group, and those started again, work to the same end, and anybody can tell how far it is.
+Once all is answered, the next start decides a new end. Owner: `penstock run --until-end`.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from penstock import config
+from penstock.adapters.kafka.reader import Reader
+from penstock.adapters.kafka.replay_positions import Groups
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Commit, Where
+from penstock.replay.span import Span, Spans
+
+
+class Job(NamedTuple):
+    """What is to be answered, and when the first worker started."""
+
+    spans: Spans
+    begun_ms: int
+
+    def is_answered(self, positions: Mapping[Where, Commit]) -> bool:
+        return self.done(positions) == self.total
+
+    def done(self, positions: Mapping[Where, Commit]) -> int:
+        return sum(
+            self.spans[part].done(commit.next_offset)
+            for part, commit in positions.items()
+            if part in self.spans
+        )
+
+    @property
+    def total(self) -> int:
+        return sum(span.end - span.begin for span in self.spans.values())
+
+
+class _Written(Struct, forbid_unknown_fields=True):
+    """The metadata of a partition's end."""
+
+    v: int
+    begin: int
+    begun_ms: int
+
+
+def group_of_end(kafka: config.Kafka) -> str:
+    return f"{kafka.group}.until-end"
+
+
+async def known_job(kafka: config.Kafka, groups: Groups, reader: Reader) -> Job | None:
+    """The job whose end was decided last."""
+    return await _read(group_of_end(kafka), groups, list(await _held(reader)))
+
+
+async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: int) -> Job:
+    """The job that is under way, or a new one: up to the present ends."""
+    ledger, held = group_of_end(kafka), await _held(reader)
+    parts = list(held)
+    positions = await groups.positions(kafka.group, parts)
+    known = await _read(ledger, groups, parts)
+    if known is not None and not known.is_answered(positions):
+        return known
+    commits: dict[Where, Commit] = {}
+    for part, (first, end) in held.items():
+        committed = positions.get(part)
+        begin = first if committed is None else min(max(first, committed.next_offset), end)
+        written = _Written(1, begin, now_ms)
+        commits[part] = Commit(end, msgspec.json.encode(written).decode())
+    await groups.begin(ledger, commits)
+    # Another worker may have decided at the same moment: what Kafka has holds for both.
+    decided = await _read(ledger, groups, parts)
+    assert decided is not None, "it was written just now"
+    return decided
+
+
+async def _held(reader: Reader) -> dict[Where, tuple[int, int]]:
+    return {
+        Where(topic, number): span
+        for topic in await reader.inputs()
+        for number, span in (await reader.spans(topic)).items()
+    }
+
+
+async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
+    written = await groups.positions(ledger, parts)
+    if not written:
+        return None
+    try:
+        said = {
+            part: msgspec.json.decode(commit.metadata, type=_Written)
+            for part, commit in written.items()
+        }
+    except (msgspec.MsgspecError, ValueError):
+        raise Fatal(
+            f"group {ledger} holds no end of a job; delete that group, or choose another "
+            "kafka.group",
+            exit_code=EXIT_USAGE,
+        ) from None
+    spans = {part: Span(one.begin, written[part].next_offset) for part, one in said.items()}
+    return Job(spans, min(one.begun_ms for one in said.values()))

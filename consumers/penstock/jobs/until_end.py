@@ -1,0 +1,118 @@
+"""`penstock run --until-end`: a worker that ends when its group has answered all of a job.
+
+Rule: it is the same worker over a source that gives no records beyond the job's end. It ends when
+the whole group has committed all partitions up to there, so it may take over those of a worker that
+dies or has ended. Owner: the command.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock import config
+from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.replay_positions import Groups, open_groups
+from penstock.calls.wait_for_services import until_answered
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USAGE, Fatal
+from penstock.jobs.answered_by_errors import AnsweredByErrors, isolation_of
+from penstock.jobs.end import Job, decide
+from penstock.pipeline.life import Pipeline
+from penstock.ports import Source
+from penstock.process.clock import SystemClock
+from penstock.replay.pacing import Watch
+from penstock.worker.app import run_worker
+from penstock.worker.part import Part
+
+log = logging.getLogger(__name__)
+
+
+async def run_until_end(
+    cfg: config.Config,
+    path: Path | None,
+    read_again: Callable[[], config.Config],
+    *,
+    strict: bool,
+    leaves: bool = False,
+) -> None:
+    """Returns when all is answered. Exits with 1 if `strict` and anything was answered by an error,
+    with 143 if it was asked to end before. Raises the first failure of the worker.
+    """
+    if cfg.helped:
+        raise Fatal(
+            f"--until-end: region {cfg.region} helps others (fallback of [regions.{cfg.region}]), "
+            "whose topics have no end here; run the job without that",
+            exit_code=EXIT_USAGE,
+        )
+    if cfg.kafka.rekey is not None:
+        raise Fatal(
+            f"--until-end: {cfg.kafka.rekey} (kafka.rekey) has no end while events are passed on "
+            "to it; announce the job on a topic of its own, without kafka.rekey",
+            exit_code=EXIT_USAGE,
+        )
+    async with open_groups(cfg.kafka) as groups:
+        work = _Work(cfg, groups)
+        start_s = cfg.limits.start_ms / 1000
+        await until_answered("Kafka broker", work.decide, work.clock, start_s)
+        watch = work.watch
+        log.info("until the end: the group has answered %s", watch.look.sentence)
+        if not watch.is_done:
+            await work.run(path, read_again, leaves=leaves)
+            await watch.ask()
+    if not watch.is_done:
+        log.warning("ended before the end: %s. The same command goes on", watch.look.sentence)
+        raise SystemExit(EXIT_STOPPED)
+    log.info("at the end: %s are answered", watch.look.sentence)
+    if strict:
+        await _judge(cfg, work.job)
+
+
+class _Work:
+    """`decide`, then `run` once."""
+
+    job: Job
+    watch: Watch
+
+    def __init__(self, cfg: config.Config, groups: Groups) -> None:
+        self.clock = SystemClock()
+        self._cfg = cfg
+        self._groups = groups
+
+    async def decide(self) -> None:
+        kafka = self._cfg.kafka
+        async with open_reader(kafka, "read_uncommitted") as reader:
+            self.job = await decide(kafka, self._groups, reader, self.clock.wall_ms())
+        self.watch = Watch(self.job.spans, self._groups, self.clock, group=kafka.group)
+        await self.watch.ask()
+
+    async def run(
+        self, path: Path | None, read_again: Callable[[], config.Config], *, leaves: bool
+    ) -> None:
+        ends = {part: span.end for part, span in self.job.spans.items()}
+        sources: list[BoundedSource] = []
+
+        def bounded(source: Source) -> Source:
+            sources.append(BoundedSource(source, ends))
+            return sources[0]
+
+        async def until(pipeline: Pipeline) -> None:
+            await self.watch.run(pipeline, sources[0])
+
+        part = Part(source=bounded, until=until)
+        await run_worker(self._cfg, path, read_again, leaves=leaves, part=part)
+
+
+async def _judge(cfg: config.Config, job: Job) -> None:
+    errors = AnsweredByErrors(cfg, job)
+    async with open_reader(cfg.kafka, isolation_of(cfg)) as reader:
+        await errors.read_on(reader)
+    if not errors.references:
+        return
+    codes = ", ".join(f"{code} {count:,}" for code, count in errors.by_code.most_common())
+    log.error(
+        "%s of %s references were answered by errors: %s. See penstock dlq list",
+        f"{errors.references:,}",
+        f"{job.total:,}",
+        codes,
+    )
+    raise SystemExit(EXIT_CHECK_FAILED)

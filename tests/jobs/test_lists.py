@@ -1,0 +1,212 @@
+"""Lists of objects: how they are cut, what their columns mean, and what is refused."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.routing.places import Places
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.jobs.columns import Columns
+from penstock.jobs.csv_records import MOST_RECORD_BYTES, Records, unpacked
+from penstock.jobs.listing import At
+from penstock.jobs.manifest import open_manifest
+from penstock.messages.errors import SchemaError
+from penstock.messages.reference import Reference
+
+INVENTORY = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag"
+cells = st.text(st.sampled_from('a,";\n\r ü'), min_size=1, max_size=6)
+
+
+def written(rows: Sequence[Sequence[str]], line_end: str) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows(rows)
+    return text.getvalue().encode()
+
+
+@given(st.lists(st.lists(cells, min_size=2, max_size=3), max_size=5), st.data())
+def test_records_are_the_same_wherever_their_bytes_are_cut(
+    rows: list[list[str]], data: st.DataObject
+) -> None:
+    whole = written(rows, data.draw(st.sampled_from(["\n", "\r\n"])))
+    records, found, at = Records(), list[list[str]](), 0
+    while at < len(whole):
+        step = data.draw(st.integers(1, 7))
+        found += records.feed(whole[at : at + step])
+        at += step
+    assert found + records.close() == rows
+
+
+def test_a_mark_at_the_beginning_and_a_missing_line_end_are_no_part_of_a_record() -> None:
+    records = Records()
+    assert records.feed(b"\xef\xbb\xbfbucket,key\nb,") == [["bucket", "key"]]
+    assert records.feed(b"k") + records.close() == [["b", "k"]]
+
+
+@pytest.mark.parametrize("wrong", [b"\xff\n", b'a,"b"c\n', b"x" * (MOST_RECORD_BYTES + 1)])
+def test_what_is_no_csv_is_refused(wrong: bytes) -> None:
+    with pytest.raises(SchemaError):
+        Records().feed(wrong)
+
+
+async def _chunks(data: bytes, size: int) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+@pytest.mark.parametrize("size", [3, 50, 10_000])
+async def test_gzip_of_several_members_is_one_text_and_a_cut_one_is_refused(size: int) -> None:
+    text = b"".join(b"%d,%d\n" % (n, n * n) for n in range(1_000))
+    packed = gzip.compress(text[:3_000]) + gzip.compress(text[3_000:])
+    assert b"".join([piece async for piece in unpacked(_chunks(packed, size))]) == text
+    with pytest.raises(SchemaError, match="breaks off"):
+        [piece async for piece in unpacked(_chunks(packed[:-9], size))]
+
+
+def inventory_row(key: str, **changes: str) -> list[str]:
+    names = [name.strip() for name in INVENTORY.split(",")]
+    values = {
+        "Bucket": "b", "Key": key, "VersionId": "v7", "IsLatest": "true",
+        "IsDeleteMarker": "false", "Size": "12", "LastModifiedDate": "2026-09-01T00:00:01.000Z",
+        "ETag": "9b2cf",
+    }  # fmt: skip
+    return [(values | changes)[name] for name in names]
+
+
+def test_a_row_of_an_inventory_pins_its_object_and_its_key_is_decoded() -> None:
+    columns = Columns(INVENTORY.split(","), is_encoded=True)
+    made = columns.reference(inventory_row("site+1/cam%2B3/%C3%BC.csv"))
+    assert made == Reference(
+        bucket="b", key="site 1/cam+3/ü.csv", version_id="v7", etag="9b2cf", size=12,
+        event_time=1_788_220_801_000,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("gone", [{"IsLatest": "false"}, {"IsDeleteMarker": "true"}])
+def test_a_row_of_no_present_object_makes_no_reference(gone: dict[str, str]) -> None:
+    columns = Columns(INVENTORY.split(","), is_encoded=True)
+    assert columns.reference(inventory_row("k", **gone)) is None
+
+
+def test_keys_of_other_lists_are_literal_and_empty_cells_pin_nothing() -> None:
+    columns = Columns(["e_tag", "KEY", "Bucket", "colour"])
+    assert columns.reference(["", "a+b%20", "b", "red"]) == Reference(bucket="b", key="a+b%20")
+    by_url = Columns(["url", "stream"]).reference(["gs://b/k", "s"])
+    assert by_url == Reference(bucket="b", key="k", store="gs", stream="s")
+
+
+@pytest.mark.parametrize("names", [["key", "size"], ["b", "site/a.csv"]])
+def test_columns_that_name_no_objects_are_refused(names: list[str]) -> None:
+    with pytest.raises(SchemaError, match=r"first line.*manifest\.json"):
+        Columns(names)
+
+
+@pytest.mark.parametrize(
+    "row", [["b"], ["b", "k", "many"], ["", "k", "1"], ["b", "k" * 5_000, "1"]]
+)
+def test_a_wrong_row_is_refused(row: list[str]) -> None:
+    with pytest.raises(SchemaError):
+        Columns(["bucket", "key", "size"]).reference(row)
+
+
+@pytest.fixture
+def objects() -> MemoryObjects:
+    return MemoryObjects(chunk_bytes=100)
+
+
+async def read(
+    objects: MemoryObjects, key: str, after: At | None = None
+) -> list[tuple[At, Reference]]:
+    listing = await open_manifest(objects, f"s3://lists/{key}", Places.one())
+    return [one async for chunk in listing.chunks(after) for one in chunk]
+
+
+def put_inventory(objects: MemoryObjects, kind: str = "CSV", schema: str = INVENTORY) -> None:
+    """Two files, of 20 keys and of 10, whose fourth is a delete marker."""
+    for number, count in enumerate([20, 10]):
+        rows = [inventory_row(f"{number}/{n}") for n in range(count)]
+        rows[3] = inventory_row("gone", IsDeleteMarker="true")
+        objects.put("lists", f"data/{number}.csv.gz", gzip.compress(written(rows, "\n")))
+    manifest = {
+        "fileFormat": kind, "fileSchema": schema, "destinationBucket": "arn:aws:s3:::elsewhere",
+        "files": [{"key": f"data/{number}.csv.gz", "size": 1} for number in range(2)],
+    }  # fmt: skip
+    objects.put("lists", "manifest.json", json.dumps(manifest).encode())
+
+
+async def test_the_files_of_an_inventory_are_read_in_their_order(objects: MemoryObjects) -> None:
+    put_inventory(objects)
+    found = await read(objects, "manifest.json")
+    wanted = [(f, n) for f, count in enumerate([20, 10]) for n in range(count) if n != 3]
+    assert [at for at, _ in found] == wanted
+    assert [reference.key for _, reference in found] == [f"{f}/{n}" for f, n in wanted]
+
+
+@pytest.mark.parametrize("after", [(0, 3), (0, 19), (1, 2)])
+async def test_a_listing_goes_on_behind_any_place(objects: MemoryObjects, after: At) -> None:
+    put_inventory(objects)
+    whole = await read(objects, "manifest.json")
+    assert await read(objects, "manifest.json", after) == [one for one in whole if one[0] > after]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "list"])
+async def test_a_list_is_told_by_its_bytes(objects: MemoryObjects, suffix: str) -> None:
+    text = b"bucket,key\nb,k1\nb,k2\n"
+    objects.put("lists", f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
+    assert [one.key for _, one in await read(objects, f"a.{suffix}")] == ["k1", "k2"]
+
+
+async def test_a_parquet_list_is_read_by_ranges_and_its_keys_are_literal(
+    objects: MemoryObjects,
+) -> None:
+    keys = [f"a+{n}" for n in range(12_000)]
+    table: dict[str, Any] = {
+        "bucket": ["b"] * len(keys),
+        "key": keys,
+        "e_tag": ["e"] * len(keys),
+        "is_latest": [True] * len(keys),
+        "last_modified_date": pa.array([5] * len(keys), pa.timestamp("ms")),
+        "owner": ["x" * 50] * len(keys),
+    }
+    sink = io.BytesIO()
+    pq.write_table(pa.table(table), sink, row_group_size=7_000)
+    objects.put("lists", "a.parquet", sink.getvalue())
+    found = await read(objects, "a.parquet", (0, 5))
+    assert [one.key for _, one in found] == keys[6:]
+    assert found[0][1] == Reference(bucket="b", key="a+6", etag="e", event_time=5)
+    assert max(size for _, size in objects.parts) < len(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("key", "data", "says"),
+    [
+        ("a.json", b"{}", "no manifest.json"),
+        ("a.json", b'{"fileFormat": "ORC", "files": []}', "CSV or Parquet"),
+        ("a.csv", b"bucket,key\nb,k\nb\n", r"1 columns instead of 2 \(row 2\)"),
+        ("a.csv", b'"b","k","1"\n', "manifest.json"),
+        ("a.parquet", b"PAR1 and no more", "no Parquet"),
+        ("a.csv.gz", b"\x1f\x8b and no more", "no gzip"),
+    ],
+)
+async def test_a_wrong_list_ends_with_its_name_and_what_is_wrong(
+    objects: MemoryObjects, key: str, data: bytes, says: str
+) -> None:
+    objects.put("lists", key, data)
+    with pytest.raises(Fatal, match=says) as caught:
+        await read(objects, key)
+    assert caught.value.exit_code == EXIT_USAGE
+    assert key in str(caught.value)
+
+
+async def test_a_list_that_is_not_there_is_an_error(objects: MemoryObjects) -> None:
+    with pytest.raises(Fatal, match="cannot be read"):
+        await read(objects, "typo.csv")

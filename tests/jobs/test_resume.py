@@ -1,0 +1,182 @@
+"""A listing that was cut off goes on where it was, on a broker: nothing missing, nothing double."""
+
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+
+import orjson
+import pytest
+
+from penstock import config
+from penstock.adapters.kafka.announcer import announcing
+from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.core.routing.routes import Routes
+from penstock.embedded.broker import EmbeddedBroker
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.jobs import position, sending
+from penstock.jobs.produce import Produced, Wanted, produce
+
+pytest.importorskip("confluent_kafka")
+
+ROWS = 3_000
+WANTED = Wanted(manifest="s3://lists/a.csv", resume=True)
+
+
+class Cut(Exception):
+    """The process is gone."""
+
+
+@pytest.fixture
+async def cfg() -> AsyncIterator[config.Config]:
+    with EmbeddedBroker() as broker:
+        yield config.Config(kafka=config.Kafka(bootstrap_servers=broker.bootstrap_servers))
+
+
+@pytest.fixture
+def objects() -> MemoryObjects:
+    """A list of three streams; it is read in some thirty pieces."""
+    store = MemoryObjects(chunk_bytes=1_000)
+    store.put("lists", "a.csv", rows_of(ROWS))
+    return store
+
+
+def rows_of(rows: int) -> bytes:
+    return b"bucket,key\n" + b"".join(b"b,%d/%d\n" % (n % 3, n) for n in range(rows))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of some ten references, and no wait for another machine."""
+    monkeypatch.setattr(sending, "SENT_BYTES", 1_000)
+    monkeypatch.setattr(position, "ARRIVED_S", 0.1)
+
+
+async def announce(
+    cfg: config.Config,
+    objects: MemoryObjects,
+    wanted: Wanted = WANTED,
+    on_sent: Callable[[int], None] = lambda _: None,
+) -> Produced:
+    return await produce(cfg, objects, wanted, Routes(["rows"], ()), on_sent=on_sent)
+
+
+async def cut_off(cfg: config.Config, objects: MemoryObjects, pieces: int) -> None:
+    """A start that ends after so many pieces of the list."""
+    seen = count(1)
+
+    def on_sent(_: int) -> None:
+        if next(seen) == pieces:
+            raise Cut
+
+    with pytest.raises(Cut):
+        await announce(cfg, objects, on_sent=on_sent)
+
+
+async def announced(cfg: config.Config) -> dict[int, list[str]]:
+    """The keys on the topic, by partition."""
+    found: dict[int, list[str]] = {}
+
+    def take(partition: int, _: int, __: bytes | None, value: bytes | None) -> None:
+        document = orjson.loads(value or b"{}")
+        found.setdefault(partition, []).append(document.get("key", "foreign"))
+
+    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
+        await reader.read("refs", await reader.spans("refs"), take, lambda _: None)
+    return found
+
+
+@pytest.mark.parametrize("keep_s", [0.0, 60.0])
+async def test_after_two_cuts_every_reference_is_there_once_and_in_order(
+    cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch, keep_s: float
+) -> None:
+    """Whether the position was kept right before, or only at the beginning."""
+    monkeypatch.setattr(position, "KEEP_S", keep_s)
+    await cut_off(cfg, objects, 9)
+    async with announcing(cfg.kafka) as other:  # somebody else writes to the topic, too
+        for partition in range(4):
+            await other.send(b"{}", b"", partition)
+    await cut_off(cfg, objects, 11)
+    done = await announce(cfg, objects)
+    assert done.before > 0
+    assert done.before + done.references == ROWS
+    found = {
+        number: [key for key in keys if key != "foreign"]
+        for number, keys in (await announced(cfg)).items()
+    }
+    assert sorted(key for keys in found.values() for key in keys) == sorted(
+        f"{n % 3}/{n}" for n in range(ROWS)
+    )
+    for keys in found.values():
+        assert keys == sorted(keys, key=lambda key: int(key.partition("/")[2]))
+
+
+async def test_what_is_done_is_not_announced_again_unless_it_is_asked_for(
+    cfg: config.Config, objects: MemoryObjects
+) -> None:
+    assert (await announce(cfg, objects)).references == ROWS
+    again = await announce(cfg, objects)
+    assert (again.references, again.before) == (0, ROWS)
+    assert (await announce(cfg, objects, Wanted(manifest="s3://lists/a.csv"))).references == ROWS
+
+
+async def test_what_was_cut_off_needs_a_word_how_to_go_on(
+    cfg: config.Config, objects: MemoryObjects
+) -> None:
+    await cut_off(cfg, objects, 5)
+    with pytest.raises(Fatal, match=r"--resume goes on there, --anew") as caught:
+        await announce(cfg, objects, Wanted(manifest="s3://lists/a.csv"))
+    assert caught.value.exit_code == EXIT_USAGE
+    anew = await announce(cfg, objects, Wanted(manifest="s3://lists/a.csv", anew=True))
+    assert (anew.references, anew.before) == (ROWS, 0)
+
+
+async def test_a_list_that_changed_has_no_place_to_go_on(
+    cfg: config.Config, objects: MemoryObjects
+) -> None:
+    await cut_off(cfg, objects, 5)
+    objects.put("lists", "a.csv", rows_of(ROWS + 1))
+    with pytest.raises(Fatal, match="has changed"):
+        await announce(cfg, objects)
+
+
+async def test_globs_go_on_behind_a_key_whatever_came_or_went_before_it(
+    cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position, "KEEP_S", 0.0)
+    for n in range(2_500):
+        objects.put("b", f"{n % 3}/{n:04d}", b"")
+    wanted = Wanted(["s3://b/**"], resume=True)
+
+    def cut(sent: int) -> None:
+        if sent > 1_500:
+            raise Cut
+
+    with pytest.raises(Cut):
+        await announce(cfg, objects, wanted, on_sent=cut)
+    objects.put("b", "0/00000", b"")
+    objects.delete("b", "0/0000")
+    await announce(cfg, objects, wanted)
+    keys = [key for keys in (await announced(cfg)).values() for key in keys]
+    assert sorted(keys) == sorted(f"{n % 3}/{n:04d}" for n in range(2_500))
+
+
+async def test_an_earlier_start_ends_when_a_later_one_has_taken_over(
+    cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position, "KEEP_S", 0.0)
+    await cut_off(cfg, objects, 5)
+    later: list[Produced] = []
+
+    store = MemoryObjects(chunk_bytes=1_000)
+    store.put("lists", "a.csv", rows_of(ROWS))
+    opened = count()
+
+    async def on_open(_: object) -> None:
+        """The earlier start reads the list: meanwhile a later one does all the work."""
+        if next(opened) == 1:
+            later.append(await announce(cfg, objects))
+
+    store.on_open = on_open
+    with pytest.raises(Fatal, match="taken over"):
+        await announce(cfg, store)
+    assert later[0].before + later[0].references == ROWS
