@@ -76,20 +76,27 @@ async def test_a_list_killed_twice_is_announced_once_and_in_order(
     assert max(Counter(places).values()) == 1
 
 
+async def told(environ: dict[str, str]) -> dict[str, Any]:
+    """What penstock progress says."""
+    ended = await penstock("progress", "--json", environ=environ)
+    assert ended.code == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
 @pytest.fixture(scope="module")
 def load() -> Load:
     """Some 2,000 rows of 60 archives."""
     return Load(60, rows=60)
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
-    job: Job, proxy: ModelProxy, guarantee: str
+    job: Job, proxy: ModelProxy
 ) -> None:
     """What is announced later is not theirs. The one that is started again has nothing to do."""
     await job.announce()
     changes = {"MODEL__URL": proxy.url, "MODEL__REQUEST": "float32"}
-    changes["DELIVERY__GUARANTEE"] = guarantee
+    changes["DELIVERY__GUARANTEE"] = "exactly_once"
     first, second = (job.environment(**changes) for _ in range(2))
     proxy.hold_after(0)
     async with running_worker(first, "--until-end") as one:
@@ -98,6 +105,9 @@ async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
         async with running_worker(second, "--until-end", "--strict") as other:
             await other.ready()
             await one.kill()
+            held = await told(first)
+            assert (held["references"], held["answered"]) == (60, 0)
+            assert (held["left"], held["left_s"], held["errors"]) == (60, None, {})
             proxy.release()
             other.may_end()
             assert await other.ended() == 0, other.said
@@ -108,6 +118,9 @@ async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
     ended = await penstock("run", "--until-end", "--strict", environ=first)
     assert (ended.code, "1 of 1 references" in ended.stderr) == (1, True), ended.stderr
     assert "not_found 1" in ended.stderr
+    said = await told(first)
+    assert (said["references"], said["answered"], said["left_s"]) == (1, 1, 0.0)
+    assert (said["answered_by_errors"], said["errors"]) == (1, {"not_found": 1})
     nothing = await penstock("run", "--until-end", "--strict", environ=first)
     assert nothing.code == 0
 

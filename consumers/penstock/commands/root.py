@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from penstock import logs
+from penstock.commands.answers.progress import progress
 from penstock.commands.answers.trace import trace
 from penstock.commands.answers.watch import watch
 from penstock.commands.bench import bench
@@ -57,8 +58,8 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 
 for command in (
-    demo, run, rekey, predict, produce, verify, watch, trace, scenes, dlq, topics, doctor, lint,
-    bench, show_config, schema, route, compare, replay,
+    demo, run, rekey, predict, produce, progress, verify, watch, trace, scenes, dlq, topics, doctor,
+    lint, bench, show_config, schema, route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from contextlib import aclosing
 
 from penstock import config
-from penstock.adapters.kafka.reader import Reader
+from penstock.adapters.kafka.reader import Reader, offsets
 from penstock.jobs.end import Job
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError
@@ -24,9 +24,10 @@ def isolation_of(cfg: config.Config) -> str:
 
 
 class AnsweredByErrors:
-    """`job` None: of all references."""
+    """`job` None: of all references. `most`: so many letters are read at a time."""
 
-    def __init__(self, cfg: config.Config, job: Job | None) -> None:
+    def __init__(self, cfg: config.Config, job: Job | None, *, most: float = float("inf")) -> None:
+        self._most = most
         self._topic = cfg.output.dead_letter_topic
         self._job = job
         self._at: dict[int, int] = {}
@@ -35,30 +36,33 @@ class AnsweredByErrors:
     @property
     def references(self) -> int:
         by_part: defaultdict[Where, set[int]] = defaultdict(set)
-        for (_, part), offsets in self._seen.items():
-            by_part[part] |= offsets
+        for (_, part), found in self._seen.items():
+            by_part[part] |= found
         return sum(map(len, by_part.values()))
 
     @property
     def by_code(self) -> Counter[str]:
         """A reference with rows of several codes counts for each."""
         found: Counter[str] = Counter()
-        for (code, _), offsets in self._seen.items():
-            found[code] += len(offsets)
+        for (code, _), of_part in self._seen.items():
+            found[code] += len(of_part)
         return found
 
-    async def read_on(self, reader: Reader) -> None:
-        """Read what has come since the last call."""
+    async def read_on(self, reader: Reader) -> bool:
+        """Read what has come since the last call. False: that is too much, it is not read."""
         spans = await reader.spans(self._topic)
         if not self._at and self._job is not None:
             since_ms = self._job.begun_ms - CLOCKS_MS
             spans = await reader.spans_since(self._topic, since_ms)
         wanted = {n: (max(first, self._at.get(n, 0)), end) for n, (first, end) in spans.items()}
+        if offsets(wanted.values()) > self._most:
+            return False
         self._at = {number: end for number, (_, end) in spans.items()}
         async with aclosing(reader.runs(self._topic, wanted, lambda _: None)) as runs:
             async for _, records in runs:
                 for record in records:
                     self._take(record.value)
+        return True
 
     def _take(self, value: bytes | None) -> None:
         try:

@@ -55,19 +55,19 @@ def group_of_end(kafka: config.Kafka) -> str:
 
 async def known_job(kafka: config.Kafka, groups: Groups, reader: Reader) -> Job | None:
     """The job whose end was decided last."""
-    return await _read(group_of_end(kafka), groups, list(await _held(reader)))
+    return await _read(group_of_end(kafka), groups, list(await held(reader)))
 
 
 async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: int) -> Job:
     """The job that is under way, or a new one: up to the present ends."""
-    ledger, held = group_of_end(kafka), await _held(reader)
-    parts = list(held)
+    ledger, there = group_of_end(kafka), await held(reader)
+    parts = list(there)
     positions = await groups.positions(kafka.group, parts)
     known = await _read(ledger, groups, parts)
     if known is not None and not known.is_answered(positions):
         return known
     commits: dict[Where, Commit] = {}
-    for part, (first, end) in held.items():
+    for part, (first, end) in there.items():
         committed = positions.get(part)
         begin = first if committed is None else min(max(first, committed.next_offset), end)
         written = _Written(1, begin, now_ms)
@@ -79,7 +79,8 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
     return decided
 
 
-async def _held(reader: Reader) -> dict[Where, tuple[int, int]]:
+async def held(reader: Reader) -> dict[Where, tuple[int, int]]:
+    """The offsets of each input partition."""
     return {
         Where(topic, number): span
         for topic in await reader.inputs()

@@ -14,6 +14,7 @@ from msgspec.json import schema_components
 from penstock.messages.block import BlockHead
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Prediction
+from penstock.messages.progress import Progress
 from penstock.messages.reference import Inline, Reference
 from penstock.messages.replay import Replayed
 from penstock.messages.scene import Late, Scene
@@ -33,6 +34,7 @@ def documents() -> dict[str, dict[str, Any]]:
         f"block{SUFFIX}": _plain(BlockHead, "Head of an Arrow block"),
         f"dead_letter{SUFFIX}": _plain(DeadLetter, "Dead letter"),
         f"scene{SUFFIX}": _plain(Scene, "Scene"),
+        f"progress{SUFFIX}": _plain(Progress, "Progress"),
         f"replay{SUFFIX}": _plain(Replayed, "Replay"),
         f"late{SUFFIX}": _plain(Late, "Late prediction"),
         f"shadow{SUFFIX}": _shadow(),

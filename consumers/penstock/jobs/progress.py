@@ -1,0 +1,159 @@
+"""`penstock progress`: how far a group is, from the topics and its commits alone.
+
+Rule: it joins no group, so no worker notices it. Workers commit twice a second, all at once; so a
+rate is taken between two changes, not between two looks. Owner: the command.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+
+from penstock import config
+from penstock.adapters.kafka.reader import Reader, open_reader
+from penstock.adapters.kafka.replay_positions import Groups, open_groups
+from penstock.core.progress.cursor import decode, without_stop
+from penstock.jobs.answered_by_errors import AnsweredByErrors, isolation_of
+from penstock.jobs.end import Job, held, known_job
+from penstock.messages.progress import Progress, StoppedLine
+from penstock.ports import Commit, Where
+from penstock.process.clock import SystemClock
+from penstock.replay.span import Span
+
+# A rate needs some commits of each worker: one look of a person takes so long.
+SAMPLE_S = 5.0
+LOOK_S = 0.25
+# Of `--watch`: how much of the past makes the rate.
+PAST_S = 60.0
+# Read in about two seconds.
+MOST_LETTERS = 200_000
+
+
+class Rate:
+    """What was done a second, between the first and the last change of the past minute."""
+
+    def __init__(self) -> None:
+        self._changes: deque[tuple[float, int]] = deque()
+        self._before: int | None = None
+
+    def look(self, now_s: float, done: int) -> None:
+        if self._before is not None and done != self._before:
+            self._changes.append((now_s, done))
+        self._before = done
+        while self._changes and now_s - self._changes[0][0] > PAST_S:
+            self._changes.popleft()
+
+    @property
+    def a_second(self) -> float:
+        if len(self._changes) < 2:
+            return 0.0
+        (first_s, first), (last_s, last) = self._changes[0], self._changes[-1]
+        return (last - first) / (last_s - first_s)
+
+
+async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Progress]:
+    """One picture after `SAMPLE_S`, and then one every so often, until all is answered."""
+    async with (
+        open_groups(cfg.kafka) as groups,
+        open_reader(cfg.kafka, isolation_of(cfg)) as reader,
+    ):
+        looking = _Looking(cfg, groups, reader)
+        await looking.begin()
+        wait_s = SAMPLE_S
+        while True:
+            await looking.sample(wait_s)
+            found = await looking.picture()
+            yield found
+            if not found.left:
+                return
+            wait_s = every_s
+
+
+class _Looking:
+    """`begin`, then `sample` and `picture` by turns."""
+
+    def __init__(self, cfg: config.Config, groups: Groups, reader: Reader) -> None:
+        self._cfg = cfg
+        self._groups = groups
+        self._reader = reader
+        self._clock = SystemClock()
+        self._rate = Rate()
+        self._job: Job | None = None
+        self._spans: Mapping[Where, Span] = {}
+        self._positions: Mapping[Where, Commit] = {}
+
+    async def begin(self) -> None:
+        """A job counts until it is done and something was announced after it."""
+        kafka = self._cfg.kafka
+        self._spans = await self._held()
+        job = await known_job(kafka, self._groups, self._reader)
+        if job is not None:
+            positions = await self._groups.positions(kafka.group, list(self._spans))
+            ends = {part: span.end for part, span in job.spans.items()}
+            if not job.is_answered(positions) or ends == {
+                part: span.end for part, span in self._spans.items()
+            }:
+                self._job, self._spans = job, job.spans
+        self._errors = AnsweredByErrors(self._cfg, self._job, most=MOST_LETTERS)
+
+    async def _held(self) -> Mapping[Where, Span]:
+        return {part: Span(*span) for part, span in (await held(self._reader)).items()}
+
+    async def sample(self, for_s: float) -> None:
+        """Look for so long, or until all is answered."""
+        if self._job is None:
+            self._spans = await self._held()
+        until_s = self._clock.now() + for_s
+        while True:
+            group, parts = self._cfg.kafka.group, list(self._spans)
+            self._positions = await self._groups.positions(group, parts)
+            self._rate.look(self._clock.now(), self._answered)
+            if self._clock.now() >= until_s or self._answered == self._references:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def picture(self) -> Progress:
+        answered, job = self._answered, self._job
+        left = self._references - answered
+        rate = self._rate.a_second
+        average: float | None = None
+        if job is not None:
+            took_s = max(1.0, (self._clock.wall_ms() - job.begun_ms) / 1000)
+            average = answered / took_s
+        pace = rate if average is None else average
+        is_read = await self._errors.read_on(self._reader)
+        return Progress(
+            group=self._cfg.kafka.group,
+            begun_ms=None if job is None else job.begun_ms,
+            references=self._references,
+            answered=answered,
+            left=left,
+            rate=round(rate, 1),
+            average=None if average is None else round(average, 1),
+            left_s=0.0 if not left else round(left / pace, 1) if pace else None,
+            answered_by_errors=self._errors.references if is_read else None,
+            errors=dict(self._errors.by_code.most_common()) if is_read else None,
+            stopped=list(self._stopped()),
+        )
+
+    @property
+    def _references(self) -> int:
+        return sum(span.end - span.begin for span in self._spans.values())
+
+    @property
+    def _answered(self) -> int:
+        """With order by stream also those beyond the next message of a partition."""
+        found = 0
+        for part, commit in self._positions.items():
+            span = self._spans[part]
+            beyond, _ = decode(without_stop(commit.metadata)[0], commit.next_offset)
+            ahead = beyond.completed.within(commit.next_offset, span.end)
+            found += span.done(commit.next_offset) + sum(stop - start for start, stop in ahead)
+        return found
+
+    def _stopped(self) -> list[StoppedLine]:
+        return [
+            StoppedLine(part.topic, part.partition, commit.next_offset + beyond)
+            for part, commit in sorted(self._positions.items())
+            if (mark := without_stop(commit.metadata)[1]) is not None
+            for beyond in mark.beyond
+        ]

@@ -1,0 +1,34 @@
+"""The rate of a job goes by the commits, not by when one looks."""
+
+import pytest
+
+from penstock.jobs.progress import LOOK_S, PAST_S, Rate
+
+
+def looked(rate: Rate, seconds: float, *, a_second: int, begin_s: float = 0.0) -> None:
+    """A worker that commits every half second, looked at more often."""
+    for look in range(int(seconds / LOOK_S)):
+        now_s = begin_s + look * LOOK_S
+        rate.look(now_s, int(now_s * 2) * a_second // 2)
+
+
+@pytest.mark.parametrize("seconds", [3.0, 4.9, 30.0])
+def test_a_steady_worker_has_the_same_rate_however_long_one_looks(seconds: float) -> None:
+    rate = Rate()
+    looked(rate, seconds, a_second=1_000)
+    assert rate.a_second == 1_000
+
+
+def test_one_change_tells_no_rate_and_none_is_none() -> None:
+    rate = Rate()
+    for now_s, done in [(0, 5), (1, 5), (2, 9)]:
+        rate.look(now_s, done)
+    assert rate.a_second == 0
+
+
+def test_what_was_more_than_a_minute_ago_does_not_count() -> None:
+    rate = Rate()
+    looked(rate, 100, a_second=1_000)
+    for second in range(100, 100 + int(PAST_S) + 2):
+        rate.look(second, 100_000 + second - 100)
+    assert rate.a_second == 1
