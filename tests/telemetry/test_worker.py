@@ -5,6 +5,7 @@ from prometheus_client import generate_latest
 from penstock.adapters.memory.spans import MemorySpans
 from penstock.telemetry.region import ELSEWHERE
 from penstock.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
+from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
 
 
@@ -84,3 +85,24 @@ def test_streams_beyond_the_first_hundred_are_one() -> None:
     name = "penstock_shadow_stream_rows_total"
     assert value(name, {"stream": "s0", "outcome": "agreed"}) == 1
     assert value(name, {"stream": OTHER_STREAMS, "outcome": "agreed"}) == 2
+
+
+def test_a_thousand_streams_make_a_small_page() -> None:
+    telemetry = Telemetry(0.05)
+    for number in range(1_000):
+        telemetry.streams.delivered(f"site-{number // 10}/cam-{number}", 0, 8, 0.02, 1000.0)
+    flow = {
+        "backlog_bytes": 1,
+        "drain_s": 1.0,
+        "utilisation": 0.5,
+        "busy": {"loop": 0.5, "calls": 0.1, "buffer": 0.1},
+        "bound_by": "model",
+    }
+    told = telemetry.streams.told({}, set(), 1001.0)
+    telemetry.figures.show(flow, 5, told)
+    page = generate_latest(telemetry.registry)
+    assert page.count(b"penstock_stream_p99_seconds{") == SHOWN + 1
+    assert b'penstock_stream_p99_seconds{stream="*others*"}' in page
+    # What a scrape may be; the client library stops the event loop 12 µs for each sample.
+    assert sum(len(family.samples) for family in telemetry.registry.collect()) <= 3_000
+    assert len(page) <= 300_000
