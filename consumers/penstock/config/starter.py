@@ -16,7 +16,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 
 # What the path of a model's URL tells of its server. Where two servers have one path, either of
 # their presets works.
-_PATHS: Final = (
+PATHS: Final = (
     (r"/predictions/(?P<name>[^/]+)(?:/(?P<version>[^/]+))?", "torchserve"),
     (r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/infer)?", "oip"),
     (r"/v1/models/(?P<name>[^/:]+):predict", "kserve-v1"),
@@ -132,7 +132,7 @@ def _model(answer: str) -> dict[str, str]:
     if protocol and protocol not in PROTOCOLS:
         raise _wrong("model", answer, f"URL and one of {', '.join(PROTOCOLS)}", Answers().model)
     root = f"{parts.scheme}://{parts.netloc}"
-    for pattern, told in _PATHS:
+    for pattern, told in PATHS:
         found = re.fullmatch(pattern, parts.path.rstrip("/"))
         if found and (not protocol or protocol == told or told not in ("torchserve", "oip")):
             names = {key: value for key, value in found.groupdict().items() if value}
