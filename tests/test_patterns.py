@@ -42,6 +42,7 @@ CONFIGURED = {
     "consumers/penstock/scenes/settings.py",
     "consumers/penstock/scenes/core/rules.py",
     "consumers/penstock/stages/consume.py",
+    "consumers/penstock/verify/answers/watch.py",
 }
 WAYS = {"match": "match", "fullmatch": "fullmatch"}
 _BUILDERS = {
