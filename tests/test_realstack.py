@@ -4,14 +4,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from realstack import layout, processes, stack
-from realstack.errors import StackError
+from realstack.errors import NotReady, StackError
+from realstack.layout import State
 from realstack.model_server import ModelServer
 from realstack.prerequisites import run
 from realstack.processes import Process
+from realstack.service import Launch, Ports
 
 # Leads a child that ignores SIGTERM; says so when both run.
 FAMILY = """
@@ -132,3 +135,31 @@ def test_ports_are_distinct_and_below_those_of_outgoing_connections() -> None:
     assert ports.keys() == set(layout.PORT_NAMES)
     assert len(set(ports.values())) == len(ports)
     assert max(ports.values()) < 32768
+
+
+class Slow:
+    """A service that answers at the third question."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def build(self) -> None:
+        return
+
+    def configure(self, folder: Path, ports: Ports) -> Launch:
+        raise NotImplementedError
+
+    def probe(self, ports: Ports) -> None:
+        self.asked += 1
+        if self.asked < 3:
+            raise NotReady("not yet")
+
+
+def test_a_service_that_was_waited_for_is_told_with_its_seconds(capsys: Any) -> None:
+    service, state = Slow(), State("local", {"slow": 1})
+    stack._wait(service, state)
+    assert capsys.readouterr().err == "slow: answers, after 0 s\n"
+    stack._wait(service, state)
+    assert capsys.readouterr().err == ""

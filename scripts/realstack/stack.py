@@ -7,10 +7,11 @@ chosen anew when none does. Services know only themselves.
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from realstack import azure, compose, layout, minio, prerequisites, processes
 from realstack.azure import Azurite
@@ -183,7 +184,10 @@ def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> 
 
     with ThreadPoolExecutor() as pool:
         limits = {server: WISH_S if server.name in optional else None for server in absent}
-        builds = {server: pool.submit(server.build, limits[server]) for server in absent}
+        builds = {
+            server: pool.submit(_timed, server, partial(server.build, limits[server]))
+            for server in absent
+        }
         for server, building in builds.items():
             with perhaps(server):
                 building.result()
@@ -202,7 +206,7 @@ def _build() -> None:
     prerequisites.ensure(kafka_is_built=KAFKA.jars.exists(), minio_is_built=MINIO.binary.exists())
     # Their downloads wait for the network while MinIO's build uses the cores.
     with ThreadPoolExecutor() as pool:
-        for building in [pool.submit(service.build) for service in SERVICES]:
+        for building in [pool.submit(_timed, each, each.build) for each in SERVICES]:
             building.result()
 
 
@@ -232,19 +236,37 @@ def _launch(service: Service, state: State) -> None:
 
 
 def _wait(service: Service, state: State) -> None:
-    """Wait until the service can really be used."""
-    deadline = time.monotonic() + READY_S
+    """Wait until the service can really be used, and say so if that took a moment."""
+    begun, is_up_already = time.monotonic(), True
+    deadline = begun + READY_S
     log = layout.home() / f"{service.name}.log"
     while True:
         try:
-            return service.probe(state.ports)
+            service.probe(state.ports)
         except NotReady as reason:
+            is_up_already = False
             process = state.processes.get(service.name)
             if process is not None and not process.running:
                 raise StackError(f"{service.name} ended:\n{processes.tail(log)}") from reason
             if time.monotonic() > deadline:
                 raise StackError(f"{reason} (for {READY_S:.0f} s; its log: {log})") from reason
+        else:
+            if not is_up_already:
+                _say(service, f"answers, after {time.monotonic() - begun:.0f} s")
+            return
         time.sleep(PROBE_PAUSE_S)
+
+
+def _timed(service: Service, build: Callable[[], None]) -> None:
+    """Build, and say so if there was something to do: the first time it takes minutes."""
+    begun = time.monotonic()
+    build()
+    if (seconds := time.monotonic() - begun) >= 1:
+        _say(service, f"fetched and built in {seconds:.0f} s")
+
+
+def _say(service: Service, what: str) -> None:
+    print(f"{service.name}: {what}", file=sys.stderr, flush=True)
 
 
 def down() -> str:

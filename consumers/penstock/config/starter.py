@@ -81,6 +81,8 @@ input_topic = {_text(topic)}                # the references; answers go to [out
 def _store(answer: str) -> str:
     parts = urlsplit(answer)
     bucket = (parts.netloc if parts.scheme == "s3" else parts.path.strip("/")).split("/")[0]
+    if parts.scheme == "file" and parts.path.strip("/"):
+        return f"[objects]\nendpoint_url = {_text(answer)}   # its folders are the buckets"
     if parts.scheme in ("http", "https") and parts.netloc and bucket:
         endpoint = f"endpoint_url = {_text(f'{parts.scheme}://{parts.netloc}')}\n"
         return _objects(endpoint, bucket)
