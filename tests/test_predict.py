@@ -17,6 +17,7 @@ from penstock.commands.summary_of_predict import Tally
 from penstock.config import Config, Limits, Model, Objects
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
+from tests.support.json_server import json_server
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.waiting import until
@@ -128,6 +129,19 @@ async def test_a_configured_model_is_asked_by_its_name_and_records_call_it_so(
     assert done.code == EXIT_USAGE
     assert "there is no model 'v3'; did you mean v2" in done.err
     assert "name one of away, v2, or write its URL, as http://" in done.err
+
+
+async def test_any_server_is_asked_if_its_protocol_is_named(
+    server: EmbeddedModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("1,2\n3,4\n")
+    async with json_server("/sum", lambda rows: [sum(row) for row in rows]) as sums:
+        asked = ("x.csv", "--request", "json", "--model", f"{sums.url}/sum")
+        done = await command(server, tmp_path, *asked, "--protocol", "http")
+        assert [line["prediction"] for line in done.lines] == [3, 7], done.err
+        done = await command(server, tmp_path, *asked)
+    assert done.code == EXIT_USAGE
+    assert "'http' takes any URL" in done.err
 
 
 def test_an_object_that_is_away_or_forbidden_has_a_code_of_its_own() -> None:
