@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from penstock import config
+from penstock.commands.root import cli
 from tests.deploy.tools import DEPLOY, RENDERED, rendered, tool
 
 # The chart asks for a newer one than helm supposes where it has no cluster.
@@ -86,6 +87,14 @@ def test_the_variables_are_keys_of_the_configuration(name: str) -> None:
         for variable in environ(pod):
             section, _, key = variable.removeprefix("PENSTOCK_").lower().partition("__")
             assert hasattr(getattr(config.Config(), section), key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_arguments_are_options_of_the_command(name: str) -> None:
+    for pod in pods(name).values():
+        command, *arguments = pod["containers"][0]["args"]
+        known = {one for parameter in cli.commands[command].params for one in parameter.opts}
+        assert {one for one in arguments if one.startswith("--")} <= known
 
 
 def test_restarted_workers_keep_their_place_and_scaled_ones_give_it_up() -> None:

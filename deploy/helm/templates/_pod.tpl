@@ -125,11 +125,11 @@ topologySpreadConstraints:
 parallelism: {{ .root.Values.backfill.kind | eq "Job" | ternary .root.Values.backfill.parallelism 1 }}
 completions: {{ .root.Values.backfill.kind | eq "Job" | ternary .root.Values.backfill.parallelism 1 }}
 backoffLimit: 6
-# Usage or configuration: no other try would do better.
+# A setting is wrong, or a line has stopped: no other try would do better.
 podFailurePolicy:
   rules:
     - action: FailJob
-      onExitCodes: {containerName: worker, operator: In, values: [2]}
+      onExitCodes: {containerName: worker, operator: In, values: [2, 4]}
     - action: Ignore
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
 template:
