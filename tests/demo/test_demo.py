@@ -6,6 +6,8 @@ import select
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +72,23 @@ def _read(entry: Path) -> bytes:
 def assert_nothing_is_left(folder: Path) -> None:
     assert processes_of(folder) == []
     assert list(folder.iterdir()) == []
+
+
+def test_its_first_line_is_the_page_where_its_worker_can_be_killed(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "3", "--streams", "3") as process:
+        page = lines_until(process, r"(http://\S+)/#token=(\S+)")
+        assert page.string.startswith("the live page")
+        lines_until(process, "kill -9")
+        kill = urllib.request.Request(f"{page[1]}/api/kill", b"{}")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(kill)
+        kill.add_header("Authorization", f"Bearer {page[2]}")
+        with pytest.raises(OSError, match=r"closed|reset"):
+            urllib.request.urlopen(kill)
+        code, out, err = finish(process)
+        assert (code, err) == (0, ""), out
+        assert "the worker was ended once" in out
+        assert_nothing_is_left(tmp_path)
 
 
 def test_it_proves_that_nothing_is_lost_and_leaves_nothing(tmp_path: Path) -> None:

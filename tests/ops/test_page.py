@@ -16,6 +16,7 @@ from penstock.ops.listening import as_json, paths, serving
 from penstock.ops.page.live import EVERY_S, Live
 from penstock.ops.page.shell import page
 from penstock.ops.problems import problems
+from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
 from tests.support.status_documents import WAY_MS, document, letter, stopped, stream
 
@@ -161,6 +162,24 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         await tab.run("$('wanted').value = 'cam-17'; $('wanted').dispatchEvent(new Event('input'))")
         assert (await tab.run("document.querySelectorAll('#streams tbody tr').length")) == 1
         assert tab.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+async def test_people_with_a_keyboard_or_a_screen_reader_can_use_it(
+    browser: Browser, dark: bool
+) -> None:
+    script = axe()
+    away = {"outages": [{"service": "model server", "away_s": 12.0, "why": "refused"}]}
+    worker = Worker(document(), *ASKED)
+    async with opened(browser, worker, TOKEN) as tab:
+        if dark:
+            await tab.dark()
+        assert await findings(tab, script) == []
+        worker.status = trouble("stopped line") | away | {"letters": [letter("cam-7")]}
+        await tab.until("document.querySelectorAll('#verdict li').length === 2")
+        for width in (1440, 400):
+            await tab.size(width)
+            assert await findings(tab, script) == []
 
 
 async def test_names_of_the_world_stay_texts(browser: Browser) -> None:
