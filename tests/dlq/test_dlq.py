@@ -159,7 +159,8 @@ def test_a_code_that_there_is_not_is_refused_and_takes_no_letter(cfg: config.Con
 
 
 def test_the_table_shows_the_newest_and_counts_all(cfg: config.Config) -> None:
-    file(cfg, *(letter(number, rows=((number, number + 2),)) for number in range(10)))
+    each = (letter(n, rows=((n, n + 2),), message=f"the {n}th") for n in range(10))
+    file(cfg, *each)
     shown = dlq("list", "--limit", "3").stdout
     assert [number for number in range(10) if f"2/{number}" in shown] == [7, 8, 9]
     assert "2026-11-21 12:00:09" in shown

@@ -1,12 +1,13 @@
 """`penstock dlq list`: a table of the newest dead letters, or all of them as JSON lines.
 
-Rule: a table has a limit, and JSON lines are printed without being kept. Texts come from outside:
+Rule: letters that differ in nothing but their rows are one line of the table. It has a limit, and
+JSON lines are printed without being kept. Texts come from outside:
 characters that would control a terminal are printed as escapes. Owner: the command.
 """
 
-import heapq
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
+from typing import Final, NamedTuple
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -19,35 +20,59 @@ from penstock.dlq.choice import Choice
 from penstock.dlq.letters import Filed, OnRead, Seen, letters, rows_text
 from penstock.terminal_text import utc, visible
 
+# Kinds of letters that are held beyond those that are shown, so that few are left out.
+KEPT: Final = 5_000
+
+
+class Alike(NamedTuple):
+    """Letters of one code about one object, in the same words. `newest`: the last of them."""
+
+    newest: Filed
+    letters: int
+
+    @property
+    def rows(self) -> str:
+        rows = rows_text(self.newest.letter.rows)
+        return rows if self.letters == 1 else f"{rows} and {self.letters - 1:,} more like it"
+
 
 class Listing:
-    """The newest `limit` letters, counts of all, and the places of stopped lines."""
+    """The newest `limit` lines, counts of all letters, and the places of stopped lines."""
 
     def __init__(self, limit: int) -> None:
         self.seen = Seen()
         self.stops: list[str] = []
         self._limit = limit
-        self._newest: list[tuple[int, int, Filed]] = []
-        self._count = 0
+        self._alike: dict[tuple[str, ...], Alike] = {}
+        self._left_out = 0
 
     def add(self, filed: Filed) -> None:
-        self._count += 1
-        entry = (filed.letter.failed_at, self._count, filed)
-        if len(self._newest) < self._limit:
-            heapq.heappush(self._newest, entry)
-        else:
-            heapq.heappushpop(self._newest, entry)
+        letter = filed.letter
+        about = f"{letter.object.bucket}/{letter.object.key}" if letter.object else str(filed.place)
+        kind = (letter.code, letter.stream, about, letter.member or "", letter.message)
+        former = self._alike.pop(kind, None)
+        count = 1 if former is None else former.letters + 1
+        if former is not None and former.newest.letter.failed_at > letter.failed_at:
+            filed = former.newest
+        self._alike[kind] = Alike(filed, count)
+        if len(self._alike) > KEPT + self._limit:
+            kept = {id(one) for one in self._newest(self._limit)}
+            self._left_out += sum(
+                one.letters for one in self._alike.values() if id(one) not in kept
+            )
+            self._alike = {kind: one for kind, one in self._alike.items() if id(one) in kept}
 
-    @property
-    def newest(self) -> list[Filed]:
-        """The letters that are kept, the latest failure last."""
-        return [filed for _, _, filed in sorted(self._newest, key=lambda entry: entry[:2])]
+    def _newest(self, most: int) -> list[Alike]:
+        """The latest failure last."""
+        return sorted(self._alike.values(), key=lambda one: one.newest.letter.failed_at)[-most:]
 
     def render(self) -> RenderableType:
         table = Table(pad_edge=False)
         for name in ("id", "failed at (UTC)", "code", "stream", "object", "rows", "message"):
             table.add_column(name, overflow="fold", no_wrap=name in ("id", "code"))
-        for place, letter, _ in self.newest:
+        shown = self._newest(self._limit)
+        for one in shown:
+            place, letter, _ = one.newest
             about = letter.object
             table.add_row(
                 str(place),
@@ -58,13 +83,14 @@ class Listing:
                         letter.code,
                         letter.stream,
                         f"{about.bucket}/{about.key}" if about else "-",
-                        rows_text(letter.rows),
+                        one.rows,
                         letter.message,
                     ),
                 ),
             )
-        hidden = self._count - len(self._newest)
-        parts: list[RenderableType] = [table] if self._newest else []
+        all_counts = sum(one.letters for one in self._alike.values())
+        hidden = self._left_out + all_counts - sum(one.letters for one in shown)
+        parts: list[RenderableType] = [table] if shown else []
         if hidden:
             parts.append(Text(f"{hidden:,} older ones are not shown; see --limit and --json"))
         parts.append(Text(self.seen.sentence()))
