@@ -6,6 +6,7 @@ Rule: a member is gone when its block is left. Owner: the tests.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
@@ -22,9 +23,13 @@ class Member:
         self.taken: list[int] = []
         self.ours: set[int] = set()
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+    async def assigned(self, starts: Mapping[int, Commit]) -> Any:
         self.begun += 1
         self.ours |= set(starts)
+        return {}
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        self.ours -= set(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:
         self.taken += partitions
