@@ -112,10 +112,11 @@ async def supervised(
     backoff: Backoff = AT_ONCE,
     reserve: bool = False,
     frees_first: bool = False,
+    is_job: bool = False,
 ) -> AsyncIterator[Supervised]:
     command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
     group = Supervised(config.Http(port=free_port(), token=token), asyncio.Event(), folder)
-    terms = Terms(command, "pod-7", group.free, stop_s, backoff, frees_first)
+    terms = Terms(command, "pod-7", group.free, stop_s, backoff, frees_first, is_job)
     waiting = [*command, parent.RESERVE] if reserve else None
     work = supervise(group.http, terms, count, group.stop, reserve=waiting)
     async with asyncio.TaskGroup() as tasks:
@@ -241,6 +242,14 @@ async def test_what_waits_in_reserve_ends_with_the_others(
             await until(is_in_reserve, lambda: caplog.text)
     (reserve,) = re.findall(r"process (\d+) is in reserve", caplog.text)
     assert is_gone(int(reserve))
+
+
+async def test_a_job_ends_when_each_member_has_ended_well(tmp_path: Path) -> None:
+    async with supervised(tmp_path, is_job=True) as group:
+        for pid in (await group.pids()).values():
+            os.kill(pid, signal.SIGTERM)
+        assert await group.ended == 0
+        assert not group.stop.is_set()
 
 
 async def test_a_member_that_somebody_else_asked_to_end_is_started_again(tmp_path: Path) -> None:

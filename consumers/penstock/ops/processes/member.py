@@ -41,10 +41,10 @@ class Terms(NamedTuple):
     free: Callable[[str], Awaitable[None]]
     stop_s: float
     backoff: Backoff = RESTART
-    # A member that has ended well is done.
-    is_job: bool = False
     # The group takes nobody in the place of a dead member before it is told.
     frees_first: bool = False
+    # A member that has ended well is done.
+    is_job: bool = False
 
 
 class Member:
