@@ -128,7 +128,7 @@ async def test_a_worker_that_fails_begins_no_partition_any_more() -> None:
     pipeline = world.pipeline()
     with pytest.raises(BaseExceptionGroup):
         await pipeline.run()
-    await pipeline.assigned({1: Commit(0)})
+    await pipeline.assignments.assigned({1: Commit(0)})
     gc.collect()  # work that was never begun would be said here
     assert not pipeline.wiring.lanes.keys() & {1}
 

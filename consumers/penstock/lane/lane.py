@@ -1,14 +1,17 @@
 """One assignment of one partition: its ledger, its order, and the objects it has yet to fetch.
 
 Rule: a lane is a generation. When the partition is taken away, the lane closes and never opens
-again; work that still arrives for it is dropped and can neither publish nor commit. Owner: the
-pipeline, from the event loop; stages reach the lane through their tickets.
+again; work that still arrives for it is dropped and can neither publish nor commit. In a rebalance,
+until it is known who gets the partition, the lane is suspended: nothing is received, published or
+committed, and all other work goes on. Owner: the pipeline, from the event loop; stages reach the
+lane through their tickets.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,7 +78,7 @@ class Lane:
         self.number = number
         self.topic, self.partition = where
         self.generation = generation
-        self._committed = start
+        self._committed = self._committed_before = start
         begin = position.read(start.next_offset, start.metadata, limits.line.digest)
         if not begin.is_whole:
             log.warning(
@@ -97,6 +100,7 @@ class Lane:
         }
         self.alive = True
         self._draining = False
+        self.suspended = False
         self._backlog: deque[Record] = deque()
         self._budget = budget
         self._decode = decode
@@ -109,6 +113,8 @@ class Lane:
         self._deliveries = 0
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
 
     def __repr__(self) -> str:
         return (
@@ -160,7 +166,20 @@ class Lane:
 
     def committed_up_to(self, commit: Commit) -> None:
         """Kafka has stored this position."""
-        self._committed = commit
+        self._committed_before, self._committed = self._committed, commit
+
+    def was_left_at(self, start: Commit) -> bool:
+        """Is this the position of our own last commit? If so, nobody got further with the partition
+        since. The one before counts as well: after a transaction Kafka may tell it for a moment,
+        and a member that was expelled is not told that its commit did not count. What was delivered
+        since is known here.
+        """
+        return start in (self._committed, self._committed_before)
+
+    @property
+    def read_next(self) -> int:
+        """The offset after the last record that was received."""
+        return self._backlog[-1].offset + 1 if self._backlog else self.ledger.seen_next
 
     @property
     def draining(self) -> bool:
@@ -187,6 +206,8 @@ class Lane:
         """How far the lane is and which stage must act next, for the watchdog; None: it owes
         nothing.
         """
+        if self.suspended:
+            return None  # it waits for the group, which has a watch of its own
         offset = self.ledger.progress.next_offset
         # Asked backwards along the flow: the last stage that has work is the one to wait for.
         if self._leaving:
@@ -205,8 +226,11 @@ class Lane:
     @property
     def wants_records(self) -> bool:
         """Is there room for more objects, with no received record waiting for it already?"""
-        is_open = self.alive and not self._draining
-        return is_open and not self._backlog and self._has_room_for(None)
+        return self._is_receiving and not self._backlog and self._has_room_for(None)
+
+    @property
+    def _is_receiving(self) -> bool:
+        return self.alive and not self._draining and not self.suspended
 
     def _has_room_for(self, offset: int | None) -> bool:
         # A lane that owes nothing takes one record in any case: a single message larger than the
@@ -223,17 +247,17 @@ class Lane:
         return self.ledger.owed < self._max_objects
 
     def receive(self, record: Record) -> None:
-        """Take a record, in arrival order. It is decoded once there is room. A draining lane drops
-        it: it is not committed, so the next assignment reads it again.
+        """Take a record, in arrival order. It is decoded once there is room. A draining or
+        suspended lane drops it: it is read again from `read_next`, or by the next assignment.
         """
-        if self.alive and not self._draining:
+        if self._is_receiving:
             self._backlog.append(record)
             self._admit()
 
     def pass_over(self, offset: int) -> None:
         """Every record before `offset` has been received: gaps up to there hold no records."""
         # Records of the backlog are not in the ledger yet: it would take their offsets for a gap.
-        if self.alive and not self._draining and not self._backlog:
+        if self._is_receiving and not self._backlog:
             self.ledger.pass_over(offset)
 
     def _admit(self) -> None:
@@ -343,6 +367,8 @@ class Lane:
         return releases
 
     def _release(self, room: Room) -> list[Release]:
+        if self.suspended:
+            return []
         return self._order.release(room, self.ledger.spare_marks)
 
     def delivered(self, releases: Sequence[Release]) -> None:
@@ -397,6 +423,33 @@ class Lane:
             row = max(last.first_row + last.rows, ticket.published_rows)
             cursor = Cursor(row, ticket.digest)
             self.ledger.reach(offset, ticket.index, cursor)
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Answers or a position are on their way to the broker while the body runs."""
+        self._at_rest.clear()
+        try:
+            yield
+        finally:
+            self._at_rest.set()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Is nothing on its way to the broker?"""
+        return self._at_rest.is_set()
+
+    async def at_rest(self) -> None:
+        await self._at_rest.wait()
+
+    def suspend(self) -> None:
+        """A rebalance has begun. The releases that are leaving are delivered, no more are made."""
+        self.suspended = True
+
+    def go_on(self, start: Commit) -> None:
+        """The partition came back as it was left, at this position."""
+        self._committed = self._committed_before = start
+        self.suspended = False
+        self.wake()
 
     def drain(self) -> None:
         """Take no new records, and forget the objects that no fetcher has begun."""

@@ -79,7 +79,7 @@ class Takeover:
                 failures += 1
                 keys = of_place(*self._positions.where(partition))
                 log.warning("partition %d: %s", partition, error, extra=keys)
-                if lane is not None and lane.draining:
+                if lane is not None and (lane.draining or lane.suspended):
                     return None
                 await asyncio.sleep(self._wait_s(error, failures, since_s))
 

@@ -42,9 +42,18 @@ class Commit(NamedTuple):
 class Rebalance(Protocol):
     """Called by the source, in its own task. What these raise ends the worker."""
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+    async def suspended(self, partitions: Collection[int]) -> None:
+        """A rebalance begins: returns when nothing of these partitions will be published or
+        committed until they are assigned again. Those that are not are revoked.
+        """
+        ...
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         """These partitions are ours from the given positions on. Their records
         follow, none before.
+
+        Returns the offsets from which suspended partitions go on, which have read further than
+        they committed. All others begin at their start.
         """
         ...
 

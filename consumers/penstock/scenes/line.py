@@ -65,11 +65,17 @@ class Line:
         self._safe: dict[int, Commit] = {}
         self._merge: Merge[Record] = Merge(PATIENCE_S)
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         self._ours = frozenset(starts)  # records may come before `taken` returns
         await self._taken(starts)
+        return {}
 
     async def revoked(self, partitions: Collection[int]) -> None:
+        if self._ours.intersection(partitions):
+            await self.suspended(partitions)
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        """Hands all back: its work is short, so none of it waits for a rebalance."""
         self._ours = frozenset()
         self._life += 1
         self._merge.clear()
@@ -93,7 +99,7 @@ class Line:
                 async with self._busy:
                     if life == self._life:
                         await self._pass_on(ours)
-            await self.revoked(self._ours)
+            await self.suspended(self._ours)
             for task in beside:
                 task.cancel()
         await self._source.stop()

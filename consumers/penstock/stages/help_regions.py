@@ -150,10 +150,14 @@ class _Ours:
         self.partitions: set[int] = set()
         self.is_leaving = False
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
-        if not self.is_leaving:
-            self.partitions |= starts.keys()
-            await self._rebalance.assigned(starts)
+    async def suspended(self, partitions: Collection[int]) -> None:
+        await self._rebalance.suspended(partitions)
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+        if self.is_leaving:
+            return {}
+        self.partitions |= starts.keys()
+        return await self._rebalance.assigned(starts)
 
     async def revoked(self, partitions: Collection[int]) -> None:
         await self._rebalance.revoked(partitions)

@@ -118,20 +118,26 @@ class Publish:
     async def lane_forever(self, lane: Lane) -> None:
         async with self._results_of_lane() as results:
             while found := await lane.release(self._room):
-                try:
-                    step = await self._step(lane, found, results)
-                except Transient as error:
-                    # The answers were dropped with the upload, and an open lane cannot ask for them
-                    # again; the next assignment can.
-                    raise Fatal(
-                        f"results cannot be written; they will be repeated: {error}",
-                        exit_code=EXIT_UNREACHABLE,
-                    ) from error
-                # All are handed over before the first is waited for, so they leave in one request.
-                for delivery in [await self._sink.send(out) for out in step.outgoing]:
-                    await delivery
-                lane.delivered(step.releases)
-                self._end(lane, step)
+                with lane.leaving():
+                    await self._deliver(lane, found, results)
+
+    async def _deliver(
+        self, lane: Lane, found: Sequence[Release], results: LaneResults | None
+    ) -> None:
+        try:
+            step = await self._step(lane, found, results)
+        except Transient as error:
+            # The answers were dropped with the upload, and an open lane cannot ask for them again;
+            # the next assignment can.
+            raise Fatal(
+                f"results cannot be written; they will be repeated: {error}",
+                exit_code=EXIT_UNREACHABLE,
+            ) from error
+        # All are handed over before the first is waited for, so they leave in one request.
+        for delivery in [await self._sink.send(out) for out in step.outgoing]:
+            await delivery
+        lane.delivered(step.releases)
+        self._end(lane, step)
 
     async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
         """As `lane_forever`, in transactions. After `idle_s` without a release it commits the
@@ -147,19 +153,25 @@ class Publish:
         self, lane: Lane, outlet: Outlet, idle_s: float, results: LaneResults | None
     ) -> None:
         while (found := await self._within(lane, idle_s)) is not None:
-            if not found and lane.due is None:
+            if not found and (lane.due is None or lane.suspended):
                 continue
-            step = await self._step(lane, found, results)
-            # The transaction carries the position, so the releases are accounted for before they
-            # are delivered. If it fails, the lane ends, and with it this account.
-            lane.account(step.releases, [one.stop for one in step.refused])
-            position = lane.progress
-            await outlet.publish(step.outgoing, position)
-            lane.committed_up_to(position)
-            self._telemetry.committed()
-            if found:
-                lane.confirm(step.releases)
-            self._end(lane, step)
+            with lane.leaving():
+                await self._transact(lane, outlet, found, results)
+
+    async def _transact(
+        self, lane: Lane, outlet: Outlet, found: Sequence[Release], results: LaneResults | None
+    ) -> None:
+        step = await self._step(lane, found, results)
+        # The transaction carries the position, so the releases are accounted for before they are
+        # delivered. If it fails, the lane ends, and with it this account.
+        lane.account(step.releases, [one.stop for one in step.refused])
+        position = lane.progress
+        await outlet.publish(step.outgoing, position)
+        lane.committed_up_to(position)
+        self._telemetry.committed()
+        if found:
+            lane.confirm(step.releases)
+        self._end(lane, step)
 
     async def _step(
         self, lane: Lane, found: Sequence[Release], results: LaneResults | None

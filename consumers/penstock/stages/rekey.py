@@ -118,9 +118,14 @@ class Rekeyer:
         self._failures = 0
         telemetry.backlog = self._backlog
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         self._ours |= starts.keys()
         self._life += 1
+        return {}
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        """Nothing is kept: its work is short, and begins again at the positions."""
+        await self.revoked(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:
         self._ours -= set(partitions)

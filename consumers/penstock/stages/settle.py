@@ -20,7 +20,7 @@ LAST_PAUSE_S = 0.2
 
 
 class Settle:
-    """Commits every `interval_s`, and at once when a lane is handed back."""
+    """Commits every `interval_s`, and at once when a lane is suspended or handed back."""
 
     def __init__(
         self,
@@ -42,7 +42,10 @@ class Settle:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            await self.try_to_commit(list(self._lanes.values()))
+            # In a rebalance a commit would come too late, and begin another one.
+            await self.try_to_commit(
+                [lane for lane in self._lanes.values() if not lane.suspended]
+            )
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
         """Commit; a failure is logged and left to the next commit."""

@@ -1,7 +1,8 @@
 """The rebalance listener that aiokafka calls.
 
-Rule: aiokafka only logs a listener's failure and stays in the group. So the failure is kept, and
-the task that polls raises it. Owner: the source.
+Rule: aiokafka takes all partitions away before it joins and gives some of them back, so they are
+suspended, and those that do not come back are revoked. It only logs a listener's failure and stays
+in the group: so the failure is kept, and the task that polls raises it. Owner: the source.
 """
 
 from collections.abc import Collection, Mapping
@@ -35,10 +36,13 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source = source
         self._places = places
         self._rebalance = rebalance
+        self._suspended: set[int] = set()
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         try:
-            await self._rebalance.revoked([self._numbers.number(where) for where in revoked])
+            numbers = [self._numbers.number(where) for where in revoked]
+            self._suspended.update(numbers)
+            await self._rebalance.suspended(numbers)
         except BaseException as error:
             self._source.keep_failure(error)
             raise
@@ -48,9 +52,16 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         numbers = [self._numbers.number(where) for where in assigned]
         try:
+            lost = self._suspended.difference(numbers)
+            self._suspended.clear()
+            await self._rebalance.revoked(lost)
             starts = await self._places.starts(numbers)
-            await self._source.seek(starts)
-            await self._rebalance.assigned(starts)
+            kept = await self._rebalance.assigned(starts)
+            # Nothing may run between these two: until the second a read gives no records out, and
+            # it may have passed some.
+            await self._source.seek(
+                {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
+            )
             self._source.now_ours(numbers)
         except BaseException as error:
             self._source.keep_failure(error)

@@ -1,7 +1,7 @@
 """The input topics by aiokafka: one member of the consumer group.
 
-Rule: nothing is read before `assigned` has returned, and nothing is committed after `revoked` has
-returned. A failure in the rebalance listener ends the worker, because aiokafka would only log it. A
+Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
+`revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would only log it. A
 rebalance may take `kafka.timeout_ms`; every call has a deadline of its own. Owner: the consume task
 polls, settle commits.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
@@ -75,7 +74,7 @@ class KafkaSource:
     an instance id gives up its place when it stops.
     """
 
-    # How the group divides the partitions; empty: as `_assignors` says.
+    # How the group divides the partitions; empty: as `_assignor` says.
     assignors: tuple[Any, ...] = ()
 
     def __init__(
@@ -106,7 +105,7 @@ class KafkaSource:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=settings.fetch_wait_ms or WHOLE_MS,
-            partition_assignment_strategy=self.assignors or _assignors(settings),
+            partition_assignment_strategy=self.assignors or (_assignor(),),
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
@@ -170,6 +169,8 @@ class KafkaSource:
             self.record(number, message)
             for where, messages in found.items()
             for number in (self._numbers.number(where),)
+            # aiokafka gives out records of a new assignment before its listener has returned.
+            if number in self._ours
             for message in messages
         ]
 
@@ -338,17 +339,19 @@ class KafkaSource:
             await count_partitions(client_of(self._consumer), self._settings.input_topic)
 
 
-def _assignors(settings: config.Kafka) -> tuple[Any, ...]:
-    """With several topics round robin, because range gives the first partitions of every topic to
-    the same member. Range stays the second choice: a group uses an assignor that all its members
-    offer, and members with one topic offer only range.
+def _assignor() -> Any:
+    """Partitions stay with their members as far as an even share allows.
+
+    It goes by the name of range, as a group only takes members that offer an assignor of all its
+    others: older releases and other clients offer range. Whichever member is asked to assign does
+    it in its own way; the others take what they are given. aiokafka keeps a member's partitions in
+    the class, so each consumer has a class of its own.
     """
-    is_one = settings.inputs == [settings.input_topic] and settings.input_topics is None
-    return (
-        (RangePartitionAssignor,)
-        if is_one
-        else (RoundRobinPartitionAssignor, RangePartitionAssignor)
-    )
+
+    class Assignor(StickyPartitionAssignor):  # type: ignore[misc]
+        name = "range"
+
+    return Assignor
 
 
 def _now_s() -> float:

@@ -60,8 +60,16 @@ class MemorySource:
     async def assign(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None
         starts = {number: self.committed.get(number, Commit(0)) for number in partitions}
-        await self._rebalance.assigned(starts)
+        kept = await self._rebalance.assigned(starts)
         self._inbox.go_to(starts)
+        self._inbox.positions |= kept
+
+    async def suspend(self, partitions: Collection[int]) -> None:
+        """A rebalance begins; `assign` or `revoke` says for each partition how it ends."""
+        assert self._rebalance is not None
+        for number in partitions:
+            self._inbox.positions.pop(number, None)
+        await self._rebalance.suspended(partitions)
 
     async def revoke(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None

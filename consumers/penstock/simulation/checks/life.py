@@ -40,6 +40,7 @@ class Life:
         self.name = name
         self.partition = partition
         self.over = False
+        self.suspended = False
         self._log = log
         self._terms = terms
         self._history = history
@@ -56,7 +57,7 @@ class Life:
 
     def sending(self) -> None:
         """A batch leaves the worker, which can no longer hold it back."""
-        if self.over:
+        if self.over or self.suspended:
             raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
@@ -72,7 +73,7 @@ class Life:
         """Check a commit: everything in it was delivered, it does not go back, and each cursor is
         bound to the version that was read.
         """
-        if self.over:
+        if self.over or self.suspended:
             raise self.broken(f"{commit} is committed after the partition was handed back")
         claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():

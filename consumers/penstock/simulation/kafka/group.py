@@ -2,7 +2,8 @@
 
 Rule: it acts as Kafka's coordinator does. A rebalance waits for every member to hand back, up to a
 deadline. A member that is silent or late is expelled and finds out later. A commit from another
-generation is refused. Owner: the simulation.
+generation is refused. One of a member that has handed back and waits for the next generation would
+begin another rebalance, so it breaks a promise. Owner: the simulation.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from penstock.simulation.checks.history import History
 SESSION_S = 8.0
 # Members that come within this time share one rebalance.
 GATHERING_S = 0.05
+# So likely a partition stays with its member, beyond chance.
+STAYS = 0.5
 
 
 def _of_one_topic(number: int) -> Where:
@@ -154,6 +157,9 @@ class Group:
             self._history.note("fenced", member.name)
             self._fenced.add(member)
             return False
+        if member in self._handing and self._handing[member].done():
+            self._history.broken(f"{member.name} commits after it has handed back")
+            return False
         self._fenced.discard(member)
         for partition, commit in commits.items():
             assert self._owners[partition] is member
@@ -189,10 +195,17 @@ class Group:
         self.generation += 1
         # A member that has come meanwhile takes part in the next rebalance.
         members = [one for one in self._handing if one in self._members]
+        self._handing = {}
         if not members:
             return
-        self._owners = {number: self._random.choice(members) for number in self.partitions}
+        self._owners = {number: self._owner(number, members) for number in self.partitions}
         self._history.note("generation", f"{self.generation} {len(members)} members")
         for member in members:
             numbers = [number for number, owner in self._owners.items() if owner is member]
             member.take_over(self.generation, numbers)
+
+    def _owner(self, partition: int, members: Sequence[Member]) -> Member:
+        before = self._owners.get(partition)
+        if before is not None and before in members and self._random.random() < STAYS:
+            return before
+        return self._random.choice(members)

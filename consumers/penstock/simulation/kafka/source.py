@@ -30,6 +30,7 @@ class Watched(Protocol):
     """The checks of a life: from one assignment of a partition to its end."""
 
     over: bool
+    suspended: bool
 
     def committing(self, commit: Commit) -> None: ...
 
@@ -72,6 +73,7 @@ class SimulatedSource(Generic[W]):
         self._rebalance: Rebalance | None = None
         self._generation = 0
         self._ours: set[int] = set()
+        self._suspended: set[int] = set()
         self._inbox = Inbox(self._read)
         self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
         self._ordered = asyncio.Event()
@@ -109,6 +111,10 @@ class SimulatedSource(Generic[W]):
                     return  # the worker has left
                 if isinstance(order, asyncio.Future):
                     await self._hand_back()
+                    # On a connection the request to join comes after the commits before it.
+                    await asyncio.sleep(
+                        max(0.0, self._arrives_s - asyncio.get_running_loop().time())
+                    )
                     if not order.done():
                         order.set_result(None)
                 else:
@@ -124,11 +130,13 @@ class SimulatedSource(Generic[W]):
         assert self._rebalance is not None
         self._inbox.positions.clear()
         began_s = self._running_s()
-        await self._rebalance.revoked(sorted(self._ours))
+        await self._rebalance.suspended(sorted(self._ours))
         if self._running_s() - began_s > self._hand_back_s:
             raise self._history.broken(f"{self.name} takes too long to hand back {self._ours}")
+        self._suspended |= self._ours
         self._ours.clear()
-        self._end_lives()
+        for life in self.lives.values():
+            life.suspended = True
         if self not in self._group and self._rebalance is not None:
             self._group.join(self)
 
@@ -148,6 +156,7 @@ class SimulatedSource(Generic[W]):
         assert self._rebalance is not None
         self._generation = generation
         self._ours = set(partitions)
+        await self._lose(self._suspended - self._ours)
         for _ in range(MOST_QUESTIONS):
             if not (
                 self._is_in_trouble and self._weather.happens(self._weather.faults.commit_fails)
@@ -159,14 +168,31 @@ class SimulatedSource(Generic[W]):
         if self._rebalance is not None:  # the worker may have left
             await self._assigned(starts)
 
+    async def _lose(self, partitions: Collection[int]) -> None:
+        """Partitions that were suspended and did not come back."""
+        assert self._rebalance is not None
+        await self._rebalance.revoked(sorted(partitions))
+        for number in sorted(partitions):
+            self._history.note("lost", f"{self.name} {number}")
+            self._end_life(number)
+
     async def _assigned(self, starts: Mapping[int, Commit]) -> None:
         assert self._rebalance is not None
         generation = self._generation
+        kept = await self._rebalance.assigned(starts)
+        if generation != self._generation:
+            return
+        for number in kept:
+            self._history.note("kept", f"{self.name} {number} {starts[number]} {kept[number]}")
+            self.lives[number].suspended = False
+        for number in self._suspended.intersection(starts).difference(kept):
+            self._history.note("not kept", f"{self.name} {number} {starts[number]}")
+        self._suspended.clear()
+        anew = {number: starts[number] for number in starts if number not in kept}
         if not self._exactly_once:
-            self._begin(starts)
-        await self._rebalance.assigned(starts)
-        if not self._exactly_once and generation == self._generation:
-            self._inbox.go_to({number: starts[number] for number in starts if number in self._ours})
+            self._begin(anew)
+            self._inbox.go_to({number: anew[number] for number in anew if number in self._ours})
+        self._inbox.go_to({number: Commit(kept[number]) for number in kept})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         """Begin new lives of these partitions at their committed positions."""
@@ -228,7 +254,7 @@ class SimulatedSource(Generic[W]):
         later.
         """
         await self._process.gate()
-        ours = {number: commit for number, commit in commits.items() if number in self.lives}
+        ours = {number: commit for number, commit in commits.items() if number in self._ours}
         for number, commit in ours.items():
             self.lives[number].committing(commit)
         fails = self._weather.happens(self._weather.faults.commit_fails)

@@ -26,7 +26,7 @@ SILENT_S = 30.0
 class Unwatched:
     """Checks nothing during a life: here what was published is judged at the end."""
 
-    over = False
+    over = suspended = False
 
     def __init__(self, name: str, partition: int, start: Commit) -> None:
         pass
