@@ -215,7 +215,9 @@ def test_what_does_not_pass_ends_the_worker(error: Exception, code: int) -> None
 async def test_more_partitions_than_a_worker_takes_are_refused() -> None:
     world = World(partitions=MAX_PARTITIONS + 1, exactly_once=True)
     with pytest.raises(Fatal, match="at most 100, a producer each") as raised:
-        await world.pipeline().assignments.assigned({n: Commit(0) for n in range(MAX_PARTITIONS + 1)})
+        await world.pipeline().assignments.assigned(
+            {n: Commit(0) for n in range(MAX_PARTITIONS + 1)}
+        )
     assert raised.value.exit_code == EXIT_USAGE
 
 

@@ -1,10 +1,13 @@
 """A port in front of a service: closed at first, then mute, rude, or open.
 
-Rule: it changes nothing of what passes, and counts who came and how much was given to them. With a
-delay each piece arrives so much later, in either direction.
+Rule: it changes nothing of what passes, and counts who came, how much was given to them, and of
+HTTP how often each path was asked for. With a delay each piece arrives so much later, in either
+direction.
 """
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
@@ -14,6 +17,7 @@ from penstock.process.children import free_port
 
 Manner = Literal["open", "mute", "rude"]
 CHUNK_BYTES = 1 << 16
+GET = re.compile(rb"GET (\S+) HTTP/1")
 
 
 class Relay:
@@ -25,6 +29,7 @@ class Relay:
         self.address = f"127.0.0.1:{self.port}"
         self.came = 0
         self.given_bytes = 0
+        self.asked: Counter[str] = Counter()
         self._target = target
         self._manner: Manner = "open"
         self._server: asyncio.Server | None = None
@@ -63,11 +68,14 @@ class Relay:
         self._writers.add(there)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pipe(reader, there, self._delay_s))
+                tasks.create_task(_pipe(reader, there, self._delay_s, self._note))
                 tasks.create_task(_pipe(there_reader, writer, self._delay_s, self._count))
         finally:
             self._writers.discard(there)
             there.transport.abort()
+
+    def _note(self, chunk: bytes) -> None:
+        self.asked.update(path.decode() for path in GET.findall(chunk))
 
     def _count(self, chunk: bytes) -> None:
         self.given_bytes += len(chunk)

@@ -317,7 +317,6 @@ class Assignments:
         if not self._stopping.is_set():
             self._wiring.resume()
 
-
     async def _cancel(self, publishing: set[asyncio.Task[None]]) -> None:
         """End these tasks, which publish for partitions; open transactions are aborted."""
         for _ in range(ASKS):

@@ -43,9 +43,7 @@ class Settle:
         while True:
             await asyncio.sleep(self._interval_s)
             # In a rebalance a commit would come too late, and begin another one.
-            await self.try_to_commit(
-                [lane for lane in self._lanes.values() if not lane.suspended]
-            )
+            await self.try_to_commit([lane for lane in self._lanes.values() if not lane.suspended])
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
         """Commit; a failure is logged and left to the next commit."""

@@ -1,9 +1,9 @@
 """The input topics by aiokafka: one member of the consumer group.
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
-`revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would only log it. A
-rebalance may take `kafka.timeout_ms`; every call has a deadline of its own. Owner: the consume task
-polls, settle commits.
+`revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would
+only log it. A rebalance may take `kafka.timeout_ms`; every call has a deadline of its own. Owner:
+the consume task polls, settle commits.
 """
 
 import asyncio
