@@ -28,7 +28,7 @@ FAILED = {
     13_166: "a word about a stopped line began a partition again that was being handed back",
     451: "deaths and hang-ups of a row were added up",
     158: "an object was taken for empty whose first bytes were none",
-    274: "a partition came back to a member whose last commit had not counted, and was not made again",
+    274: "a commit that had not counted was not made again when the partition came back",
     30_395: "a name that says packed was not held against an object decoded where it arrived",
 }
 
