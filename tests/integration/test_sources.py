@@ -22,12 +22,16 @@ class Assigned:
     def __init__(self) -> None:
         self.starts: dict[int, Commit] = {}
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> None:
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         self.starts |= starts
+        return {}
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        await self.revoked(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:
         for partition in partitions:
-            del self.starts[partition]
+            self.starts.pop(partition, None)
 
 
 def member(services: Services, topics: Topics, client: Client) -> Source:

@@ -6,7 +6,6 @@ Rule: a member is gone when its block is left. Owner: the tests.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
@@ -23,17 +22,18 @@ class Member:
         self.taken: list[int] = []
         self.ours: set[int] = set()
 
-    async def assigned(self, starts: Mapping[int, Commit]) -> Any:
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         self.begun += 1
         self.ours |= set(starts)
         return {}
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        self.ours -= set(partitions)
+        await self.revoked(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        self.taken += partitions
-        self.ours -= set(partitions)
+        gone = self.ours.intersection(partitions)
+        self.taken += sorted(gone)
+        self.ours -= gone
 
     async def read_forever(self) -> None:
         await self.source.start(self)
