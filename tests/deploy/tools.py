@@ -1,7 +1,6 @@
 """Programs that judge the deployment's files; a test without its program is skipped."""
 
 import asyncio
-import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -18,9 +17,7 @@ RENDERED = Path(__file__).parent / "rendered"
 
 
 def tool(name: str) -> str:
-    """PENSTOCK_TOOLS is a list of folders to look in before the PATH."""
-    path = os.pathsep.join(filter(None, (os.environ.get("PENSTOCK_TOOLS"), os.environ["PATH"])))
-    found = shutil.which(name, path=path)
+    found = shutil.which(name)
     if found is None:
         pytest.skip(f"no {name} on this machine")
     return found

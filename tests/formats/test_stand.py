@@ -15,7 +15,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.stages.expand import TURN_BYTES
 from tests.formats.test_work import HOSTILE
-from tests.support.stand import MOST_STAND_S
+from tests.support.stand import is_too_long
 
 JSON = RowOptions(form="json")
 COSTLY: dict[str, tuple[str, RowOptions, bytes, bytes, bytes]] = HOSTILE | {
@@ -102,6 +102,6 @@ def test_no_turn_is_long(name: str, nbytes: int) -> None:
     key, options, begin, piece, end = COSTLY[name]
     data = begin + piece * ((nbytes - len(begin) - len(end)) // len(piece)) + end
     found_s: list[float] = []
-    while len(found_s) < 3 and (not found_s or found_s[-1] > MOST_STAND_S):
+    while len(found_s) < 3 and (not found_s or is_too_long(found_s[-1])):
         found_s.append(longest_s(options, key, data))
-    assert min(found_s) <= MOST_STAND_S, found_s
+    assert not is_too_long(min(found_s)), found_s

@@ -21,7 +21,7 @@ from penstock.core.records.output_records import (
     unpublished,
 )
 from penstock.core.rows.blocks import Rejection, Ticket
-from penstock.encodings.arrow_blocks import FRAME_BYTES, alone, block
+from penstock.encodings.arrow_blocks import FRAME_BYTES, alone, block, needed
 from penstock.encodings.base import Rows
 from penstock.encodings.columns import batch_of, batch_of_blocks
 from penstock.messages.prediction import Result
@@ -70,10 +70,12 @@ class ArrowRecords(Records):
         """`rows` is a batch; with `last_rows` its last one is the object's last."""
         frame, key = self._frame_of(ticket), ticket.stream.encode()
         start, most = 0, self._most_rows
+        # Once for all, as there may be many small blocks.
+        slim = needed(rows)
         while start < rows.num_rows:
             count = min(most, rows.num_rows - start)
             last = last_rows if start + count == rows.num_rows else None
-            value = block(frame.head(last), rows.slice(start, count))
+            value = block(frame.head(last), slim.slice(start, count))
             if self._takes(key, len(value)):
                 start += count
             elif count > 1:  # so are those behind it, most likely
