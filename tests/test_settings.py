@@ -241,7 +241,7 @@ def test_rekeying_does_not_know_regions() -> None:
 def test_the_rekeyer_has_a_group_of_its_own_and_needs_its_topic() -> None:
     cfg = Config(kafka=Kafka(group="g", rekey="by-stream", client="confluent"))
     kafka = kafka_of_rekeyer(cfg)
-    assert (kafka.group, kafka.client, kafka.inputs) == ("g-rekey", "aiokafka", ["refs"])
+    assert (kafka.group, kafka.client, kafka.inputs) == ("by-stream.rekey", "aiokafka", ["refs"])
     terms = rekey_terms(cfg, partitions=4, record_bytes=1_000)
     assert (terms.topic, terms.wait_s) == ("by-stream", 1.0)
     with pytest.raises(Fatal, match=r"kafka\.rekey .* is not set"):

@@ -189,6 +189,6 @@ async def test_alone_it_passes_on_whole_messages_and_workers_read_what_is_commit
     assert passed == {b"site/cam-1": value, b"k": b"no reference"}
     answers = [one for part in (await broker.records(topics.output)).values() for one in part]
     assert {one.document["stream"] for one in answers} == {"site/cam-1", "k"}
-    assert await broker.committed(f"{topics.input}-rekey", topics.input) == {1: 1, 2: 1}
+    assert await broker.committed(f"{between}.rekey", topics.input) == {1: 1, 2: 1}
     judged = await penstock("verify", environ=environ)
     assert judged.code == 0, judged

@@ -204,7 +204,7 @@ async def test_the_one_in_reserve_takes_the_place_of_a_member_that_dies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, frees_first: bool
 ) -> None:
     """The others' places are not touched, and what waits in reserve was started before."""
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="penstock"):
         async with supervised(
             tmp_path, backoff=NEVER, reserve=True, frees_first=frees_first
         ) as group:
@@ -232,7 +232,7 @@ async def test_the_one_in_reserve_takes_the_place_of_a_member_that_dies(
 async def test_what_waits_in_reserve_ends_with_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="penstock"):
         async with supervised(tmp_path, reserve=True) as group:
             await group.pids()
 

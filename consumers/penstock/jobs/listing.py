@@ -44,8 +44,17 @@ class Globs:
         first = 0 if after is None else after[0]
         for number, url in enumerate(self._urls[first:], first):
             chunk: list[tuple[At, Reference]] = []
+            last = ""
             async for reference in references(self._objects, [url], self._places):
                 at = (number, reference.key)
+                if after is not None and reference.key < last:
+                    raise Fatal(
+                        f"the store lists {url} not in the order of its keys ({reference.key} "
+                        f"after {last}), so nobody can tell where to go on; announce it from a "
+                        "list: --manifest",
+                        exit_code=EXIT_USAGE,
+                    )
+                last = reference.key
                 if after is not None and at <= after:
                     continue
                 if reference.size is None:

@@ -142,7 +142,10 @@ class Position:
         return found
 
     def _take(self, number: int, value: bytes) -> bool:
-        mark = msgspec.json.decode(value, type=_Mark)
+        try:
+            mark = msgspec.json.decode(value, type=_Mark)
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            return False  # it is somebody else's header
         if mark.job != self._said.job:
             return False
         self.reached[number] = mark.at

@@ -447,7 +447,9 @@ class Lane:
 
     def go_on(self, start: Commit) -> None:
         """The partition came back as it was left, at this position."""
-        self._committed = self._committed_before = start
+        # Kafka may tell the commit before the last one, while a transaction is being ended.
+        if start != self._committed:
+            self.committed_up_to(start)
         self.suspended = False
         self.wake()
 

@@ -6,6 +6,7 @@ well. The sentences about what limits the throughput are in limits.py. Owner: th
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any, Final
 
 from penstock.ops.limits import buffer_full, limit, over_bound
@@ -60,7 +61,7 @@ def _stopped(document: Document) -> Iterator[Problem]:
     stops = [stop for one in document.get("assignments") or () for stop in one["stopped"]]
     topics = {one["partition"]: one["topic"] for one in document.get("assignments") or ()}
     for stop in stops[:MOST_NAMED]:
-        stream = named(stop["stream"])
+        stream, typed = named(stop["stream"]), quote(stop["stream"])
         row = "" if stop["row"] is None else f", row {stop['row']}"
         yield Problem(
             BAD,
@@ -68,8 +69,8 @@ def _stopped(document: Document) -> Iterator[Problem]:
             f"{stream} stands still at {topics[stop['partition']]}/{stop['partition']}, offset "
             f"{stop['offset']}{row}: {stop['limit']}; now {stop['code']}: "
             f"{one_line(stop['message'])}",
-            f"Mend the cause, then: penstock dlq resume {stream}. To have that object answered by "
-            f"its error: penstock dlq skip {stream}",
+            f"Mend the cause, then: penstock dlq resume {typed}. To have that object answered by "
+            f"its error: penstock dlq skip {typed}",
             stop["stream"],
         )
     if rest := stops[MOST_NAMED:]:
@@ -156,7 +157,7 @@ def _refused(document: Document) -> Iterator[Problem]:
             f"{named(stream)}{late}: its {what} are refused, {letter['code']}: "
             f"{one_line(letter['message'])}",
             f"Mend the cause, then: penstock dlq redrive --code {letter['code']} "
-            f"--stream {named(stream)}",
+            f"--stream {quote(stream)}",
             stream,
         )
 

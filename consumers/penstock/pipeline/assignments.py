@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from penstock.core.order.line_stop import LineStop
@@ -199,6 +199,7 @@ class Assignments:
         """A rebalance may come during the drain of a stop: it waits for that, then finds no
         lane.
         """
+        partitions = tuple(partitions)  # the caller's may change meanwhile
         self._asked_back.update(partitions)
         self._leaving.update(partitions)
         try:
@@ -284,8 +285,11 @@ class Assignments:
         """
         self._end_all(partitions)
         if publishing := self._taken(partitions):
-            with suppress(RuntimeError):  # a task has failed: all of them end
-                self.tasks.create_task(self._cancel(publishing))
+            work = self._cancel(publishing)
+            try:
+                self.tasks.create_task(work)
+            except RuntimeError:
+                work.close()  # a task has failed: all of them end
 
     def _taken(self, partitions: Sequence[int]) -> set[asyncio.Task[None]]:
         ours = [partition for partition in partitions if partition in self._publishing]

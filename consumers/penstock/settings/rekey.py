@@ -1,6 +1,7 @@
 """Translates what the rekeyer needs.
 
-Rule: the rekeyer has a group of its own, made from the workers', and shares all else with them.
+Rule: the rekeyer has a group of its own, one for the topic that it writes, however many groups of
+workers read that; it shares all else with them.
 Owner: who starts the rekeyer.
 """
 
@@ -14,7 +15,8 @@ from penstock.stages.rekey import RekeyTerms
 
 
 def group_of(kafka: config.Kafka) -> str:
-    return f"{kafka.group}-rekey"
+    """Named after the topic: two groups of workers would pass each message on twice."""
+    return f"{kafka.rekey}.rekey"
 
 
 def kafka_of_rekeyer(cfg: config.Config) -> config.Kafka:

@@ -247,6 +247,8 @@ class Rekeyer:
             )
             self._telemetry.count("cut")
             value = value[:CUT_BYTES]
+            if len(key) + len(value) + _bytes(headers) > self._terms.record_bytes:
+                headers = headers[-1:]
         out.keys.append(key)
         out.values.append(value)
         out.headers.append(headers)
@@ -288,4 +290,5 @@ class Rekeyer:
 
 
 def _bytes(headers: Headers) -> int:
-    return sum(len(name) + len(text or b"") for name, text in headers)
+    """With the two lengths of each, of three bytes at most."""
+    return sum(len(name.encode()) + len(text or b"") + 6 for name, text in headers)

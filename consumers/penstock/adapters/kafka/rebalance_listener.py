@@ -54,7 +54,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         try:
             lost = self._suspended.difference(numbers)
             self._suspended.clear()
-            await self._rebalance.revoked(lost)
+            if lost:
+                await self._rebalance.revoked(lost)
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
             # Nothing may run between these two: until the second a read gives no records out, and

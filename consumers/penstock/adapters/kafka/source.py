@@ -34,7 +34,7 @@ from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import GO_ON, Membership
 from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
-from penstock.adapters.kafka.inside.handles import client_of, state_of
+from penstock.adapters.kafka.inside.handles import client_of, is_member, state_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
 from penstock.adapters.kafka.metadata import count_partitions
@@ -239,7 +239,7 @@ class KafkaSource:
             for number, commit in commits.items()
             if number in self._ours
         }
-        if not offsets:
+        if not offsets or not is_member(self._consumer):
             return
         async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:

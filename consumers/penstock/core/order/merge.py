@@ -91,12 +91,17 @@ class Merge(Generic[R]):
 
 
 def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
-    """The records up to the last one of the first partition that has more."""
+    """The records up to the last one of the first partition that has more; not more at once than
+    one of them may hold.
+    """
     left = {each: len(queue) for each, queue in queues.items()}
-    taken = []
+    taken: list[R] = []
+    nbytes = 0
     for record in merge(*queues.values(), key=_time):
         taken.append(record)
         left[record.partition] -= 1
-        if not left[record.partition] and record.partition in more:
+        nbytes += len(record.value or b"")
+        is_enough = len(taken) >= MOST_WAITING or nbytes >= MOST_BYTES
+        if is_enough or (not left[record.partition] and record.partition in more):
             break
     return taken

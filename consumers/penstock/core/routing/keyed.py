@@ -69,8 +69,9 @@ def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: 
 
 def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
     """The headers of a message that has a new value: those that were a part of the old one would
-    be read as a part of the new one. The trace stays.
+    be read as a part of the new one. Of the others only the trace stays, as each of very many
+    messages would have them all.
     """
-    kept = [(name, text) for name, text in headers if not is_part(name)]
+    kept = [(name, text) for name, text in headers if name == HEADER and not is_part(name)]
     traced = in_cloud_event(whole) if in_headers(headers) is None else None
     return kept if traced is None else [*kept, (HEADER, traced)]

@@ -58,11 +58,16 @@ class Live:
         }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        # The viewer left, or takes nothing.
-        with suppress(ConnectionError, TimeoutError):
+        with suppress(ConnectionError):  # the viewer left
             while True:
-                async with asyncio.timeout(STUCK_S):
-                    await response.write(line)
+                try:
+                    async with asyncio.timeout(STUCK_S):
+                        await response.write(line)
+                except TimeoutError:
+                    # It takes nothing, so a close that waits for what is unsent would not end.
+                    if request.transport is not None:
+                        request.transport.abort()
+                    break
                 if await self._closes_before_the_next():
                     break
                 line = await self._newest()

@@ -26,6 +26,13 @@ def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
     return subscription.assignment.state_value(where)
 
 
+def is_member(consumer: AIOKafkaConsumer) -> bool:
+    """False when the group has expelled it, and it has not joined again. Kafka takes a commit of
+    no generation for a group without members.
+    """
+    return bool(consumer._coordinator.generation >= 0)
+
+
 def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:
     """It fails with the reason if the transaction fails; None if there is no transaction."""
     transactions = producer._txn_manager

@@ -1,4 +1,10 @@
 // Lines that stand still, with how each goes on.
+
+// A name as one word of a shell, whatever is in it.
+function quoted(name) {
+  return /^[\w@%+=:,./-]+$/.test(name) ? name : "'" + name.replaceAll("'", "'\"'\"'") + "'";
+}
+
 function stopped(ours) {
   const stops = ours.flatMap((one) => one.stopped.map((stop) => ({ topic: one.topic, ...stop })));
   $("stopped-panel").hidden = !stops.length;
@@ -17,8 +23,8 @@ function stopped(ours) {
       button("Go on at this object", "resume" + key, () => goOn("resume")),
       twice("Skip this object", "Yes, answer it by its error", "skip" + key, () => goOn("skip"))), said);
     else box.append(make("p", null, "dim", "Mend the cause, then start the worker again, or: ",
-      make("code", "penstock dlq resume " + stop.stream), " To have the object answered by its error: ",
-      make("code", "penstock dlq skip " + stop.stream)));
+      make("code", "penstock dlq resume " + quoted(stop.stream)), " To have the object answered by its error: ",
+      make("code", "penstock dlq skip " + quoted(stop.stream))));
     return box;
   }));
 }
