@@ -171,4 +171,4 @@ async def test_predict_reads_a_folder_of_frames_and_a_video_and_shows_how_far_it
     assert "55 rows of 31 objects" in shown
     # Drawn over and over, each time with what is done by then.
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
-    assert re.search(r"\d+ of +31 objects, \d+ rows +[\d:]+ *\r", plain), shown
+    assert re.search(r"\d+ of +31 objects, \d+ rows +[\d:]+ left [\d:]+ *\r", plain), shown

@@ -112,7 +112,12 @@ async def test_frames_of_eight_cameras_that_a_bucket_announces_are_answered_in_o
     announced_by_its_store(services, s3, bucket)
     # The workers read the topic until now: the rekeyer goes on where they were.
     await broker.skip_to_the_end(topics.input, services.input_topic)
-    own = {"OBJECTS__ALLOW": f"{bucket}/", "DELIVERY__GUARANTEE": guarantee}
+    own = {
+        "OBJECTS__ALLOW": f"{bucket}/",
+        "DELIVERY__GUARANTEE": guarantee,
+        # Longer than a broker on a busy machine stays silent.
+        "KAFKA__REKEY_WAIT_MS": 20_000,
+    }
     total = CAMERAS * FRAMES
     expected = {
         f"site/cam-{camera}": [f"site/cam-{camera}/{frame:06}.csv" for frame in range(FRAMES)]

@@ -22,11 +22,10 @@ from penstock.adapters.kafka.client import (
     close,
     connection,
     start,
-    translated,
 )
 from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer_terms
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.adapters.kafka.metadata import count_partitions
+from penstock.adapters.kafka.metadata import ask_for_inputs
 from penstock.errors import Transient
 from penstock.ports import Commit
 
@@ -84,9 +83,8 @@ class GroupPositions:
         await start(self._admin, self._settings, "the start of the consumer")
 
     async def ask(self) -> None:
-        """Raises `Transient` unless the broker answers."""
-        with translated("a question about the input topic"):
-            await count_partitions(client_of(self._admin), self._settings.input_topic)
+        """Raises `Transient` unless the broker answers, and knows the input topic."""
+        await ask_for_inputs(client_of(self._admin), self._settings)
 
     async def terms(self) -> ConsumerTerms | None:
         """Of the protocol `consumer`; None: the broker does not tell us."""

@@ -15,7 +15,8 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.adapters.kafka.client import translated
+from penstock.errors import EXIT_USAGE, Fatal, Transient
 
 MOST_BYTES = "max.message.bytes"
 RETENTION_MS = "retention.ms"
@@ -39,6 +40,15 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
             _check(found["error_code"], topic)
             return len(found["partitions"])
     raise kafka_errors.StaleMetadata(f"no word about {topic}")
+
+
+async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None:
+    """Raises `Transient` unless the broker answers, and has the input topics."""
+    with translated("a question about the input topic"):
+        for topic in settings.inputs or [settings.input_topic]:
+            # Topics that a pattern finds may come and go.
+            if not await count_partitions(client, topic) and settings.inputs:
+                raise Transient(f"there is no topic {topic} now")
 
 
 async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:

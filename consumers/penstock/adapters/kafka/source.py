@@ -37,7 +37,7 @@ from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask
 from penstock.adapters.kafka.inside.handles import client_of, is_member, state_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
-from penstock.adapters.kafka.metadata import count_partitions
+from penstock.adapters.kafka.metadata import ask_for_inputs
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
 from penstock.adapters.kafka.starting_points import Places
@@ -335,8 +335,7 @@ class KafkaSource:
             raise self._failure
 
     async def _ask_broker(self) -> None:
-        with translated("a question about the input topic"):
-            await count_partitions(client_of(self._consumer), self._settings.input_topic)
+        await ask_for_inputs(client_of(self._consumer), self._settings)
 
 
 def _assignor() -> Any:

@@ -2,8 +2,9 @@
 
 Rule: a rebalance may last as long as members may take to hand back. Twice the session beyond that
 without a membership, while the broker answers other questions, mends itself no more: the process
-ends with exit code 3. A broker that answers nothing is waited for, up to `kafka.timeout_ms`. Both
-Kafka clients use this. Owner: the source.
+ends with exit code 3. A broker that answers nothing is waited for, up to `kafka.timeout_ms`, and so
+is one that has no input topic: who minds the topics has a better word for that. Both Kafka clients
+use this. Owner: the source.
 """
 
 import asyncio
