@@ -131,7 +131,7 @@ async def test_frames_of_eight_cameras_that_a_bucket_announces_are_answered_in_o
         workers = [await cleanup.enter_async_context(running_worker(another())) for _ in range(2)]
         for worker in workers:
             await worker.ready()
-        # A store that has just started connects to Kafka at its first event, and others overtake it.
+        # A store connects to Kafka at its first event, and others may overtake that.
         s3.put_object(Bucket=bucket, Key="first/0.csv", Body=ROW.encode())
         await broker.until_answered(between, 1)
         each = FRAMES // kills
