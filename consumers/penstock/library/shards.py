@@ -1,6 +1,6 @@
 """Which part of the objects this process answers, where several divide them.
 
-Rule: whoever starts the processes says it, by the option or by its own variables; they do not talk
+Rule: what starts the processes says it, by the option or by its own variables; they do not talk
 to each other. Owner: the command.
 """
 
@@ -32,7 +32,7 @@ _SLURM: Final = "SLURM_ARRAY_TASK_"
 
 
 def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
-    """`I/N`; or `auto/N` or `auto`, by the variables of whoever started this process. Raises
+    """`I/N`; or `auto/N` or `auto`, by the variables of what started this process. Raises
     `Fatal`.
     """
     found = _WRITTEN.fullmatch(text)

@@ -1,6 +1,6 @@
 """Positions that a command keeps in Kafka for its next start: commits of a group without members.
 
-Rule: all are written by one request. Whoever wrote last owns them; the words in the metadata tell
+Rule: all are written by one request. The last writer owns them; the words in the metadata tell
 who that was. Owner: the command.
 """
 
