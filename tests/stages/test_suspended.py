@@ -9,6 +9,7 @@ from penstock.core.order.line_stop import LineLimits
 from penstock.core.order.operator_words import Word, digest, encode
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
+from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
@@ -112,12 +113,40 @@ async def test_a_partition_with_which_another_member_got_further_is_opened_anew(
     assert rows(world) == [*left, *((2, row) for row in range(300))]
 
 
-@GUARANTEES
 @virtual_time
-async def test_an_expelled_member_whose_commit_did_not_count_commits_again(
-    exactly_once: bool,
-) -> None:
-    world = World(exactly_once=exactly_once)
+async def test_an_expelled_member_whose_commit_did_not_count_repeats() -> None:
+    world = World()
+    world.announce("a.csv", csv(10))
+    async with running(world):
+        await until(lambda: world.next_offset() == 1)
+        await world.source.suspend([0])
+        world.source.committed[0] = Commit(0)
+        await world.source.assign([0])
+        await until(lambda: world.next_offset() == 1)
+    assert rows(world) == all_rows(10) * 2
+
+
+@virtual_time
+async def test_what_was_delivered_without_a_commit_is_repeated_from_the_last_commit_on() -> None:
+    world = World()
+    world.announce("a.csv", csv(10))
+
+    async def away() -> None:
+        raise Transient("Kafka is away")
+
+    async with running(world):
+        world.source.on_commit = away
+        await until(lambda: len(world.records()) == 10)
+        await world.source.suspend([0])
+        world.source.on_commit = None
+        await world.source.assign([0])
+        await until(lambda: world.next_offset() == 1)
+    assert rows(world) == all_rows(10) * 2
+
+
+@virtual_time
+async def test_a_transaction_of_which_kafka_does_not_tell_yet_is_not_made_again() -> None:
+    world = World(exactly_once=True)
     world.announce("a.csv", csv(10))
     async with running(world):
         await until(lambda: world.next_offset() == 1)

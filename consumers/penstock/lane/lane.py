@@ -168,13 +168,17 @@ class Lane:
         """Kafka has stored this position."""
         self._committed_before, self._committed = self._committed, commit
 
-    def was_left_at(self, start: Commit) -> bool:
-        """Is this the position of our own last commit? If so, nobody got further with the partition
-        since. The one before counts as well: after a transaction Kafka may tell it for a moment,
-        and a member that was expelled is not told that its commit did not count. What was delivered
-        since is known here.
+    def was_left_at(self, start: Commit, *, exactly_once: bool) -> bool:
+        """May the lane go on where the group says that the partition begins?
+
+        At least once, only from a commit with which all that was delivered is covered. If a commit
+        failed, or did not count because the member was expelled, another member may have repeated
+        a part of that meanwhile, and readers would miss the rest of its repeat. A transaction
+        covers what it delivers; right after it Kafka may tell the commit before for a moment.
         """
-        return start in (self._committed, self._committed_before)
+        if exactly_once:
+            return start in (self._committed, self._committed_before)
+        return start == self._committed == self.progress
 
     @property
     def read_next(self) -> int:

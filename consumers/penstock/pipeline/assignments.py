@@ -90,6 +90,8 @@ class Assignments:
             check_count(len(starts))
         asked_back = {partition: self._asked_back[partition] for partition in starts}
         await self._check_places(starts)
+        if self._stopping.is_set():
+            return {}  # a stop began meanwhile: it does not know the new ones
         # While a lost position is looked up, a rebalance or a stop may ask the partition back. A
         # rebalance then assigns it anew.
         ours = [
@@ -118,7 +120,9 @@ class Assignments:
     def _goes_on(self, partition: int, start: Commit) -> bool:
         """Was the partition suspended, and did nobody get further with it meanwhile?"""
         lane = self._lanes.get(partition)
-        return lane is not None and lane.suspended and lane.was_left_at(start)
+        if lane is None or not lane.suspended:
+            return False
+        return lane.was_left_at(start, exactly_once=self.exactly_once)
 
     def _start(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -243,8 +247,8 @@ class Assignments:
         except TimeoutError:
             late = [lane for lane in lanes if not lane.is_at_rest]
             log.warning(
-                "Kafka did not take the answers of %d partitions within %.1f s of a rebalance; "
-                "their work begins again at the last commit",
+                "what was on its way to Kafka or to the results' store from %d partitions did not "
+                "arrive within %.1f s of a rebalance; their work begins again at the last commit",
                 len(late),
                 self._settings.times.drain_s,
             )

@@ -36,12 +36,15 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source = source
         self._places = places
         self._rebalance = rebalance
+        # aiokafka does not name what it takes away if the topics changed during an assignment.
+        self._held: set[int] = set()
         self._suspended: set[int] = set()
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         try:
-            numbers = [self._numbers.number(where) for where in revoked]
-            self._suspended.update(numbers)
+            numbers = self._held.union(self._numbers.number(where) for where in revoked)
+            self._held.clear()
+            self._suspended |= numbers
             await self._rebalance.suspended(numbers)
         except BaseException as error:
             self._source.keep_failure(error)
@@ -56,6 +59,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._suspended.clear()
             if lost:
                 await self._rebalance.revoked(lost)
+            self._held.update(numbers)
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
             # Nothing may run between these two: until the second a read gives no records out, and

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
@@ -33,8 +33,9 @@ from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import GO_ON, Membership
 from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
+from penstock.adapters.kafka.group.sticky import sticky
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
-from penstock.adapters.kafka.inside.handles import client_of, is_member, state_of
+from penstock.adapters.kafka.inside.handles import client_of, generation_of, state_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
 from penstock.adapters.kafka.metadata import ask_for_inputs
@@ -74,8 +75,8 @@ class KafkaSource:
     an instance id gives up its place when it stops.
     """
 
-    # How the group divides the partitions; empty: as `_assignor` says.
-    assignors: tuple[Any, ...] = ()
+    # How the group divides the partitions; None: as `sticky` says.
+    assignor: type[AbstractPartitionAssignor] | None = None
 
     def __init__(
         self,
@@ -93,6 +94,8 @@ class KafkaSource:
         self._timeout_s = settings.timeout_ms / 1000
         self._instance_id, self._leaves = instance_of(settings), leaves
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
+        self._sticky = sticky()
+        assignor = self.assignor or self._sticky
         self._consumer = AIOKafkaConsumer(
             **connection(settings) | ({"client_id": client_id} if client_id else {}),
             group_id=settings.group,
@@ -105,7 +108,7 @@ class KafkaSource:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             fetch_max_wait_ms=settings.fetch_wait_ms or WHOLE_MS,
-            partition_assignment_strategy=self.assignors or (_assignor(),),
+            partition_assignment_strategy=(assignor,),
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
@@ -239,8 +242,8 @@ class KafkaSource:
             for number, commit in commits.items()
             if number in self._ours
         }
-        if not offsets or not is_member(self._consumer):
-            return
+        if not offsets or generation_of(self._consumer) is None:
+            return  # Kafka takes a commit of no generation for a group without members
         async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:
                 await self._consumer.commit(offsets)
@@ -313,6 +316,9 @@ class KafkaSource:
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
         self.assignments += 1
+        # aiokafka tells its assignors what a member got, but not when.
+        if (generation := generation_of(self._consumer)) is not None:
+            self._sticky.on_generation_assignment(generation)
         self._joining_since_s = None
         if self._instance_id is not None:
             watch_topics(self._consumer)
@@ -336,21 +342,6 @@ class KafkaSource:
 
     async def _ask_broker(self) -> None:
         await ask_for_inputs(client_of(self._consumer), self._settings)
-
-
-def _assignor() -> Any:
-    """Partitions stay with their members as far as an even share allows.
-
-    It goes by the name of range, as a group only takes members that offer an assignor of all its
-    others: older releases and other clients offer range. Whichever member is asked to assign does
-    it in its own way; the others take what they are given. aiokafka keeps a member's partitions in
-    the class, so each consumer has a class of its own.
-    """
-
-    class Assignor(StickyPartitionAssignor):  # type: ignore[misc]
-        name = "range"
-
-    return Assignor
 
 
 def _now_s() -> float:

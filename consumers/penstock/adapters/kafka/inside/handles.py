@@ -26,11 +26,12 @@ def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
     return subscription.assignment.state_value(where)
 
 
-def is_member(consumer: AIOKafkaConsumer) -> bool:
-    """False when the group has expelled it, and it has not joined again. Kafka takes a commit of
-    no generation for a group without members.
+def generation_of(consumer: AIOKafkaConsumer) -> int | None:
+    """The group's generation that it belongs to; None when the group has expelled it, and it has
+    not joined again.
     """
-    return bool(consumer._coordinator.generation >= 0)
+    generation: int = consumer._coordinator.generation
+    return generation if generation >= 0 else None
 
 
 def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:

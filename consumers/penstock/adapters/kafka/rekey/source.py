@@ -60,7 +60,7 @@ class WholeSource(KafkaSource):
     hold as long as ours has none: that of the workers, which read these topics until now.
     """
 
-    assignors = (OneOwner,)
+    assignor = OneOwner
 
     def __init__(self, settings: config.Kafka, *, before: str) -> None:
         super().__init__(settings, drain_ms=DRAIN_MS, isolation=settings.isolation)

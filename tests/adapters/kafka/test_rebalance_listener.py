@@ -1,0 +1,72 @@
+"""What aiokafka calls in a rebalance, and which partitions are suspended and revoked then."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.adapters.kafka.rebalance_listener import Listener
+from penstock.ports import Commit
+from penstock.simulation.virtual_time import virtual_time
+
+
+class Group:
+    """Source, places and lanes: notes what each rebalance said."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, set[int]]] = []
+
+    async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return {number: Commit(0) for number in partitions}
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        self.said.append(("suspended", set(partitions)))
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        self.said.append(("revoked", set(partitions)))
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+        self.said.append(("assigned", set(starts)))
+        return {}
+
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
+        return
+
+    def now_ours(self, partitions: Collection[int]) -> None:
+        return
+
+    def now_joining(self) -> None:
+        return
+
+    def keep_failure(self, error: BaseException) -> None:
+        raise AssertionError from error
+
+
+def listener(group: Any) -> Listener:
+    return Listener(group, Numbers(["refs"]), group, group)
+
+
+def parts(*numbers: int) -> set[TopicPartition]:
+    return {TopicPartition("refs", number) for number in numbers}
+
+
+@virtual_time
+async def test_what_does_not_come_back_is_revoked() -> None:
+    group = Group()
+    ours = listener(group)
+    await ours.on_partitions_assigned(parts(0, 1))
+    await ours.on_partitions_revoked(parts(0, 1))
+    await ours.on_partitions_assigned(parts(1, 2))
+    assert group.said[1:] == [("suspended", {0, 1}), ("revoked", {0}), ("assigned", {1, 2})]
+
+
+@virtual_time
+async def test_all_that_is_held_is_suspended_though_the_client_names_nothing() -> None:
+    """aiokafka does so if the set of topics changed while an assignment was being made."""
+    group = Group()
+    ours = listener(group)
+    await ours.on_partitions_assigned(parts(0, 1))
+    await ours.on_partitions_revoked(set())
+    await ours.on_partitions_assigned(parts(1))
+    assert group.said[1:] == [("suspended", {0, 1}), ("revoked", {0}), ("assigned", {1})]
