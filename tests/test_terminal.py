@@ -1,5 +1,6 @@
 """What a terminal gets: completion by its shell, and progress with an estimate of the rest."""
 
+import logging
 import os
 import re
 import shutil
@@ -12,9 +13,13 @@ from typing import Any
 
 import pytest
 
+from penstock import logs
 from penstock.commands import common_options
 from penstock.library.progress_bar import predicting
+from penstock.messages.prediction import decode_prediction
 from penstock.replay.pacing import Look
+from penstock.terminal_text import escaped
+from penstock.verify.answers.watch import Answer
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 
@@ -83,3 +88,32 @@ def test_progress_is_silent_where_nobody_looks(capsys: Any) -> None:
     with predicting() as bar:
         bar.found(3)
     assert capsys.readouterr() == ("", "")
+
+
+# Sets a window's title, clears the screen, and turns the direction of writing.
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edoow\r"
+HARMLESS = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202edoow\r"
+
+
+def test_texts_of_others_cannot_control_a_terminal() -> None:
+    kept = "caf\u00e9\u00a0\u2713\tx\n"
+    assert escaped(kept + HOSTILE) == kept + HARMLESS
+    assert escaped("\ud800") == r"\ud800"
+
+
+def test_neither_in_a_log_line_nor_in_one_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    record = logging.LogRecord("penstock", logging.WARNING, "", 1, "%s", (HOSTILE,), None)
+    assert logs.TextFormatter("%(message)s").format(record) == HARMLESS
+    common_options.say(f"no rows in {HOSTILE}")
+    common_options.say(HOSTILE, err=True)
+    assert capsys.readouterr() == (f"no rows in {HARMLESS}\n", f"{HARMLESS}\n")
+
+
+def test_watched_answers_cannot_either() -> None:
+    value = (
+        b'{"v":1,"id":"r/0/0/0/0\\u001b[2J","stream":"a\\u001b[2J","row":0,"object":null,"model":"m",'
+        b'"source":{"topic":"r","partition":0,"offset":0},"prediction":"\xc2\x9b31m"}'
+    )
+    line = Answer("p/0/0", 0, None, value, decode_prediction(value)).line
+    assert line.isprintable()
+    assert line.count(r"\x1b[2J") == 2

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import orjson
 
+from penstock.terminal_text import escaped
+
 MASK = "********"
 # A shorter secret would hide ordinary words, and protects nothing.
 LEAST_SECRET_CHARS = 6
@@ -99,10 +101,10 @@ def redacted(text: str) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people."""
+    """A line for people, on their terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
+        return escaped(redacted(super().format(record)))
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,26 +1,43 @@
 """What a terminal shows of texts, times, and of how far two models agree.
 
-Rule: texts come from outside, so characters that would control a terminal are printed as escapes.
-Owner: the commands that print.
+Rule: texts come from outside, so characters that would control a terminal are printed as escapes
+(`escaped`). Light to import, as every log line goes through it. Owner: the commands that print, and
+the log.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
-from penstock.core.comparing.agreement import Share
+    from penstock.core.comparing.agreement import Share
 
 # `cut` leaves at most this many characters of a text; an embedding has ten thousand.
 MOST_CHARS = 120
+# Controls of a terminal (C0 and C1, without line feed and tab), and what turns the direction of
+# writing or cannot be encoded.
+_CONTROLS: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
-def visible(text: str) -> Text:
+def escaped(text: str) -> str:
+    """The text without anything that would control a terminal; lines and tabs stay."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def visible(text: str) -> "Text":
+    """On one line."""
+    from rich.text import Text  # noqa: PLC0415
+
     return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text).strip())
 
 
-def cut(text: str) -> Text:
+def cut(text: str) -> "Text":
     return visible(text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…")
 
 
@@ -36,7 +53,7 @@ def clock_time(epoch_ms: int) -> str:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-def agreement(share: Share) -> str:
+def agreement(share: "Share") -> str:
     """The share of rows that agree, with its 95 % interval."""
     if not share.rows:
         return "nothing is known"
@@ -44,13 +61,15 @@ def agreement(share: Share) -> str:
     return f"{100 * share.value:.3f} % ({low} to {high} %)"
 
 
-def worst_streams(streams: Iterable[tuple[str, Share]]) -> Table:
+def worst_streams(streams: Iterable[tuple[str, "Share"]]) -> "Table":
     rows = ((name, f"{share.rows:,}", agreement(share)) for name, share in streams)
     return folded(("worst streams", "rows", "agreement (95 %)"), rows)
 
 
-def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
     """A table whose long texts are folded."""
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(pad_edge=False)
     for name in names:
         table.add_column(name, overflow="fold")

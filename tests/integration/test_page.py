@@ -31,11 +31,6 @@ async def seen(environ: dict[str, str]) -> AsyncIterator[tuple[Worker, Tab]]:
         yield worker, tab
 
 
-def complaints(tab: Tab) -> list[str]:
-    """The page itself is answered by 401, as it comes before the token is known."""
-    return [one for one in tab.complaints if "401" not in one]
-
-
 def first_line_has(text: str) -> str:
     return f'document.querySelector("#verdict .first")?.innerText.includes("{text}")'
 
@@ -71,7 +66,7 @@ async def test_poison_rows_are_told_counted_and_sent_back_and_a_stopped_line_goe
         await tab.run("document.querySelector('#stopped button').click()")
         await broker.until_committed(topics.input, topics.input, {0: 5})
         await tab.until("$('stopped-panel').hidden")
-        assert not complaints(tab)
+        assert not tab.complaints
         worker.may_end()
 
 
@@ -122,7 +117,7 @@ async def test_a_model_that_hangs_up_on_rows_and_one_that_is_away_are_told_apart
             model.dislikes = lambda _: False
             await broker.until_committed(topics.input, topics.input, {1: 2})
             await tab.until("!last.status.outages.length")
-            assert not complaints(tab)
+            assert not tab.complaints
             worker.may_end()
     finally:
         await runner.cleanup()

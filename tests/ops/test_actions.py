@@ -64,6 +64,10 @@ async def test_without_a_token_nothing_can_be_asked_for_and_nonsense_never() -> 
             for nonsense in ({}, {"dry": True, "since": "1h --originals"}, {"verb": "skip"}):
                 async with session.post("/api/redrive", json=nonsense, headers=right) as answer:
                     assert answer.status == 400
+            for name in ("", "a\0b", "\ud800"):
+                words = {"verb": "skip", "stream": name}
+                async with session.post("/api/line", json=words, headers=right) as answer:
+                    assert answer.status == 400
             async with session.get("/api/redrive", headers=right) as answer:
                 assert answer.status == 405
 

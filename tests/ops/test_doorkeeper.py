@@ -82,3 +82,60 @@ async def test_one_that_waits_for_its_answer_is_not() -> None:
         writer.close()
         other_is_closed.set()
         assert (await asking).endswith(b"late")
+
+
+async def test_who_takes_nothing_of_a_long_answer_is_let_go() -> None:
+    ended = asyncio.Event()
+
+    async def long(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=bytes(32 << 20))
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(1 << 20))
+        finally:
+            ended.set()
+
+    pages = {"/": long, "/endless": endless}
+    async with serving(config.Http(port=0), pages, request_s=0.2) as url:
+        port = int(url.rpartition(":")[2])
+        for path in pages:
+            # It reads up to the stream's own limit, and then no more.
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            await reader.readexactly(1)
+            await asyncio.wait_for(_until_gone(writer), 60.0)
+        await asyncio.wait_for(ended.wait(), 60.0)
+
+
+async def _until_gone(writer: asyncio.StreamWriter) -> None:
+    """Ended by the other side: what is written is refused then."""
+    try:
+        while True:
+            writer.write(b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+    except ConnectionError:
+        return
+
+
+async def test_any_bytes_may_be_given_as_the_token_and_the_page_asks_for_it() -> None:
+    settings = config.Http(port=0, token="gehe\N{LATIN SMALL LETTER I WITH DIAERESIS}m")
+    pages = {"/": hello, "/healthz": hello, "/readyz": hello, "/metrics": hello}
+    async with serving(settings, pages) as url:
+
+        async def status(path: str, given: bytes) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".encode()
+            writer.write(head + b"Authorization: Bearer " + given + b"\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer.split()[1]
+
+        token = settings.token or ""
+        given = (token.encode(), b"\xff\xfe\xc3", b"x")
+        assert [await status("/metrics", one) for one in given] == [b"200", b"401", b"401"]
+        assert [await status(path, b"x") for path in pages] == [b"200", b"200", b"401", b"401"]

@@ -529,10 +529,12 @@ async def test_with_a_token_people_are_asked_for_it_and_programs_too(
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         async with served(token="open sesame") as session:
-            for path in ("/api/status", "/metrics", "/readyz", "/"):
+            for path in ("/api/status", "/metrics", "/readyz", "/api/live"):
                 async with session.get(path) as answer:
                     assert answer.status == 401
-                    assert (await answer.text() == SHELL) == (path == "/")
+                    assert "token" in await answer.text()
+            async with session.get("/") as answer:  # it holds no data, and asks for the token
+                assert (answer.status, await answer.text()) == (200, SHELL)
             async with session.get("/healthz") as answer:
                 assert answer.status == 200
             right = {"Authorization": "Bearer open sesame"}

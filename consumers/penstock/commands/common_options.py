@@ -23,6 +23,7 @@ from rich.progress import (
 
 from penstock import config, logs
 from penstock.errors import first_cause
+from penstock.terminal_text import escaped
 
 if TYPE_CHECKING:
     from penstock.replay.pacing import Look
@@ -140,6 +141,11 @@ def replaying() -> Iterator[Replaying]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         yield Replaying(bar)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for people. They quote names and messages of others."""
+    click.echo(escaped(text), err=err)
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:

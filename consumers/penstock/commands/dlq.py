@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import click
 from rich.console import Console
 
-from penstock.commands.common_options import Context, common, pass_context, reading, run_async
+from penstock.commands.common_options import Context, common, pass_context, reading, run_async, say
 from penstock.commands.time_option import When
 from penstock.dlq.choice import Choice, Place
 from penstock.errors import ErrorCode
@@ -99,7 +99,7 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
             )
         if as_json:
             for line in (listing.seen.sentence(), *listing.stops):
-                click.echo(line, err=True)
+                say(line, err=True)
             return
         console = Console()
         if not console.is_terminal:
@@ -116,7 +116,7 @@ def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None
 
     async def work() -> None:
         for place in await go_on(cfg, stream, verb):
-            click.echo(f"{verb} stream {stream}, which stands at {place}")
+            say(f"{verb} stream {stream}, which stands at {place}")
 
     run_async(work())
 
@@ -172,6 +172,6 @@ def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, origi
                 )
         finally:
             for line in how.lines(cfg.kafka.input_name):
-                click.echo(line)
+                say(line)
 
     run_async(work())

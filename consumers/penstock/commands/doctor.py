@@ -5,7 +5,7 @@ import os
 import click
 
 from penstock import config, logs
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, pass_context, run_async, say
 from penstock.commands.whole import check_whole
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 
@@ -28,7 +28,7 @@ def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
     async def work() -> None:
         is_well = configured
         async for found in examine(resolved.config, urls, fix=fix):
-            click.echo(logs.redacted(f"{found.level:<5}  {found.what}: {found.said}"))
+            say(logs.redacted(f"{found.level:<5}  {found.what}: {found.said}"))
             is_well = is_well and found.is_well
         if not is_well:
             raise SystemExit(EXIT_CHECK_FAILED)
@@ -49,7 +49,7 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
         except Fatal as error:
             wrong.append(str(error))
     for said in wrong:
-        click.echo(logs.redacted(f"wrong  configuration: {said}"))
+        say(logs.redacted(f"wrong  configuration: {said}"))
     if not wrong:
         keys = len(resolved.sources)
         click.echo(f"ok     configuration: {keys} keys set, the others are defaults")

@@ -19,6 +19,7 @@ from penstock.commands.common_options import (
     common,
     pass_context,
     run_async,
+    say,
 )
 from penstock.commands.summary_of_predict import Tally
 from penstock.errors import EXIT_DONE, EXIT_USAGE, Fatal
@@ -84,11 +85,11 @@ def predict(
                 async for lines in ready:
                     file.write(b"\n".join(lines) + b"\n")
                     for said in tally.take(lines):
-                        click.echo(said, err=True)
+                        say(said, err=True)
                     bar.done(tally.rows, tally.objects)
 
     run_async(work())
-    click.echo(tally.sentence(), err=True)
+    say(tally.sentence(), err=True)
     code = tally.exit_code(allow_errors=allow_errors)
     if code != EXIT_DONE:
         sys.exit(code)

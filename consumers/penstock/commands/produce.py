@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.commands.common_options import Context, common, counting, pass_context, run_async
+from penstock.commands.common_options import (
+    Context,
+    common,
+    counting,
+    pass_context,
+    run_async,
+    say,
+)
 
 if TYPE_CHECKING:
     from penstock.jobs.produce import Produced, Stream
@@ -69,11 +76,11 @@ def produce(
                 sent = await announce(cfg, objects, wanted, routes, on_sent=count)
         finally:
             await objects.aclose()
-        click.echo(_said(sent, announced_on(cfg.kafka), monotonic() - began_s))
+        say(_said(sent, announced_on(cfg.kafka), monotonic() - began_s))
         for line in _streams(sent.streams):
-            click.echo(line)
+            say(line)
         if sent.hint:
-            click.echo(f"hint: {sent.hint}", err=True)
+            say(f"hint: {sent.hint}", err=True)
 
     run_async(work())
 

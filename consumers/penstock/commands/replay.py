@@ -15,6 +15,7 @@ from penstock.commands.common_options import (
     pass_context,
     replaying,
     run_async,
+    say,
 )
 from penstock.commands.time_option import Moment, WhenWritten
 
@@ -112,4 +113,4 @@ def replay(
 
 
 def _say(line: str) -> None:
-    click.echo(line, err=True)
+    say(line, err=True)

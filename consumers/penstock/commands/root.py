@@ -16,7 +16,7 @@ from penstock.commands.answers.progress import progress
 from penstock.commands.answers.trace import trace
 from penstock.commands.answers.watch import watch
 from penstock.commands.bench import bench
-from penstock.commands.common_options import Context
+from penstock.commands.common_options import Context, say
 from penstock.commands.compare import compare
 from penstock.commands.configuring.lint import lint
 from penstock.commands.configuring.show import show_config
@@ -44,6 +44,7 @@ from penstock.errors import (
 )
 from penstock.process import heap, parent
 from penstock.process.command_exit import leave
+from penstock.terminal_text import escaped
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -77,7 +78,7 @@ def main() -> NoReturn:
         code = 130
     except PenstockError as error:
         text = traceback.format_exc() if context.debug else f"penstock: {error}\n"
-        click.echo(logs.redacted(text), err=True, nl=False)
+        click.echo(escaped(logs.redacted(text)), err=True, nl=False)
         code = _exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -88,7 +89,7 @@ def main() -> NoReturn:
         sys.stdout = io.StringIO()
     except BaseException as error:  # nothing above this function would report it
         said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
-        click.echo(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
+        say(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
         code = EXIT_FATAL
     leave(code)
 

@@ -5,7 +5,7 @@ import signal
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context
+from penstock.commands.common_options import Context, common, pass_context, say
 
 
 @click.command()
@@ -32,7 +32,7 @@ def route(
     if not streams:
         click.echo(str(routes))
     for stream in streams:
-        click.echo(f"{stream}\t{' '.join(routes.of(stream, bucket, key))}")
+        say(f"{stream}\t{' '.join(routes.of(stream, bucket, key))}")
     if pid is not None:
         try:
             os.kill(pid, signal.SIGHUP)

@@ -1,10 +1,11 @@
-"""Refuses requests to our pages that are for another host name, or that come too slowly.
+"""Refuses requests to our pages that are for another host name, and clients that do not get on.
 
 Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under
 that page's own host name, and read the answers. So a request whose Host is not a name of ours is
 refused. A numeric address is accepted, since rebinding needs a name, and probes of Kubernetes and
 mapped ports of containers use numbers; but if we listen on loopback, only loopback's. A connection
-without a complete request in time is closed. Owner: the block that serves the page.
+without a complete request in time is closed, and so is one that takes nothing of its answer for as
+long, as the answer stays in memory. Owner: the block that serves the page.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from penstock.adapters.http.connections import is_address
 
-# Far more than a complete request needs, even from the other side of the world.
+# Far more than a complete request, or the next piece of an answer, needs from the other side of the
+# world.
 REQUEST_S: Final = 10.0
 
 
@@ -63,14 +65,16 @@ def _is_loopback(name: str) -> bool:
 
 
 class Patience:
-    """Closes connections that bring no complete request in time. The middleware `check` notes each
-    request; `watching` closes connections while the page is served.
+    """Closes connections that bring no complete request in time, or take nothing of an answer. The
+    middleware `check` notes each request; `watching` closes connections while the page is served.
     """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._asked: set[web.RequestHandler] = set()
         self._since_s: dict[web.RequestHandler, float] = {}
+        # How much of its answer each has not taken, and since when that is so.
+        self._unread: dict[web.RequestHandler, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -93,11 +97,27 @@ class Patience:
 
     def _look(self, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
-        now_s = loop.time()
         open_now = server.connections
+        self._close_silent(open_now, loop.time())
+        self._close_unread(open_now, loop.time())
+        self._timer = loop.call_later(self._most_s / 10, self._look, server)
+
+    def _close_silent(self, open_now: Sequence[web.RequestHandler], now_s: float) -> None:
         self._asked.intersection_update(open_now)
         self._since_s = {one: self._since_s.get(one, now_s) for one in open_now}
         for connection, since_s in self._since_s.items():
             if connection not in self._asked and now_s - since_s >= self._most_s:
                 connection.force_close()
-        self._timer = loop.call_later(self._most_s / 10, self._look, server)
+
+    def _close_unread(self, open_now: Sequence[web.RequestHandler], now_s: float) -> None:
+        before, self._unread = self._unread, {}
+        for connection in open_now:
+            transport = connection.transport
+            nbytes = transport.get_write_buffer_size() if transport is not None else 0
+            if transport is None or not nbytes:
+                continue
+            was, since_s = before.get(connection, (nbytes, now_s))
+            self._unread[connection] = nbytes, since_s if nbytes == was else now_s
+            if nbytes == was and now_s - since_s >= self._most_s:
+                # A close would wait until it is read.
+                transport.abort()

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.calls.outage import KAFKA, MODEL, STORE
-from penstock.core.health.bound_by import Away, Busy, bound_by, is_late
+from penstock.core.health.bound_by import Away, Bound, Busy, bound_by, is_late
+from penstock.core.health.steady import Steady
 from penstock.ops.ages import Ages
 from penstock.ops.lookout import Lookout
 from penstock.pipeline.backlog import Backlog
@@ -71,6 +72,7 @@ class Flow:
         self._next_s = self._now_s() + WINDOW_S
         self._history: deque[dict[str, float | None]] = deque(maxlen=HISTORY)
         self._ages = Ages()
+        self._limit: Steady[Bound] = Steady()
         self._last: tuple[float, Figures] | None = None
 
     def sample(self) -> None:
@@ -176,7 +178,9 @@ class Flow:
             "backlog_bytes": backlog.nbytes,
             "utilisation": max(busy.loop, busy.calls, busy.buffer),
             "busy": {part: share for part, share in busy._asdict().items() if part != "publishing"},
-            "bound_by": bound_by(busy, self._away(), spent_s, lags, late=late),
+            "bound_by": self._limit.tell(
+                bound_by(busy, self._away(), spent_s, lags, late=late), now_s
+            ),
             "over_bound": over_bound,
             "p50_ms": p50_ms,
             "p99_ms": p99_ms,

@@ -1,9 +1,9 @@
 """Serves a small HTTP page: where it listens, and which requests are refused.
 
 Rule: light to import, because a supervisor imports little else. Requests for another host, and
-connections without a complete request, are refused (doorkeeper.py). If a token is configured, every
-path but `/healthz` requires it; `/` answers 401 with a form for the token, as the page itself holds
-no data. Owner of the server: the block that entered the context.
+connections that do not get on, are refused (doorkeeper.py). If a token is configured, every path
+that tells or does something requires it: `/healthz` only says that we live, and the page at `/`
+holds no data and asks for the token. Owner of the server: the block that entered the context.
 """
 
 import hmac
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
 # What `/readyz` answers for a worker without a partition; a supervisor looks for this text.
 NO_PARTITION: Final = "no partition is assigned yet\n"
+# What is answered without a token.
+OPEN: Final = ("/", "/healthz")
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -156,16 +158,12 @@ def _token_check(token: str | None) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if (
-            token
-            and request.path != "/healthz"
-            and not hmac.compare_digest(given.encode(), token.encode())
-        ):
-            if request.path != "/":
-                return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
-            answer = await handler(request)
-            answer.set_status(web.HTTPUnauthorized.status_code)
-            return answer
+        # A header may be any bytes.
+        is_right = not token or hmac.compare_digest(
+            given.encode(errors="surrogateescape"), token.encode()
+        )
+        if not is_right and request.path not in OPEN:
+            return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
         return await handler(request)
 
     return check

@@ -17,7 +17,7 @@ SHOWN_TEXT: Final = 200
 
 class Problem(NamedTuple):
     """`what`: cause and stream, in a sentence. `do`: how to mend it. `kind`: which rule found it.
-    `stream`: the one to look at, as it is called.
+    `stream`: the one to look at, as it is called. `service`: the one that is away, or ill.
     """
 
     level: str
@@ -25,6 +25,7 @@ class Problem(NamedTuple):
     what: str
     do: str
     stream: str | None = None
+    service: str | None = None
 
 
 def of(document: Document, *path: str) -> Any:

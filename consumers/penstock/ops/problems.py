@@ -5,7 +5,7 @@ that is missing or null is not known yet, and nothing is said of it. Worst first
 well. The sentences about what limits the throughput are in limits.py. Owner: the status.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any, Final
 
@@ -36,13 +36,26 @@ MEND: Final = {
 
 
 def problems(document: Document) -> list[dict[str, Any]]:
+    """As a document has them, worst first."""
+    return as_documents(found_in(document))
+
+
+def as_documents(found: Iterable[Problem]) -> list[dict[str, Any]]:
+    return [one._asdict() for one in found]
+
+
+def found_in(document: Document) -> list[Problem]:
     """The problems of one worker, or of the members that a supervisor's document has."""
     if "processes" in document:
         found = [one for member in document["processes"] for one in _of_member(member, document)]
     else:
         found = [one for rule in RULES for one in rule(document)]
-    found.sort(key=lambda one: one.level != BAD)
-    return [one._asdict() for one in found]
+    return in_order(found)
+
+
+def in_order(found: Iterable[Problem]) -> list[Problem]:
+    """Worst first; of the equally bad, in the order of `KINDS`."""
+    return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
 
 
 def _of_member(member: Document, document: Document) -> list[Problem]:
@@ -94,7 +107,7 @@ def _away(document: Document) -> Iterator[Problem]:
             mend = MEND.get(service.split()[0], "Check it")
             do = f"{mend}; nothing is lost, work goes on by itself"
         level = WARN if service.startswith("shadow") else BAD
-        yield Problem(level, "away", what, do)
+        yield Problem(level, "away", what, do, service=service)
 
 
 def _answers_probes(document: Document, away_s: float) -> bool:
@@ -111,13 +124,15 @@ def _models(document: Document) -> Iterator[Problem]:
     for model in document.get("models") or ([alone] if alone else ()):
         name = f"the model {named(model.get('name', ''))}"
         if model.get("answers") is False:
-            yield Problem(BAD, "away", f"{name} does not answer", MEND["model"])
+            what = f"{name} does not answer"
+            yield Problem(BAD, "away", what, MEND["model"], service=name)
         elif model.get("breaker_open"):
             yield Problem(
                 BAD,
                 "breaker",
                 f"{name} is ill: its calls fail, so its breaker is open and only probes pass",
                 "Look at the model server's log and load; calls go on when a probe is answered",
+                service=name,
             )
 
 
@@ -226,6 +241,13 @@ def _no_partition(document: Document) -> Iterator[Problem]:
         do = "With more workers than partitions some wait in reserve; or add partitions"
     yield Problem(WARN, "no_partition", "no partition is assigned to this worker", do)
 
+
+# What is most to be known first.
+KINDS: Final = (
+    *("process", "stopped", "away", "breaker", "refused"),
+    *("model", "store", "kafka", "worker", "skew"),
+    *("late", "buffer", "over_bound", "route", "no_partition"),
+)
 
 RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
     _stopped,

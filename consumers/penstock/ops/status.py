@@ -17,7 +17,8 @@ from penstock.errors import DISTRIBUTION
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.lookout import Lookout
-from penstock.ops.problems import problems
+from penstock.ops.problems import as_documents, found_in
+from penstock.ops.steady_problems import SteadyProblems
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
 
@@ -37,6 +38,7 @@ class Status:
         self._group = group
         self._began_s = self._now_s()
         self.flow = Flow(pipeline, telemetry, lookout)
+        self._problems = SteadyProblems()
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -53,7 +55,8 @@ class Status:
 
     def look(self) -> dict[str, Any]:
         document = self._figures()
-        return document | {"problems": problems(document)}
+        told = self._problems.tell(found_in(document), self._now_s())
+        return document | {"problems": as_documents(told)}
 
     def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, pass_context, run_async, say
 
 if TYPE_CHECKING:
     from penstock.messages.progress import Progress
@@ -32,7 +32,10 @@ def progress(context: Context, watch: bool, as_json: bool) -> None:
     async def work() -> None:
         async with aclosing(look(cfg, every_s=EVERY_S)) as found:
             async for one in found:
-                click.echo(msgspec.json.encode(one) if as_json else "\n".join(_lines(one)))
+                if as_json:
+                    click.echo(msgspec.json.encode(one))
+                else:
+                    say("\n".join(_lines(one)))
                 if not watch:
                     return
 

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, pass_context, run_async, say
 
 
 @click.command()
@@ -27,6 +27,6 @@ def trace(context: Context, id: str, as_json: bool) -> None:
             click.echo(msgspec.json.encode(for_programs(found)))
             return
         for line in in_words(found, cfg.scenes.input_topic):
-            click.echo(line)
+            say(line)
 
     run_async(work())

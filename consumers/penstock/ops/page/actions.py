@@ -34,7 +34,8 @@ MOST_S: Final = 300.0
 _SHOWN = 4_000
 
 Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
-Stream = Annotated[str, Meta(min_length=1, max_length=4_000)]
+# No word of a command can have a NUL.
+Stream = Annotated[str, Meta(pattern=r"^[^\0]+\Z", max_length=4_000)]
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 

@@ -2,7 +2,8 @@
 
 Rule: an update is made and encoded once a second at most, by the viewer who asks first, and the
 same bytes go to all; without a viewer nothing is made. A viewer who reads slowly misses updates,
-and one who does not read at all is let go, so no memory grows. Owner: the page's server.
+and the server lets one go who does not read at all (doorkeeper.py), so no memory grows. Owner: the
+page's server.
 """
 
 import asyncio
@@ -16,8 +17,6 @@ from aiohttp import web
 EVERY_S: Final = 1.0
 # Enough for a wall of screens; each may hold some 100 kB of what it has not read.
 MOST_VIEWERS: Final = 64
-# A viewer who takes nothing for so long is gone.
-STUCK_S: Final = 30.0
 
 
 class Live:
@@ -60,14 +59,7 @@ class Live:
         await response.prepare(request)
         with suppress(ConnectionError):  # the viewer left
             while True:
-                try:
-                    async with asyncio.timeout(STUCK_S):
-                        await response.write(line)
-                except TimeoutError:
-                    # It takes nothing, so a close that waits for what is unsent would not end.
-                    if request.transport is not None:
-                        request.transport.abort()
-                    break
+                await response.write(line)
                 if await self._closes_before_the_next():
                     break
                 line = await self._newest()

@@ -63,7 +63,7 @@ class Rehearsal:
         try:
             answer = decode_prediction(value)
         except SchemaError as error:
-            return f"answer: {error}"
+            return f"answer: {visible(str(error))}"
         self.errors += answer.error is not None
         id, about = answer.id.rpartition("/")[0], object_text(answer)
         if answer.error is not None:
@@ -73,7 +73,7 @@ class Rehearsal:
         if hides and not answer.last:
             self._hidden[id] += 1
             return None
-        return f"{answer.id}  {cut(about)}: {cut(said(answer))}{self._end(answer, id)}"
+        return f"{cut(answer.id)}  {cut(about)}: {cut(said(answer))}{self._end(answer, id)}"
 
     def _end(self, answer: Prediction, id: str) -> str:
         if not answer.last:

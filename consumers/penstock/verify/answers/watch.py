@@ -58,7 +58,7 @@ class Answer(NamedTuple):
         """For people."""
         took = "" if self.took_ms is None else f"  {self.took_ms:,} ms"
         stream, text = cut(self.record.stream), cut(said(self.record))
-        return f"{clock_time(self.at_ms)}  {stream}  {self.record.id}  {text}{took}"
+        return f"{clock_time(self.at_ms)}  {stream}  {cut(self.record.id)}  {text}{took}"
 
     @property
     def json(self) -> bytes:

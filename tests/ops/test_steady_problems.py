@@ -1,0 +1,80 @@
+"""What is told of a worker does not flicker, however what is measured does; by virtual time."""
+
+from itertools import pairwise
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.health.steady import HOLD_S, Steady
+from penstock.ops.problem import BAD, WARN, Problem
+from penstock.ops.steady_problems import SteadyProblems
+
+# Looks of a page, some at the same moment, some after nobody looked for long.
+PAUSES_S: Final = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, HOLD_S, 60.0])
+SLOW: Final = Problem(WARN, "late", "cam-1 is 4.2 s behind", "", "cam-1")
+AWAY: Final = Problem(BAD, "away", "the model server has not answered", "", service="model server")
+STOPPED: Final = Problem(BAD, "stopped", "cam-1 stands still", "", "cam-1")
+LIMIT: Final = Problem(WARN, "model", "the model is the limit", "")
+
+
+@given(st.lists(st.tuples(PAUSES_S, st.sampled_from(["model", "store", None]))))
+def test_a_limit_is_told_at_once_and_left_only_after_some_looks_without_it(
+    looks: list[tuple[float, str | None]],
+) -> None:
+    steady: Steady[str] = Steady()
+    now_s, told, seen_s = 0.0, None, 0.0
+    for pause_s, found in looks:
+        now_s += pause_s
+        before, told = told, steady.tell(found, now_s)
+        if before is None:
+            assert told == found
+        elif told != before:
+            assert told == found
+            assert now_s - seen_s >= HOLD_S
+        if told == found:
+            seen_s = now_s
+
+
+@given(st.lists(st.tuples(PAUSES_S, st.sets(st.sampled_from([SLOW, AWAY, STOPPED, LIMIT])))))
+def test_a_problem_is_told_at_once_and_left_only_after_some_looks_without_it(
+    looks: list[tuple[float, set[Problem]]],
+) -> None:
+    steady, now_s = SteadyProblems(), 0.0
+    seen_s: dict[Problem, float] = {}
+    for pause_s, found in looks:
+        now_s += pause_s
+        seen_s |= dict.fromkeys(found, now_s)
+        held = {one for one, at_s in seen_s.items() if one is not STOPPED and now_s - at_s < HOLD_S}
+        told = steady.tell(list(found), now_s)
+        assert set(told) == held | found
+        # A state is over when it is over; and the order is the same, whatever is found first.
+        order = [one for one in (STOPPED, AWAY, LIMIT, SLOW) if one in told]
+        assert told == order
+
+
+@given(st.lists(st.sampled_from(["cam-1", "cam-2", "cam-3"]), min_size=1))
+def test_of_two_slow_streams_the_line_keeps_to_one_while_it_is_slow(names: list[str]) -> None:
+    steady, told = SteadyProblems(), list[str | None]()
+    for at_s, name in enumerate(names):
+        [one] = steady.tell([SLOW._replace(stream=name, what=f"{name} is slow")], float(at_s))
+        told.append(one.stream)
+    for at, (before, now) in enumerate(pairwise(told), start=1):
+        if before != now:
+            assert before not in names[max(0, at + 1 - int(HOLD_S)) : at + 1]
+
+
+def test_one_that_is_bad_now_and_then_is_told_as_bad_and_with_its_newest_words() -> None:
+    steady = SteadyProblems()
+    levels = []
+    for at_s, level in enumerate([WARN, BAD, WARN, WARN, WARN, WARN]):
+        [one] = steady.tell([LIMIT._replace(level=level, what=f"look {at_s}")], float(at_s))
+        levels.append(one.level)
+        assert one.what == f"look {at_s}"
+    assert levels == [WARN, BAD, BAD, BAD, WARN, WARN]
+
+
+def test_two_services_that_are_away_are_both_told() -> None:
+    steady, store = SteadyProblems(), AWAY._replace(service="object store")
+    assert steady.tell([AWAY, store], 0.0) == [AWAY, store]
+    assert steady.tell([store], 1.0) == [AWAY, store]
