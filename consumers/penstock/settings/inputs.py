@@ -49,11 +49,6 @@ def check_inputs(cfg: config.Config) -> None:
         )
     if kafka.rekey is not None:
         _check_rekey(cfg, kafka.rekey)
-    if kafka.client == "confluent" and len(cfg.after_rekey().kafka.inputs) != 1:
-        raise Fatal(
-            'kafka.client = "confluent" reads one topic; several are read by "aiokafka"',
-            exit_code=EXIT_USAGE,
-        )
 
 
 def _check_rekey(cfg: config.Config, topic: str) -> None:
@@ -115,8 +110,8 @@ def helping(cfg: config.Config) -> dict[str, HelpTerms]:
     """The regions that may be helped. Each region's own section says when it is to be."""
     if cfg.helped and cfg.kafka.client == "confluent":
         raise Fatal(
-            'kafka.client = "confluent" reads one topic, and regions are helped with theirs: '
-            'leave regions.fallback out, or use "aiokafka"',
+            'regions are helped by kafka.client = "aiokafka" alone: use it, or leave '
+            "regions.fallback out",
             exit_code=EXIT_USAGE,
         )
     found = {name: cfg.regions[name] for name in cfg.helped}

@@ -1,17 +1,23 @@
 """Commits of a member whose epoch has just changed."""
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock import config
-from penstock.adapters.confluent.blocking_calls import CallThread
 from penstock.adapters.confluent.broker_calls import Questions
+from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.member import check_release, member_options
+from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.kafka.committed_positions import GroupPositions
+from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit
+
+T = TypeVar("T")
 
 
 class Consumer:
@@ -28,6 +34,21 @@ class Consumer:
         return offsets
 
 
+class Handled(Handle):
+    """Calls are made at once."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            answer.set_result(work())
+        except KafkaException as error:
+            answer.set_exception(error)
+        return answer
+
+
 @pytest.mark.parametrize(
     ("codes", "commits"),
     [
@@ -38,12 +59,11 @@ class Consumer:
 async def test_a_stale_epoch_is_tried_again_and_a_fenced_one_is_not(
     codes: list[int], commits: int
 ) -> None:
-    kafka, thread, consumer = config.Kafka(), CallThread("commits"), Consumer(*codes)
-    group = GroupPositions(kafka)
+    kafka, consumer = config.Kafka(), Consumer(*codes)
+    group, numbered = GroupPositions(kafka), Numbered(Numbers(kafka.inputs))
     try:
-        await Questions(consumer, thread, group, "refs", 60.0).commit({0: Commit(1)})
+        await Questions(Handled(consumer), group, numbered, 60.0).commit({0: Commit(1)})
     finally:
-        thread.end()
         await group.stop()
     assert consumer.commits == commits
 

@@ -1,8 +1,8 @@
 """Commits, and questions about the group and the topic, by librdkafka's consumer.
 
 Rule: each call has a deadline here. The calls run on the thread of the reads and wait for the end
-of the current read, because confluent-kafka lets one thread at a time use a consumer. A partition
-begins at its earliest record only if the broker says that nothing is committed.
+of the current read. A partition begins at its earliest record only if the broker says that nothing
+is committed.
 
 The group's positions are asked for by aiokafka instead: confluent-kafka 2.16 reads a commit's
 metadata beyond its end, and a cursor with stray bytes after it cannot be decoded. Owner: the
@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from penstock.adapters.confluent.blocking_calls import CallThread
 from penstock.adapters.confluent.client import NO_MEMBER, of_ours, translated
+from penstock.adapters.confluent.handle import Handle
+from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
 from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.source import END_OFFSETS_S, QUESTION_S
@@ -34,26 +35,17 @@ ENDS = "a question about the ends of partitions"
 
 class Questions:
     def __init__(
-        self,
-        consumer: Any,
-        thread: CallThread,
-        group: GroupPositions,
-        topic: str,
-        timeout_s: float,
+        self, handle: Handle, group: GroupPositions, numbered: Numbered, timeout_s: float
     ) -> None:
-        self._consumer = consumer
+        self._handle = handle
         self._group = group
-        self._topic = topic
+        self._numbered = numbered
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
-        self._thread = thread
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        offsets = [
-            TopicPartition(self._topic, number, commit.next_offset, commit.metadata)
-            for number, commit in commits.items()
-        ]
-        work = partial(self._consumer.commit, offsets=offsets, asynchronous=False)
+        offsets = [self._numbered.place(number, *commit) for number, commit in commits.items()]
+        work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
         try:
             async with answered_within("the commit", self._commit_s):
                 await self._committed(work)
@@ -69,7 +61,7 @@ class Questions:
         """
         while True:
             try:
-                _check_each(await self._thread.call(work))
+                _check_each(await self._handle.call(work))
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
                     raise
@@ -79,12 +71,19 @@ class Questions:
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
         what = "a question about the committed offsets"
+        named = {self._numbered.named(number): number for number in partitions}
         async with answered_within(what, self._limit_s):
-            found = await self._group.committed(partitions)
-        starts = {number: commit for number, commit in found.items() if commit is not None}
+            found = await self._group.committed(named)
+        starts = {named[where]: commit for where, commit in found.items() if commit is not None}
         fresh = [number for number in partitions if number not in starts]
         begins = await self._offsets(fresh, EARLIEST, self._limit_s) if fresh else {}
         return starts | {number: Commit(offset) for number, offset in begins.items()}
+
+    async def words(self, partitions: Collection[int]) -> dict[int, str]:
+        named = {self._numbered.named(number): number for number in partitions}
+        async with answered_within("a question about stopped lines", QUESTION_S):
+            said = await self._group.words(named)
+        return {named[where]: text for where, text in said.items()}
 
     async def span(self, partition: int) -> tuple[int, int]:
         begins = await self._offsets([partition], EARLIEST, self._limit_s)
@@ -96,23 +95,27 @@ class Questions:
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 
     async def partitions(self) -> int:
+        """How many the topics have together."""
+        return sum([await self._partitions_of(topic) for topic in self._handle.topics])
+
+    async def _partitions_of(self, topic: str) -> int:
         what = "a question about the input topic"
-        work = partial(self._consumer.list_topics, self._topic, timeout=self._limit_s)
+        work = partial(self._handle.consumer.list_topics, topic, timeout=self._limit_s)
         with translated(what):
             found = await self._ask(what, work, self._limit_s)
-        return len(found.topics[self._topic].partitions)
+        return len(found.topics[topic].partitions)
 
     async def _offsets(self, partitions: Collection[int], which: int, s: float) -> dict[int, int]:
-        wanted = [TopicPartition(self._topic, number, which) for number in partitions]
+        wanted = [self._numbered.place(number, which) for number in partitions]
         with translated(ENDS):
-            work = partial(self._consumer.offsets_for_times, wanted, timeout=s)
+            work = partial(self._handle.consumer.offsets_for_times, wanted, timeout=s)
             found = await self._ask(ENDS, work, s)
             _check_each(found)
-        return {one.partition: one.offset for one in found}
+        return {self._numbered.number(one): one.offset for one in found}
 
     async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
         async with answered_within(what, limit_s):
-            return await self._thread.call(work)
+            return await self._handle.call(work)
 
 
 def _check_each(places: Any) -> None:

@@ -1,6 +1,4 @@
-"""Opens the client that reads the input topic, as `kafka.client` says."""
-
-import msgspec
+"""Opens the client that reads the input topics, as `kafka.client` says."""
 
 from penstock import config
 from penstock.adapters.kafka.source import KafkaSource
@@ -18,7 +16,4 @@ def open_source(settings: config.Kafka, *, drain_ms: int, leaves: bool = False) 
         )
     except ImportError as error:
         raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
-    # This client reads one topic, which may stand in `input_topics` as the only one.
-    (topic,) = settings.inputs
-    settings = msgspec.structs.replace(settings, input_topic=topic)
     return ConfluentSource(settings, drain_ms=drain_ms, leaves=leaves)

@@ -83,7 +83,7 @@ class GroupPositions:
         await start(self._admin, self._settings, "the start of the consumer")
 
     async def ask(self) -> None:
-        """Raises `Transient` unless the broker answers, and knows the input topic."""
+        """Raises `Transient` unless the broker answers, and has the input topics."""
         await ask_for_inputs(client_of(self._admin), self._settings)
 
     async def terms(self) -> ConsumerTerms | None:
@@ -91,17 +91,13 @@ class GroupPositions:
         async with answered_within("a question about the group's terms", TERMS_S):
             return await consumer_terms(client_of(self._admin), self._settings.group)
 
-    async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit | None]:
-        topic, group = self._settings.input_topic, self._settings.group
-        parts = [TopicPartition(topic, number) for number in partitions]
-        found = await positions(client_of(self._admin), group, parts)
-        return {where.partition: commit for where, commit in found.items()}
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, Commit | None]:
+        return await positions(client_of(self._admin), self._settings.group, partitions)
 
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        settings = self._settings
-        parts = [TopicPartition(settings.input_topic, number) for number in partitions]
-        found = await words(client_of(self._admin), settings.group, parts)
-        return {where.partition: text for where, text in found.items()}
+    async def words(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        return await words(client_of(self._admin), self._settings.group, partitions)
 
     async def stop(self) -> None:
         await close(self._admin, LEAVE_S, "the end of the consumer")

@@ -1,0 +1,139 @@
+"""The partitions of this member, and how they come and go.
+
+Rule: librdkafka calls us back from inside a read and waits for our return. So its thread waits in
+the callback while the event loop suspends or begins lanes, and makes the commits of that time.
+
+By `classic` the group takes all partitions and gives some of them back, so they are suspended, and
+those that do not come back are revoked. By `consumer` it takes only what moves: that is suspended,
+so that nobody waits for a drain, and revoked at once. Owner: the source.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from penstock.adapters.confluent.handle import Handle
+from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.reads import Reads
+from penstock.ports import Commit, Rebalance
+
+T = TypeVar("T")
+
+
+class Assignment:
+    """`changes` grows with every assignment and revocation. `joining_since_s`: None for a member.
+    `begins_at`: asks where partitions that come begin. `failed` gets what a rebalance raised, as it
+    has no other caller.
+    """
+
+    def __init__(
+        self,
+        rebalance: Rebalance,
+        handle: Handle,
+        numbered: Numbered,
+        reads: Reads,
+        begins_at: Callable[[Collection[int]], Awaitable[Mapping[int, Commit]]],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.ours: set[int] = set()
+        self.changes = 0
+        self.joining_since_s: float | None = None
+        self._rebalance = rebalance
+        self._handle = handle
+        self._numbered = numbered
+        self._reads = reads
+        self._begins_at = begins_at
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._suspended: set[int] = set()
+        self._is_over = False
+        self._changing: asyncio.Task[Any] | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """The thread is inside a read now: another call would wait for the end of the rebalance."""
+        return self._changing is not None
+
+    def now_joining(self) -> None:
+        """Whoever joins by `consumer` is a member at once; if there is no partition for it, it
+        hears nothing more.
+        """
+        self._reads.forget(self.ours)
+        self._reads.notices.clear()
+        self.ours.clear()
+        self.changes += 1
+        self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
+
+    async def end(self) -> None:
+        """From now on nothing is handed to the pipeline."""
+        self._is_over = True
+        if self._changing is not None:
+            self._changing.cancel()
+            await asyncio.wait([self._changing])
+
+    # On the thread.
+
+    def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        numbers = list(map(self._numbered.number, partitions))
+        starts = self._in_loop(self._assigned(numbers)) or {}
+        places = self._numbered.starts(starts)
+        (consumer.incremental_assign if self._handle.is_incremental else consumer.assign)(places)
+        consumer.resume(self._numbered.places(starts))
+
+    def on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self._in_loop(self._revoked(list(map(self._numbered.number, partitions))))
+        if self._handle.is_incremental:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
+
+    def _in_loop(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """None if we are stopping or it failed."""
+        if self._is_over:
+            work.close()
+            return None
+        try:
+            return self._handle.in_loop(self._as_change(work), self._loop)
+        except BaseException as error:  # the task that polls raises it
+            self._failed(error)
+            return None
+
+    # In the event loop.
+
+    async def _as_change(self, work: Awaitable[T]) -> T:
+        self._changing = asyncio.current_task()
+        self._reads.keep_early()
+        self._reads.wake()
+        try:
+            return await work
+        finally:
+            self._changing = None
+
+    async def _assigned(self, numbers: Collection[int]) -> Mapping[int, Commit]:
+        lost = self._suspended.difference(numbers)
+        self._suspended.clear()
+        if lost:
+            await self._rebalance.revoked(lost)
+        starts = dict(await self._begins_at(numbers))
+        kept = await self._rebalance.assigned(starts)
+        starts |= {number: Commit(offset) for number, offset in kept.items()}
+        self._reads.begin(starts)
+        self.ours |= set(starts)
+        self.changes += 1
+        self.joining_since_s = None
+        return starts
+
+    async def _revoked(self, numbers: Collection[int]) -> None:
+        try:
+            await self._rebalance.suspended(numbers)
+            if self._handle.is_incremental:
+                await self._rebalance.revoked(numbers)
+            else:
+                self._suspended.update(numbers)
+        finally:
+            if self._handle.is_incremental:
+                self._reads.forget(numbers)
+                self.ours.difference_update(numbers)
+                self.changes += 1
+            else:
+                self.now_joining()

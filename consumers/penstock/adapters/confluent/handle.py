@@ -1,0 +1,78 @@
+"""librdkafka's consumer, the thread of its calls, and its place in the group.
+
+Rule: confluent-kafka lets one thread at a time use a consumer, so every call is made on one thread.
+The consumer may be replaced: after a refusal the member joins anew with another. Owner: the source.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer
+
+from penstock import config
+from penstock.adapters.confluent.blocking_calls import CallThread
+from penstock.adapters.confluent.client import translated
+from penstock.adapters.confluent.member import member_options
+from penstock.adapters.confluent.subscription import Subscription
+
+T = TypeVar("T")
+
+# librdkafka calls these within a read, with the partitions that come or go.
+Callback = Callable[[Any, list[Any]], None]
+WHAT = "the start of the consumer"
+
+
+class Handle:
+    """`consumer` is there from `join` on. `is_incremental`: the group gives and takes partitions
+    one by one, while the others are read.
+    """
+
+    consumer: Any
+
+    def __init__(
+        self, settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
+    ) -> None:
+        self.is_incremental = settings.group_protocol == "consumer"
+        self._settings = settings
+        self._options = (poll_ms, on_error)
+        self._subscription = Subscription(settings)
+        self._thread: CallThread | None = None
+        self._callbacks: dict[str, Callback] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Empty: none matches the pattern yet."""
+        return self._subscription.topics
+
+    def join(self, on_assign: Callback, on_revoke: Callback) -> None:
+        self._callbacks = {"on_assign": on_assign, "on_revoke": on_revoke}
+        with translated(WHAT):
+            self.consumer = Consumer(member_options(self._settings, *self._options))
+            self._thread = self._thread or CallThread("kafka")
+            if self.topics:
+                self.consumer.subscribe(self.topics, **self._callbacks)
+
+    def follow_topics(self) -> None:
+        """On the thread, between two reads."""
+        if self._subscription.changed(self.consumer):
+            self.consumer.subscribe(self.topics, **self._callbacks)
+
+    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Make a call on the thread, in its turn."""
+        assert self._thread is not None, "after `join`"
+        return self._thread.call(work)
+
+    def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+        """On the thread, within a call: let the event loop do this."""
+        assert self._thread is not None, "after `join`"
+        return self._thread.in_loop(work, loop)
+
+    async def leave(self) -> None:
+        """Close the consumer, which leaves the group unless it has an instance id."""
+        if self._thread is not None:
+            await self.call(self.consumer.close)
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._thread.end()

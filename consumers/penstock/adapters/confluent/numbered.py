@@ -1,0 +1,38 @@
+"""Names partitions for librdkafka, and numbers those that it names.
+
+Rule: the numbers are the source's, the same as with aiokafka (`partition_numbers`). Owner: the
+source.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from aiokafka import TopicPartition as Named
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+
+from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.ports import Commit
+
+
+class Numbered:
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def named(self, number: int) -> Named:
+        return self._numbers.of(number)
+
+    def place(self, number: int, offset: int = OFFSET_INVALID, metadata: str = "") -> Any:
+        topic, partition = self._numbers.of(number)
+        return TopicPartition(topic, partition, offset, metadata)
+
+    def places(self, numbers: Collection[int]) -> list[Any]:
+        return [self.place(number) for number in numbers]
+
+    def starts(self, starts: Mapping[int, Commit]) -> list[Any]:
+        return [self.place(number, start.next_offset) for number, start in starts.items()]
+
+    def number(self, place: Any) -> int:
+        return self._numbers.number(Named(place.topic, place.partition))
+
+    def number_of(self, message: Any) -> int:
+        return self._numbers.number(Named(message.topic(), message.partition()))

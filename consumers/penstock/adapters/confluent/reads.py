@@ -1,0 +1,167 @@
+"""Reads: librdkafka hands over records on its thread, the inbox keeps them for the pipeline.
+
+Rule: one read at a time. The next seek or rebalance finds in the inbox all that was read before it:
+records that came later would be taken for those of the new place. Owner: the source.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.adapters.confluent.client import translated
+from penstock.adapters.confluent.handle import Handle
+from penstock.adapters.confluent.inbox import Inbox
+from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.kafka.source import MAX_RECORDS
+from penstock.messages.cloud_events import structured
+from penstock.messages.traceparent import in_headers
+from penstock.ports import Commit, Record
+
+
+class Reads:
+    """`failure`: what ended a read. `notices`: the errors that came among the records. `stopped`:
+    partitions that are not to be read until they are sought or assigned.
+    """
+
+    def __init__(self, handle: Handle, numbered: Numbered) -> None:
+        self.inbox = Inbox()
+        self.notices: deque[Any] = deque()
+        self.stopped: set[int] = set()
+        self.failure: BaseException | None = None
+        self._handle = handle
+        self._numbered = numbered
+        self._paused: set[int] = set()
+        self._early: list[Any] = []
+        self._reading: asyncio.Future[list[Any]] | None = None
+        self._woken: asyncio.Future[None] | None = None
+
+    async def some(self, wanted: set[int], wait_ms: int) -> None:
+        """Return when a read has ended or a rebalance has begun. The read itself lasts as long as a
+        rebalance within it does.
+        """
+        if self._reading is None:
+            self._begin(wanted, wait_ms)
+        self._woken = asyncio.get_running_loop().create_future()
+        await self._woken
+
+    def wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def _begin(self, wanted: set[int], wait_ms: int) -> None:
+        crowded = self.inbox.crowded(wanted) | self.stopped
+        pause = crowded - self._paused
+        resume = {one for one in self._paused - crowded if not self.inbox.has_any(one)}
+        self._paused = (self._paused | pause) - resume
+        work = partial(self._read, pause, resume, wait_ms / 1000)
+        self._reading = self._handle.call(work)
+        self._reading.add_done_callback(self._arrived)
+
+    def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
+        """On the thread. `poll` waits for the first record and `consume` takes those behind it, as
+        `consume` alone would wait until it had the full number.
+        """
+        self._handle.follow_topics()
+        consumer = self._handle.consumer
+        if pause:
+            consumer.pause(self._numbered.places(pause))
+        if resume:
+            consumer.resume(self._numbered.places(resume))
+        first = consumer.poll(wait_s)
+        if first is None:
+            return []
+        self._early = [first]
+        behind = consumer.consume(MAX_RECORDS - 1, 0)
+        early, self._early = self._early, []
+        return [*early, *behind]
+
+    def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
+        self._reading = None
+        if not reading.cancelled():
+            if (failure := reading.exception()) is not None:
+                self.failure = self.failure or failure
+            else:
+                self._keep(reading.result())
+        self.wake()
+
+    def keep_early(self) -> None:
+        """Called while a rebalance holds up a read: keep what the read has found before it."""
+        early, self._early = self._early, []
+        self._keep(early)
+
+    def _keep(self, messages: list[Any]) -> None:
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self.inbox.put(_record(self._numbered.number_of(message), message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.inbox.ends(self._numbered.number_of(message), message.offset())
+            else:
+                self.notices.append(message)
+
+    # Where reading goes on.
+
+    def begin(self, starts: Mapping[int, Commit]) -> None:
+        """These partitions are assigned at these positions. librdkafka keeps the pauses of earlier
+        assignments: the caller takes them off.
+        """
+        self._paused.difference_update(starts)
+        self.stopped.difference_update(starts)
+        self.inbox.begin(starts)
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """They were revoked."""
+        self._paused.difference_update(partitions)
+        self.stopped.difference_update(partitions)
+        self.inbox.forget(partitions)
+
+    async def seek(self, starts: Mapping[int, Commit], ours: set[int]) -> None:
+        """Move to new positions. The records that wait for these partitions are dropped, and so
+        are those of a read under way: the thread ends that read before it comes to the seek.
+        `ours` may change meanwhile.
+        """
+        wanted = {number: start for number, start in starts.items() if number in ours}
+        if not wanted:
+            return
+        places = self.inbox.read_up_to() | {one: wanted[one].next_offset for one in wanted}
+        paused = self._paused & ours
+        with translated("a seek"):
+            await self._handle.call(partial(self._seek, set(wanted), places, paused))
+        self.inbox.begin({one: wanted[one] for one in wanted if one in ours})
+
+    def _seek(self, wanted: set[int], places: Mapping[int, int], paused: set[int]) -> None:
+        """On the thread. librdkafka refuses to seek a partition that it is not fetching (not yet,
+        or because its position is gone): then all partitions are assigned anew, each at its
+        position. Partitions that were revoked meanwhile are left out.
+        """
+        consumer, place = self._handle.consumer, self._numbered.place
+        held = set(map(self._numbered.number, consumer.assignment()))
+        try:
+            for number in wanted & held:
+                consumer.seek(place(number, places[number]))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            if self._handle.is_incremental:
+                anew = [place(number, places[number]) for number in wanted & held]
+                consumer.incremental_unassign(anew)
+                consumer.incremental_assign(anew)
+                return
+            consumer.assign([place(each, at) for each, at in places.items() if each in held])
+            consumer.pause(self._numbered.places(paused & held))
+
+
+def _record(number: int, message: Any) -> Record:
+    value, headers = message.value(), message.headers()
+    return Record(
+        number,
+        message.offset(),
+        message.key(),
+        structured(value, headers) if headers else value,
+        message.timestamp()[1],
+        in_headers(headers) if headers else None,
+    )

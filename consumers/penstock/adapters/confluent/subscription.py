@@ -1,0 +1,46 @@
+"""Which topics librdkafka reads: those that are configured, or those that match a pattern now.
+
+Rule: the pattern is Python's, as with aiokafka; librdkafka and the broker each have regular
+expressions of their own. So we look which topics match, again and again, and name them. Owner: the
+handle, on its thread.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from penstock import config
+from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
+
+LOOK_S = METADATA_MAX_AGE_MS / 1000
+# No read is made meanwhile. A broker that is up answers within milliseconds.
+ANSWER_S = 1.0
+
+
+class Subscription:
+    def __init__(self, settings: config.Kafka, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.topics = list(settings.inputs)
+        self._matches = re.compile(settings.input_pattern).match if settings.input_pattern else None
+        self._now_s = now_s
+        self._looked_s: float | None = None
+
+    def changed(self, consumer: Any) -> bool:
+        """Are there other topics to be read than before? Without a pattern: never."""
+        if self._matches is None:
+            return False
+        now_s = self._now_s()
+        if self._looked_s is not None and now_s - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = now_s
+        try:
+            known = consumer.list_topics(timeout=ANSWER_S).topics
+        except KafkaException:
+            return False  # the broker is away; reads say so
+        found = sorted(filter(self._matches, known))
+        if not found or found == self.topics:
+            return False
+        self.topics = found
+        return True
