@@ -72,8 +72,9 @@ async def test_a_file_put_into_the_bucket_is_predicted_with_no_further_step(
         {"MODEL__REQUEST": "json"},
         {"MODEL__REQUEST": "instances"},
         {"MODEL__REQUEST": "float32", "OBJECTS__CLIENT": "s3fs"},
+        {"MODEL__REQUEST": "float32", "KAFKA__CLIENT": "confluent"},
     ],
-    ids=["float32", "json", "instances", "s3fs"],
+    ids=["float32", "json", "instances", "s3fs", "confluent"],
 )
 async def test_every_row_of_40_archives_is_answered_once_in_order_and_committed(
     job: Job, answers: list[dict[str, Any]], changes: dict[str, str]

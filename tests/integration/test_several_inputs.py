@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from tests.integration.conftest import MakeTopics
+from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services
 from tests.support.topic_tools import Broker, Message
 from tests.support.worker import environment, penstock, running_worker
@@ -22,6 +23,7 @@ def messages() -> list[Message]:
     return [Message(value=value, partition=number % 2) for number in range(MESSAGES)]
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(
     ("by_pattern", "guarantee"),
     [(False, "at_least_once"), (True, "at_least_once"), (False, "exactly_once")],
@@ -33,6 +35,7 @@ async def test_topics_of_one_group_are_answered_on_one_output(
     *,
     by_pattern: bool,
     guarantee: str,
+    client: Client,
 ) -> None:
     topics, other = await make_topics(2), await make_topics(2)
     inputs = [topics.input, other.input]
@@ -41,7 +44,9 @@ async def test_topics_of_one_group_are_answered_on_one_output(
         if by_pattern
         else {"KAFKA__INPUT_TOPICS": ",".join(inputs)}
     )
-    environ = environment(services, topics, None, DELIVERY__GUARANTEE=guarantee, **named)
+    environ = environment(
+        services, topics, None, DELIVERY__GUARANTEE=guarantee, KAFKA__CLIENT=client, **named
+    )
     for topic in inputs:
         await broker.publish(topic, messages())
     async with running_worker(environ) as worker:

@@ -1,17 +1,24 @@
-"""Both Kafka clients as members of one group: what one commits, the other goes on from."""
+"""The port of the input, by both Kafka clients: the same reading, the same rebalances."""
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from itertools import product
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
-from penstock.ports import Commit, Source
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Commit, Source, Where
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
+from tests.support.waiting import until
 
 CURSOR = "p1:0.2.0123456789abcdef"
 
@@ -97,3 +104,197 @@ async def test_an_end_that_was_read_before_a_rewind_passes_over_no_record_after_
             assert source.reached().get(0, 0) <= found
     finally:
         await source.stop()
+
+
+class Reader:
+    """A member that keeps what it reads, and lets what comes back go on where it read last."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.ours: set[int] = set()
+        self.suspended_ones: set[int] = set()
+        self.revoked_ones: set[int] = set()
+        self.kept: set[int] = set()
+        self.offsets: dict[Where, list[int]] = defaultdict(list)
+        self.next: dict[int, int] = {}
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        self.suspended_ones |= set(partitions)
+        self.ours -= set(partitions)
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        assert self.suspended_ones >= set(partitions), "nobody waits for a drain"
+        self.revoked_ones |= set(partitions)
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+        self.ours |= set(starts)
+        kept = self.next.keys() & starts.keys()
+        self.kept |= kept
+        return {partition: self.next[partition] for partition in kept}
+
+    async def read_forever(self) -> None:
+        await self.source.start(self)
+        while True:
+            for record in await self.source.poll(list(self.ours), 50):
+                assert record.partition in self.ours
+                self.offsets[self.source.where(record.partition)].append(record.offset)
+                self.next[record.partition] = record.offset + 1
+
+    def counts(self) -> dict[Where, int]:
+        return {where: len(offsets) for where, offsets in self.offsets.items()}
+
+
+@asynccontextmanager
+async def reading(kafka: config.Kafka) -> AsyncIterator[Reader]:
+    reader = Reader(open_source(kafka, drain_ms=2_000))
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(reader.read_forever())
+        try:
+            yield reader
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await reader.source.stop()
+
+
+async def until_it(holds: Callable[[], bool], what: Callable[[], object]) -> None:
+    async def does() -> bool:
+        return holds()
+
+    await until(does, lambda: str(what()))
+
+
+def kafka_of(services: Services, topics: Topics, client: Client, **changes: object) -> config.Kafka:
+    return config.Kafka(
+        bootstrap_servers=services.bootstrap_servers,
+        input_topic=topics.input,
+        group=topics.input,
+        client=client,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_rebalance_suspends_and_what_comes_back_is_read_on_where_it_was(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    topics = await make_topics(4)
+    kafka = kafka_of(services, topics, client)
+    tens = [Message({"n": number}, number % 4) for number in range(40)]
+    await broker.publish(topics.input, tens)
+    async with reading(kafka) as first:
+        await until_it(lambda: sum(first.counts().values()) == 40, first.counts)
+        async with reading(kafka) as second:
+            await until_it(lambda: len(first.ours) == len(second.ours) == 2, lambda: first.ours)
+            assert first.suspended_ones == {0, 1, 2, 3}
+            assert (first.kept, first.revoked_ones) == (first.ours, second.ours)
+            await broker.publish(topics.input, tens)
+            # Nothing was committed, so the second begins its partitions at their beginning.
+            await until_it(lambda: sum(second.counts().values()) == 40, second.counts)
+            await until_it(lambda: sum(first.counts().values()) == 60, first.counts)
+            for where, offsets in first.offsets.items():
+                assert offsets == list(range(20 if where.partition in first.ours else 10))
+            for offsets in second.offsets.values():
+                assert offsets == list(range(20))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_what_transactions_leave_is_read_as_the_isolation_says(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    """Offsets: 0 is taken back, 1 its mark, 2 is in no transaction, 3 stays open, 4 is behind."""
+    topics = await make_topics(1)
+    value = b"{}"
+
+    async def begun(name: str) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=services.bootstrap_servers,
+            transactional_id=f"{topics.input}-{name}",
+        )
+        await producer.start()
+        await producer.begin_transaction()
+        await producer.send_and_wait(topics.input, value, partition=0)
+        return producer
+
+    taken_back = await begun("taken back")
+    await taken_back.abort_transaction()
+    await taken_back.stop()
+    await broker.publish(topics.input, [Message({})])
+    stays_open = await begun("stays open")
+    try:
+        await broker.publish(topics.input, [Message({})])
+        every = kafka_of(services, topics, client)
+        async with reading(every) as reader:
+            await until_it(lambda: reader.next.get(0) == 5, reader.counts)
+            assert reader.offsets[Where(topics.input, 0)] == [0, 2, 3, 4]
+            assert await reader.source.end_offsets() == {0: 5}
+        certain = kafka_of(services, topics, client, isolation="read_committed")
+        async with reading(certain) as reader:
+            await until_it(lambda: reader.source.reached().get(0) == 3, reader.counts)
+            assert reader.offsets[Where(topics.input, 0)] == [2]
+            assert await reader.source.end_offsets() == {0: 3}
+            await stays_open.commit_transaction()
+            await until_it(lambda: reader.source.reached().get(0) == 6, reader.counts)
+            assert reader.offsets[Where(topics.input, 0)] == [2, 3, 4]
+    finally:
+        await stays_open.stop()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_topics_are_numbered_together_and_a_new_one_that_matches_is_found(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    one, other = await make_topics(2), await make_topics(1)
+    named = kafka_of(services, one, client, input_topics=[one.input, other.input])
+    places = {Where(one.input, 0), Where(one.input, 1), Where(other.input, 0)}
+    async with reading(named) as reader:
+        await until_it(lambda: len(reader.ours) == 3, lambda: reader.ours)
+        assert set(map(reader.source.where, reader.ours)) == places
+        assert reader.source.partitions() == 3
+        for topic, partition in places:
+            await broker.publish(topic, [Message({}, partition)])
+        await until_it(lambda: reader.counts() == dict.fromkeys(places, 1), reader.counts)
+        commits = {number: Commit(1, f"of {number}") for number in reader.ours}
+        await reader.source.commit(commits)
+        assert await reader.source.rewind(reader.ours) == commits
+    late = f"{one.input}-late"
+    matching = kafka_of(services, one, client, input_pattern=f"{one.input}(?:-late)?$")
+    async with reading(matching) as reader:
+        await until_it(lambda: len(reader.ours) == 2, lambda: reader.ours)
+        await broker.create(late)
+        try:
+            await broker.publish(late, [Message({})])
+            await until_it(lambda: reader.counts() == {Where(late, 0): 1}, reader.counts)
+        finally:
+            await broker.delete([late])
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_group_that_assigns_in_another_way_refuses_a_worker_for_good(
+    services: Services, make_topics: MakeTopics, client: Client
+) -> None:
+    topics = await make_topics(1)
+    foreign = Consumer(
+        {
+            "bootstrap.servers": services.bootstrap_servers,
+            "group.id": topics.input,
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+    )
+    try:
+        foreign.subscribe([topics.input])
+
+        async def is_a_member() -> bool:
+            await asyncio.to_thread(foreign.poll, 0.1)
+            return bool(foreign.assignment())
+
+        await until(is_a_member, lambda: "no assignment")
+        with pytest.raises(ExceptionGroup) as refused:
+            async with reading(kafka_of(services, topics, client)) as reader:
+                await until_it(lambda: bool(reader.ours), lambda: reader.ours)
+        (fatal,) = refused.value.exceptions
+        assert isinstance(fatal, Fatal)
+        assert fatal.exit_code == EXIT_USAGE
+        assert "Stop all members of kafka.group" in str(fatal)
+    finally:
+        await asyncio.to_thread(foreign.close)

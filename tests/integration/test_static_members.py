@@ -76,14 +76,16 @@ async def test_a_restart_disturbs_nobody_and_a_place_is_one_workers_alone(
         await standing.stop()
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_leader_that_is_started_again_still_finds_added_partitions(
-    services: Services, topics: Topics, broker: Broker
+    services: Services, topics: Topics, broker: Broker, client: Client
 ) -> None:
     """The broker does not tell it that it leads, and nobody else looks."""
     kafka = config.Kafka(
         bootstrap_servers=services.bootstrap_servers,
         input_topic=topics.input,
         group=topics.input,
+        client=client,
         instance_id=FIRST,
     )
     async with member(kafka) as before:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 
@@ -82,6 +82,11 @@ class Broker:
 
     async def topics(self) -> set[str]:
         return set(await self._admin.list_topics())
+
+    async def create(self, topic: str) -> None:
+        """With one partition; the caller deletes it."""
+        await controller_known(self._admin)
+        await self._admin.create_topics([NewTopic(topic, 1, 1)])
 
     async def delete(self, topics: Iterable[str]) -> None:
         await controller_known(self._admin)
