@@ -7,7 +7,6 @@ source.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from aiokafka import TopicPartition as Named
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from penstock.adapters.kafka.partition_numbers import Numbers
@@ -18,7 +17,8 @@ class Numbered:
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
 
-    def named(self, number: int) -> Named:
+    def named(self, number: int) -> Any:
+        """As aiokafka names it, which asks about the group."""
         return self._numbers.of(number)
 
     def place(self, number: int, offset: int = OFFSET_INVALID, metadata: str = "") -> Any:
@@ -32,7 +32,7 @@ class Numbered:
         return [self.place(number, start.next_offset) for number, start in starts.items()]
 
     def number(self, place: Any) -> int:
-        return self._numbers.number(Named(place.topic, place.partition))
+        return self._numbers.number_of(place.topic, place.partition)
 
     def number_of(self, message: Any) -> int:
-        return self._numbers.number(Named(message.topic(), message.partition()))
+        return self._numbers.number_of(message.topic(), message.partition())

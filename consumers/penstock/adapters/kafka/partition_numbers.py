@@ -27,6 +27,9 @@ class Numbers:
             self._met.append(where)
         return self._numbers[where]
 
+    def number_of(self, topic: str, partition: int) -> int:
+        return self.number(TopicPartition(topic, partition))
+
     def of(self, number: int) -> TopicPartition:
         if self._topic is not None:
             return TopicPartition(self._topic, number)
