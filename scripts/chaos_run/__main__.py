@@ -12,12 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-from chaos_run import chain, plan, report, scenes
+from chaos_run import chain, hosts, plan, report, scenes
 from chaos_run.cutting import cutting
 from chaos_run.load import LINES
 from chaos_run.poison import CUT
 from chaos_run.run import Outcome, chaos
-from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, seeded
+from chaos_run.services_under_test import TOPICS, Place, crash, environ_of, model_worker_pid, seeded
 from realstack import layout, stack
 from realstack.errors import StackError
 
@@ -29,7 +29,6 @@ RESULTS_BUCKET = "chaos-results"
 # Each object is announced many times, and each announcement is answered by its own result.
 RESULTS = f"s3://{RESULTS_BUCKET}/{{partition}}/{{offset}}.jsonl"
 STORE = "PENSTOCK_OBJECTS__ENDPOINT_URL"
-TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -43,6 +42,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--scenes", action="store_true", help="another run; see --scenes --help")
     parser.add_argument("--chain", action="store_true", help="another run; see --chain --help")
+    parser.add_argument("--hosts", action="store_true", help="another run; see --hosts --help")
     parser.add_argument("--rows", type=int, default=1_000_000, help="default 1,000,000")
     parser.add_argument("--faults", type=int, default=30, help="default 30")
     parser.add_argument("--seed", type=int, help="repeats a run's plan; random if not given")
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     try:
         planned = plan.make(seed, options.rows, options.faults, lines=LINES, with_poison=True)
         outcome = asyncio.run(_run(planned, options.guarantee, options.records, folder))
-        well = _tell(outcome)
+        well = report.tell(outcome)
     except StackError as error:
         print(f"scripts/chaos: {error}", file=sys.stderr)
         return error.exit_code
@@ -121,15 +121,6 @@ def _prepare(place: Place) -> None:
     client.close()
 
 
-def _tell(outcome: Outcome) -> bool:
-    print(report.text(outcome))
-    found = report.problems(outcome)
-    for problem in found:
-        print(f"VIOLATED: {problem}")
-    print("a promise was broken" if found else "every promise was kept")
-    return not found
-
-
 def _stop(folder: Path) -> None:
     """Stop the services; their logs are kept, their data is not."""
     for log in layout.home().glob("*.log"):
@@ -139,6 +130,6 @@ def _stop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    runs = {"--scenes": scenes.main, "--chain": chain.main}
+    runs = {"--scenes": scenes.main, "--chain": chain.main, "--hosts": hosts.main}
     chosen = next((run for flag, run in runs.items() if flag in sys.argv), main)
     sys.exit(chosen(sys.argv[1:]))

@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from chaos_run.output_reader import Recovery, Watch
-from chaos_run.plan import CRASH_AWAY_S, Fault, Kind
+from chaos_run.plan import CRASH_AWAY_S, CUTS, Fault, Kind
 from chaos_run.services_under_test import Place
 from chaos_run.workers import Crew, Worker
 
@@ -63,6 +63,16 @@ class Faults:
                 struck = self._begin(fault, "kafka")
                 away_s = CRASH_AWAY_S
                 await asyncio.to_thread(self._place.crash, "kafka", fault.length_s, away_s)
+        elif fault.kind == "lose broker":
+            async with self._turns["kafka"]:
+                struck = self._begin(fault, "a broker")
+                struck.target = await asyncio.to_thread(self._place.hosts.lose, fault.length_s)
+        elif fault.kind == "roll workers":
+            struck = self._begin(fault, "all workers")
+            for worker in self._crew.free():
+                worker.busy = True
+                await self._rolled(worker)
+                worker.busy = False
         elif fault.kind == "kill model worker":
             pid = await self._model_worker()
             struck = self._begin(fault, f"process {pid}")
@@ -84,6 +94,10 @@ class Faults:
         self._log()
 
     async def _hit(self, worker: Worker, fault: Fault, struck: Struck) -> None:
+        if fault.kind in CUTS:
+            with self._place.hosts.cut(worker.name, fault.kind, fault.victim):
+                await asyncio.sleep(fault.length_s)
+            return
         if fault.kind == "freeze":
             worker.freeze()
             await asyncio.sleep(fault.length_s)
@@ -91,11 +105,16 @@ class Faults:
             return
         if fault.kind == "kill":
             struck.recovery = self._watch.recovery(struck.partitions, struck.began_ms)
-            worker.kill()
-        else:
-            worker.terminate()
         life = worker.life
+        (worker.kill if fault.kind == "kill" else worker.terminate)()
         while worker.life == life:
+            await asyncio.sleep(LOOK_S)
+
+    async def _rolled(self, worker: Worker) -> None:
+        """Stop it, and wait until its next life has partitions."""
+        life = worker.life
+        worker.terminate()
+        while worker.life == life or not worker.partitions:
             await asyncio.sleep(LOOK_S)
 
     def _begin(self, fault: Fault, target: str, worker: Worker | None = None) -> Struck:

@@ -23,6 +23,18 @@ Kind = Literal[
     "restart minio",
     "restart torchserve",
     "crash kafka",
+    "cut kafka",
+    "mute kafka",
+    "deaf kafka",
+    "cut broker",
+    "cut store",
+    "mute store",
+    "deaf store",
+    "cut model",
+    "mute model",
+    "deaf model",
+    "lose broker",
+    "roll workers",
 ]
 Form = Literal["csv", "csv.gz", "tar.gz"]
 
@@ -39,6 +51,21 @@ ALL_KINDS: tuple[Kind, ...] = (
     "restart torchserve",
     "crash kafka",
 )
+# Where workers and services have hosts of their own: nothing passes between a worker and a service,
+# or in one direction; a worker never sends to itself.
+CUTS: tuple[Kind, ...] = (
+    "cut kafka",
+    "mute kafka",
+    "deaf kafka",
+    "cut broker",
+    "cut store",
+    "mute store",
+    "deaf store",
+    "cut model",
+    "mute model",
+    "deaf model",
+)
+HOST_KINDS: tuple[Kind, ...] = (*CUTS, "lose broker", "restart kafka", "roll workers")
 FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")
 
 PARTITIONS = 8
@@ -63,7 +90,16 @@ VISIT_S = (5.0, 15.0)
 # of clients.
 HANGS_S = (5.0, 9.0)
 CRASH_AWAY_S = 36.0
-LENGTHS_S: Mapping[Kind, tuple[float, float]] = {"join": VISIT_S, "crash kafka": HANGS_S}
+# Some cuts are mended before the session ends.
+CUT_S = (1.0, 13.0)
+# The cluster notices after 9 s that a broker is gone.
+LOST_S = (5.0, 20.0)
+LENGTHS_S: Mapping[Kind, tuple[float, float]] = {
+    "join": VISIT_S,
+    "crash kafka": HANGS_S,
+    "lose broker": LOST_S,
+    **dict.fromkeys(CUTS, CUT_S),
+}
 
 
 class Object(NamedTuple):
@@ -111,11 +147,12 @@ def make(
     *,
     lines: int,
     kinds: Sequence[Kind] = ALL_KINDS,
+    gap_s: tuple[float, float] = GAP_S,
     with_poison: bool = False,
 ) -> Plan:
     """Make the plan. `lines`: how many the pool has. Poison needs the store that cuts."""
     dice = random.Random(seed)
-    struck = tuple(_faults(dice, faults, kinds))
+    struck = tuple(_faults(dice, faults, kinds, gap_s))
     sizes = list(_sizes(dice, rows))
     end_s = struck[-1].at_s + LEAD_S[1]
     times_s = [_time_s(dice, size, struck, end_s) for size in sizes]
@@ -137,7 +174,9 @@ def make(
     return Plan(seed, rows, tuple(objects), struck, poisons)
 
 
-def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[Fault]:
+def _faults(
+    dice: random.Random, count: int, kinds: Sequence[Kind], gap_s: tuple[float, float]
+) -> Iterator[Fault]:
     at_s, deck = FIRST_FAULT_S, list[Kind]()
     for _ in range(count):
         if not deck:
@@ -145,8 +184,8 @@ def _faults(dice: random.Random, count: int, kinds: Sequence[Kind]) -> Iterator[
         kind = deck.pop()
         length_s = dice.uniform(*LENGTHS_S.get(kind, FROZEN_S))
         yield Fault(at_s, kind, length_s, dice.random())
-        at_s += dice.uniform(*(GAP_AFTER_KILL_S if kind == "kill" else GAP_S))
-        if kind == "freeze":
+        at_s += dice.uniform(*(GAP_AFTER_KILL_S if kind == "kill" else gap_s))
+        if kind in ("freeze", "lose broker", *CUTS):
             at_s += length_s
         elif kind == "crash kafka":
             at_s += length_s + CRASH_AWAY_S

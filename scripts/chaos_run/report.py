@@ -18,6 +18,16 @@ SETTLED_MS = 10_000
 KEPT_EXITS = 5
 
 
+def tell(outcome: Outcome) -> bool:
+    """Print it. Was every promise kept?"""
+    print(text(outcome))
+    found = problems(outcome)
+    for problem in found:
+        print(f"VIOLATED: {problem}")
+    print("a promise was broken" if found else "every promise was kept")
+    return not found
+
+
 def problems(outcome: Outcome) -> list[str]:
     found = [outcome.unfinished] if outcome.unfinished else []
     verdict = outcome.verdict

@@ -41,6 +41,8 @@ SLOW_ROWS_PER_S = 5_000
 # An object whose transfer always breaks is given up after two minutes. They begin again with every
 # assignment, at the latest after the last fault.
 CUT_S = 150.0
+# A broker of a cluster is back when its replicas have caught up; three are rolled one by one.
+ROLL_S = 60.0
 CATCH_UP_S = 20.0
 LOOK_S = 0.3
 
@@ -99,6 +101,7 @@ async def chaos(plan: Plan, place: Place, tell: Tell) -> Outcome:
         faults = Faults(place, crew, watch)
         limit_s = START_S + plan.length_s + GRACE_S + plan.rows / SLOW_ROWS_PER_S
         limit_s += CUT_S if plan.poisons else 0.0
+        limit_s += ROLL_S * sum(one.kind in ("restart kafka", "lose broker") for one in plan.faults)
         try:
             async with asyncio.timeout(limit_s):
                 await _until_done(plan, place, crew, faults, watch, tell)

@@ -17,9 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from chaos_run.cluster import Cluster
 from penstock import config
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import layout, s3, stack
+
+TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Place:
     """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
     now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again.
     `crash` freezes one for the first number of seconds, kills it, and starts it after the second.
+    `cluster`: where workers and services have hosts of their own.
     """
 
     environ: Mapping[str, str]
@@ -35,10 +39,20 @@ class Place:
     model_worker_pid: Callable[[], int | None]
     restart: Callable[[str], object]
     crash: Callable[[str, float, float], object]
+    cluster: Cluster | None = None
 
     @cached_property
     def config(self) -> config.Config:
         return config.load(environ=self.environ)
+
+    @property
+    def hosts(self) -> Cluster:
+        assert self.cluster is not None
+        return self.cluster
+
+    def launcher(self, worker: str) -> tuple[str, ...]:
+        """What begins the command line of a worker."""
+        return () if self.cluster is None else self.cluster.network.launcher(worker)
 
     def s3(self) -> Any:
         """A client of the object store; the caller closes it."""
@@ -81,16 +95,20 @@ def seeded(seed: int | None) -> tuple[int, Path]:
     return seed, folder
 
 
+def bare() -> dict[str, str]:
+    """The caller's variables without settings of ours."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+
+
 def environ_of(
     changes: Mapping[str, str], is_taken: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
     """A worker's variables: those of the stack with these names, and `SECTION__KEY` over them; none
     of the caller's own settings.
     """
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
     exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
     ours = {name: value.strip("'") for name, _, value in exports if is_taken(name)}
-    return inherited | ours | {f"PENSTOCK_{name}": value for name, value in changes.items()}
+    return bare() | ours | {f"PENSTOCK_{name}": value for name, value in changes.items()}
 
 
 def model_worker_pid() -> int | None:

@@ -35,7 +35,7 @@ class Worker:
     """Runs until `leave`; `busy`: a fault has picked it."""
 
     def __init__(self, number: int, place: Place, exits: list[Exit], command: str) -> None:
-        self.name = f"worker {number}"
+        self.name = f"worker-{number}"
         self.busy = False
         self._place = place
         self._exits = exits
@@ -56,6 +56,7 @@ class Worker:
                 self._log,
                 arguments=[parent.OPTION, self._command],
                 environ=self._place.environ,
+                launcher=self._place.launcher(self.name),
             ) as self._child:
                 code = await self._child.wait()
             self._child = None

@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from penstock.core.rows.payload import Float32Matrix
-from penstock.embedded.scripted import ScriptedHttp, hang_up
+from penstock.embedded.scripted import HOST, ScriptedHttp, hang_up
 from penstock.handlers import rows_model
 from penstock.process.service import serve
 
@@ -66,8 +66,8 @@ class EmbeddedModelServer(ScriptedHttp[Fault]):
 
     most_bytes = MAX_REQUEST_BYTES
 
-    def __init__(self, *, port: int = 0, token: str | None = None) -> None:
-        super().__init__(port)
+    def __init__(self, *, port: int = 0, host: str = HOST, token: str | None = None) -> None:
+        super().__init__(port, host)
         self.token = token
         self.batch_rows: list[int] = []
         self._layers = rows_model.layers()
@@ -201,12 +201,14 @@ async def _cut_short(request: web.Request, document: Any) -> web.StreamResponse:
     return hang_up(request)
 
 
-async def _serve(port: int) -> None:
-    async with EmbeddedModelServer(port=port) as server:
+async def _serve(host: str, port: int) -> None:
+    async with EmbeddedModelServer(port=port, host=host) as server:
         await serve(server.url)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    asyncio.run(_serve(parser.parse_args().port))
+    parser.add_argument("--host", default=HOST, help="default %(default)s")
+    options = parser.parse_args()
+    asyncio.run(_serve(options.host, options.port))

@@ -52,9 +52,10 @@ class ScriptedHttp(Scripted[F]):
 
     most_bytes = 64 << 20
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, host: str = HOST) -> None:
         super().__init__()
         self.url = ""
+        self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
 
@@ -67,9 +68,9 @@ class ScriptedHttp(Scripted[F]):
         # How long open requests may take to end: nobody reads their answers any more.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, self._port).start()
+        await web.TCPSite(self._runner, self._host, self._port).start()
         self._port = self._runner.addresses[0][1]
-        self.url = f"http://{HOST}:{self._port}"
+        self.url = f"http://{self._host}:{self._port}"
         return self
 
     async def close(self) -> None:

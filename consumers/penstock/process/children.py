@@ -76,9 +76,13 @@ async def start(
     environ: Mapping[str, str],
     stdin: int = asyncio.subprocess.PIPE,
     stderr: IO[bytes] | None = None,
+    launcher: Sequence[str] = (),
 ) -> Child:
-    """Start `python -m` with these arguments; the caller must end it."""
+    """Start `python -m` with these arguments; the caller must end it. `launcher`: a command that
+    becomes the one that follows it, as `nice` does.
+    """
     process = await asyncio.create_subprocess_exec(
+        *launcher,
         sys.executable,
         "-m",
         *arguments,
@@ -94,13 +98,21 @@ async def start(
 
 @asynccontextmanager
 async def running(
-    name: str, module: str, log: Path, *, arguments: Sequence[str] = (), environ: Mapping[str, str]
+    name: str,
+    module: str,
+    log: Path,
+    *,
+    arguments: Sequence[str] = (),
+    environ: Mapping[str, str],
+    launcher: Sequence[str] = (),
 ) -> AsyncIterator[Child]:
     """Run a service while the body runs, then kill it. If we die, it ends by itself because its
     standard input closes. Its standard error goes to the file `log`.
     """
     with log.open("ab") as stderr:
-        child = await start(name, module, *arguments, environ=environ, stderr=stderr)
+        child = await start(
+            name, module, *arguments, environ=environ, stderr=stderr, launcher=launcher
+        )
     try:
         yield child
     finally:

@@ -1,0 +1,239 @@
+"""Three brokers, a store and a model server, each on a host of its own.
+
+Rule: each record is on three brokers and acknowledged by two, so one may be away. A broker is taken
+down only while no other is, and counts as back when every replica is in sync. Owner: the run.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from botocore.exceptions import BotoCoreError, ClientError
+
+from chaos_run.network import Network
+from penstock.process import children
+from realstack import minio, processes, s3, stack
+from realstack.errors import NotReady, StackError
+from realstack.kafka import LOGGING
+from realstack.processes import Process
+
+BROKERS = ("broker-1", "broker-2", "broker-3")
+STORE, MODEL = "store", "model"
+KAFKA_PORT, CONTROLLER_PORT, STORE_PORT, MODEL_PORT = 9092, 9093, 9000, 8080
+START_S = 120.0
+LOOK_S = 0.2
+# A follower that is away is left out after the session of its broker, 9 s as Kafka has it.
+PROPERTIES = """\
+process.roles=broker,controller
+node.id={node}
+listeners=PLAINTEXT://{address}:9092,CONTROLLER://{address}:9093
+controller.listener.names=CONTROLLER
+controller.quorum.voters={voters}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+min.insync.replicas=2
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+"""
+
+
+class Cluster:
+    """Made where a `Network` may be. It is up after `start`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.network = Network()
+        self._folder = folder
+        self._running: dict[str, Process] = {}
+        self._turns = itertools.cycle(BROKERS)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{self.network.address(name)}:{KAFKA_PORT}" for name in BROKERS)
+
+    @property
+    def store_url(self) -> str:
+        return f"http://{self.network.address(STORE)}:{STORE_PORT}"
+
+    @property
+    def model_url(self) -> str:
+        return f"http://{self.network.address(MODEL)}:{MODEL_PORT}"
+
+    @asynccontextmanager
+    async def model(self) -> AsyncIterator[None]:
+        """The model server runs while the block does."""
+        log = self._folder / "model.log"
+        where = ["--host", self.network.address(MODEL), "--port", str(MODEL_PORT)]
+        async with children.running(
+            "the model server",
+            "penstock.embedded.model_server",
+            log,
+            arguments=where,
+            environ=os.environ,
+            launcher=self.network.launcher(MODEL),
+        ) as child:
+            await children.address(child, log)
+            yield
+
+    def start(self) -> None:
+        self._format()
+        for name in (*BROKERS, STORE):
+            self._launch(name)
+        self._until(self._store_answers, "the store answers")
+        self._whole()
+
+    def roll(self, _: str) -> None:
+        """Stop and start the brokers one by one. Blocks."""
+        for name in BROKERS:
+            processes.stop(self._running[name])
+            self._launch(name)
+            self._whole()
+
+    def lose(self, away_s: float) -> str:
+        """Kill a broker, each time another, and start it again later. Blocks; returns its name."""
+        name = next(self._turns)
+        os.killpg(self._running[name].pid, signal.SIGKILL)
+        time.sleep(away_s)
+        self._launch(name)
+        self._whole()
+        return name
+
+    def cut(self, worker: str, kind: str, victim: float) -> AbstractContextManager[None]:
+        """Cut a worker from a service: both ways; `mute`: what it says; `deaf`: what it is told.
+        The service `broker` is one of the brokers, which the number `victim` picks.
+        """
+        how, service = kind.split()
+        far = {
+            "kafka": BROKERS,
+            "broker": (BROKERS[int(victim * len(BROKERS))],),
+            "store": (STORE,),
+            "model": (MODEL,),
+        }[service]
+        said = [(worker, name) for name in far] if how != "deaf" else []
+        told = [(name, worker) for name in far] if how != "mute" else []
+        return self.network.cut([*said, *told])
+
+    def _format(self) -> None:
+        cluster_id = _uuid()
+        addresses = {name: self.network.address(name) for name in BROKERS}
+        voters = ",".join(
+            f"{node}@{address}:{CONTROLLER_PORT}"
+            for node, address in enumerate(addresses.values(), start=1)
+        )
+        for node, (name, address) in enumerate(addresses.items(), start=1):
+            folder = self._folder / name
+            folder.mkdir()
+            (folder / "log4j2.properties").write_text(LOGGING)
+            (folder / "server.properties").write_text(
+                PROPERTIES.format(node=node, address=address, voters=voters, folder=folder)
+            )
+            if node > 1:
+                # An interpreter of Java for each would take seconds; only the names differ.
+                shutil.copytree(self._folder / BROKERS[0] / "data", folder / "data")
+                meta = {"version": 1, "cluster.id": cluster_id, "node.id": node}
+                meta["directory.id"] = _uuid()
+                text = "".join(f"{key}={value}\n" for key, value in meta.items())
+                (folder / "data" / "meta.properties").write_text(text)
+                continue
+            # As one argument with its option: one id in 64 begins with a minus.
+            command = [*_java(folder), "kafka.tools.StorageTool", "format"]
+            command += [f"--cluster-id={cluster_id}", "-c", str(folder / "server.properties")]
+            subprocess.run(command, check=True, capture_output=True)
+
+    def _launch(self, name: str) -> None:
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        environ: Mapping[str, str] = {}
+        address = self.network.address(name)
+        if name == STORE:
+            argv = [str(stack.MINIO.binary), "server", "--quiet"]
+            argv += ["--address", f"{address}:{STORE_PORT}", str(folder)]
+            environ = {
+                "MINIO_ROOT_USER": minio.KEY,
+                "MINIO_ROOT_PASSWORD": minio.SECRET,
+                "MINIO_BROWSER": "off",
+                "MINIO_UPDATE": "off",
+            }
+        else:
+            argv = [*_java(folder), "kafka.Kafka", str(folder / "server.properties")]
+        self._running[name] = processes.start(
+            [*self.network.launcher(name), *argv],
+            log=self._folder / f"{name}.log",
+            cwd=folder,
+            env=environ,
+        )
+
+    def _whole(self) -> None:
+        self._until(lambda: asyncio.run(self._is_whole()), "every replica is in sync")
+
+    async def _is_whole(self) -> bool:
+        """Are all brokers there, and is each replica of each partition in sync?"""
+        # The client logs every refused connection, but here refusals are expected.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        try:
+            await admin.start()
+            brokers = (await admin.describe_cluster())["brokers"]
+            names = await admin.list_topics()
+            topics = await admin.describe_topics(names) if names else []
+        except KafkaError as error:
+            raise NotReady(str(error)) from error
+        finally:
+            await admin.close()
+        return len(brokers) == len(BROKERS) and all(
+            len(part["isr"]) == len(part["replicas"])
+            for one in topics
+            for part in one["partitions"]
+        )
+
+    def _store_answers(self) -> bool:
+        client = s3.client(self.store_url, minio.KEY, minio.SECRET)
+        try:
+            client.list_buckets()
+        except (BotoCoreError, ClientError) as error:
+            raise NotReady(str(error)) from error
+        finally:
+            client.close()
+        return True
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + START_S
+        while True:
+            try:
+                if holds():
+                    return
+            except NotReady:
+                pass
+            if time.monotonic() > deadline_s:
+                raise StackError(f"not so within {START_S:.0f} s: {what}; logs in {self._folder}")
+            time.sleep(LOOK_S)
+
+
+def _uuid() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _java(folder: Path) -> list[str]:
+    # Compiled once and lightly: three of them start, again and again, and carry little.
+    java = [
+        "java",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{stack.KAFKA.jars}/libs/*",
+    ]
+    return [*java, f"-Dlog4j2.configurationFile={folder}/log4j2.properties"]

@@ -1,0 +1,136 @@
+"""`scripts/chaos --hosts`: workers and services on hosts of their own, and cuts between these.
+
+Rule: everything lives in namespaces of the run, which end with it. The folder with the logs stays
+if anything was wrong. Owner: the command line.
+"""
+
+import argparse
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from chaos_run import plan, report
+from chaos_run.cluster import Cluster
+from chaos_run.load import LINES
+from chaos_run.network import private, refusal
+from chaos_run.run import Outcome, chaos
+from chaos_run.services_under_test import TOPICS, Place, bare, seeded
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
+from realstack import minio, stack
+from realstack.errors import EXIT_MISSING, StackError
+
+BUCKET = "chaos"
+# Short gaps: it is the cuts that take their time.
+GAP_S = (1.0, 6.0)
+INSIDE = "--inside"
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/chaos --hosts",
+        description="Rows through three workers, each on a host of its own, as are three brokers, "
+        "a store and a model server. Workers are cut from one of them, both ways or one way, for "
+        "shorter and longer than a session; brokers are lost and rolled, workers rolled. Then "
+        "`penstock verify`. About 11 s a fault, and a minute.",
+        epilog="Exit code 0: every promise was kept. 1: one was broken, the folder with all logs "
+        "is kept. 3: this machine gives nobody network namespaces.",
+    )
+    parser.add_argument("--hosts", action="store_true")
+    parser.add_argument("--rows", type=int, default=200_000, help="default 200,000")
+    parser.add_argument("--faults", type=int, default=10, help="default 10")
+    parser.add_argument("--seed", type=int, help="repeats a run's plan; random if not given")
+    parser.add_argument(
+        "--guarantee", choices=["at_least_once", "exactly_once"], default="at_least_once"
+    )
+    parser.add_argument("--kinds", default=",".join(plan.HOST_KINDS), help="default: %(default)s")
+    parser.add_argument(INSIDE, type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.inside:
+        return _inside(options)
+    if reason := refusal():
+        print(f"scripts/chaos --hosts: no network namespaces here: {reason}", file=sys.stderr)
+        return EXIT_MISSING
+    for service in (stack.KAFKA, stack.MINIO):
+        service.build()
+    seed, folder = seeded(options.seed)
+    own = [*arguments, "--seed", str(seed), INSIDE, str(folder)]
+    code = subprocess.run(
+        private([sys.executable, "-m", "chaos_run", *own]), check=False
+    ).returncode
+    if code == EXIT_DONE:
+        shutil.rmtree(folder)
+    else:
+        print(f"kept: {folder}")
+    return code
+
+
+def _inside(options: argparse.Namespace) -> int:
+    planned = plan.make(
+        options.seed,
+        options.rows,
+        options.faults,
+        lines=LINES,
+        kinds=options.kinds.split(","),
+        gap_s=GAP_S,
+    )
+    try:
+        outcome = asyncio.run(_run(planned, options))
+    except StackError as error:
+        print(f"scripts/chaos --hosts: {error}", file=sys.stderr)
+        return error.exit_code
+    return EXIT_DONE if report.tell(outcome) else EXIT_CHECK_FAILED
+
+
+async def _run(planned: plan.Plan, options: argparse.Namespace) -> Outcome:
+    began_s = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
+
+    cluster = Cluster(options.inside)
+    await asyncio.to_thread(cluster.start)
+    tell("three brokers and a store are up")
+    place = Place(
+        _environ(cluster, options.guarantee),
+        BUCKET,
+        options.inside,
+        lambda: None,
+        cluster.roll,
+        lambda *_: None,
+        cluster,
+    )
+    await asyncio.to_thread(_prepare, place)
+    async with cluster.model():
+        return await chaos(planned, place, tell)
+
+
+def _environ(cluster: Cluster, guarantee: str) -> dict[str, str]:
+    return bare() | {
+        f"PENSTOCK_{name}": value
+        for name, value in {
+            **TOPICS,
+            "KAFKA__GROUP": "chaos",
+            "KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
+            "OBJECTS__ENDPOINT_URL": cluster.store_url,
+            "OBJECTS__KEY": minio.KEY,
+            "OBJECTS__SECRET": minio.SECRET,
+            "MODEL__URL": cluster.model_url,
+            "MODEL__REQUEST": "float32",
+            "DELIVERY__GUARANTEE": guarantee,
+            "HTTP__PORT": "0",
+        }.items()
+    }
+
+
+def _prepare(place: Place) -> None:
+    place.penstock("topics", "create", "--partitions", str(plan.PARTITIONS), "--replication", "3")
+    client = place.s3()
+    client.create_bucket(Bucket=place.bucket)
+    client.close()
