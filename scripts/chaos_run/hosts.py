@@ -46,6 +46,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--guarantee", choices=["at_least_once", "exactly_once"], default="at_least_once"
     )
     parser.add_argument("--kinds", default=",".join(plan.HOST_KINDS), help="default: %(default)s")
+    parser.add_argument(
+        "--from",
+        dest="former",
+        type=Path,
+        help="an upgrade: each worker begins with the code of this checkout (git worktree add), "
+        "and has this one's when it is started again",
+    )
     parser.add_argument(INSIDE, type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -105,6 +112,8 @@ async def _run(planned: plan.Plan, options: argparse.Namespace) -> Outcome:
         cluster.roll,
         lambda *_: None,
         cluster,
+        cluster.network.launcher,
+        options.former,
     )
     await asyncio.to_thread(_prepare, place)
     async with cluster.model():

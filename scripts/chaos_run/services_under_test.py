@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,8 @@ class Place:
     """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
     now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again.
     `crash` freezes one for the first number of seconds, kills it, and starts it after the second.
-    `cluster`: where workers and services have hosts of their own.
+    `cluster`: where workers and services have hosts of their own. `launcher`: what begins the
+    command line of a worker. `former`: the checkout whose code each worker's first life runs.
     """
 
     environ: Mapping[str, str]
@@ -40,6 +41,8 @@ class Place:
     restart: Callable[[str], object]
     crash: Callable[[str, float, float], object]
     cluster: Cluster | None = None
+    launcher: Callable[[str], Sequence[str]] = lambda worker: ()
+    former: Path | None = None
 
     @cached_property
     def config(self) -> config.Config:
@@ -50,9 +53,11 @@ class Place:
         assert self.cluster is not None
         return self.cluster
 
-    def launcher(self, worker: str) -> tuple[str, ...]:
-        """What begins the command line of a worker."""
-        return () if self.cluster is None else self.cluster.network.launcher(worker)
+    def environ_of(self, life: int) -> Mapping[str, str]:
+        """The variables of a worker in this life; the first is 1."""
+        if self.former is None or life > 1:
+            return self.environ
+        return {**self.environ, "PYTHONPATH": str(self.former / "consumers")}
 
     def s3(self) -> Any:
         """A client of the object store; the caller closes it."""

@@ -54,8 +54,8 @@ class Worker:
                 self.name,
                 "penstock",
                 self._log,
-                arguments=[parent.OPTION, self._command],
-                environ=self._place.environ,
+                arguments=[parent.OPTION, *self._command.split()],
+                environ=self._place.environ_of(self.life),
                 launcher=self._place.launcher(self.name),
             ) as self._child:
                 code = await self._child.wait()
@@ -95,6 +95,11 @@ class Worker:
 
     def thaw(self) -> None:
         self._send(signal.SIGCONT)
+
+    def lose(self) -> None:
+        """As if its host were gone: it dies, and does not start again."""
+        self._leaving = True
+        self.kill()
 
     def leave(self) -> None:
         """Drain, and do not start again."""
