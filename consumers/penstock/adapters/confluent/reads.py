@@ -5,6 +5,7 @@ records that came later would be taken for those of the new place. Owner: the so
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -62,8 +63,11 @@ class Reads:
         self._reading.add_done_callback(self._arrived)
 
     def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """On the thread. `poll` waits for the first record and `consume` takes those behind it, as
-        `consume` alone would wait until it had the full number.
+        """On the thread. Ends with all records that are there, or that come together after a wait.
+
+        At the end of a partition librdkafka tells it after nearly every record. That alone ends no
+        read: each read is a turn of all stages, and twice a turn of the interpreter between two
+        threads.
         """
         self._handle.follow_topics()
         consumer = self._handle.consumer
@@ -71,13 +75,18 @@ class Reads:
             consumer.pause(self._numbered.places(pause))
         if resume:
             consumer.resume(self._numbered.places(resume))
-        first = consumer.poll(wait_s)
-        if first is None:
-            return []
-        self._early = [first]
-        behind = consumer.consume(MAX_RECORDS - 1, 0)
-        early, self._early = self._early, []
-        return [*early, *behind]
+        until_s = time.monotonic() + wait_s
+        # Often something is there: one call then brings all of it.
+        self._early = consumer.consume(MAX_RECORDS, 0)
+        while all(map(_is_end, self._early)) and (left_s := until_s - time.monotonic()) > 0:
+            # `consume` alone would wait until it had the full number.
+            if (first := consumer.poll(left_s)) is not None:
+                self._early.append(first)
+                # A rebalance within this call takes what is early.
+                behind = consumer.consume(MAX_RECORDS, 0)
+                self._early += behind
+        found, self._early = self._early, []
+        return found
 
     def _arrived(self, reading: "asyncio.Future[list[Any]]") -> None:
         self._reading = None
@@ -98,7 +107,7 @@ class Reads:
             error = message.error()
             if error is None:
                 self.inbox.put(_record(self._numbered.number_of(message), message))
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif _is_end(message):
                 self.inbox.ends(self._numbered.number_of(message), message.offset())
             else:
                 self.notices.append(message)
@@ -153,6 +162,12 @@ class Reads:
                 return
             consumer.assign([place(each, at) for each, at in places.items() if each in held])
             consumer.pause(self._numbered.places(paused & held))
+
+
+def _is_end(message: Any) -> bool:
+    """Is it no record, but word that all records of a partition have been handed over?"""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def _record(number: int, message: Any) -> Record:

@@ -1,0 +1,120 @@
+"""Reads on the thread: what ends one, and what a rebalance in the middle of it finds."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError
+
+from penstock import config
+from penstock.adapters.confluent.handle import Handle
+from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.reads import Reads
+from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.ports import Commit
+
+T = TypeVar("T")
+
+
+class Message:
+    def __init__(self, offset: int, code: int | None = None) -> None:
+        self._offset, self._code = offset, code
+
+    def error(self) -> KafkaError | None:
+        return None if self._code is None else KafkaError(self._code)
+
+    def topic(self) -> str:
+        return "refs"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> None: ...
+
+    def headers(self) -> None: ...
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000
+
+
+def end(offset: int) -> Message:
+    return Message(offset, KafkaError._PARTITION_EOF)
+
+
+class Consumer:
+    """Hands over these portions, one after the other: what is there at once, what a wait brings,
+    what is behind it, and so on. `within`: called in the last of them.
+    """
+
+    def __init__(self, *portions: list[Message], within: Callable[[], None] | None = None) -> None:
+        self.portions = list(portions)
+        self.within = within
+
+    def consume(self, most: int, wait_s: float) -> list[Message]:
+        portion = self.portions.pop(0) if self.portions else []
+        if not self.portions and self.within is not None:
+            self.within()
+        return portion
+
+    def poll(self, wait_s: float) -> Message | None:
+        return self.portions.pop(0)[0] if self.portions else None
+
+
+class Handled(Handle):
+    """Calls are made at once."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        super().__init__(config.Kafka(), 25_000, print)
+        self.consumer = consumer
+
+    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        answer.set_result(work())
+        return answer
+
+
+def reads_of(consumer: Any) -> Reads:
+    reads = Reads(Handled(consumer), Numbered(Numbers(["refs"])))
+    reads.begin({0: Commit(0)})
+    return reads
+
+
+def offsets(reads: Reads) -> list[int]:
+    return [record.offset for record in reads.inbox.take([0], 500)]
+
+
+async def test_what_is_there_is_one_portion() -> None:
+    reads = reads_of(Consumer([Message(0), end(1), Message(1)], [Message(2)]))
+    await reads.some({0}, 1_000)
+    assert offsets(reads) == [0, 1]
+
+
+async def test_the_end_of_a_partition_alone_ends_no_read() -> None:
+    reads = reads_of(Consumer([end(0)], [end(0)], [end(0)], [Message(0)], [Message(1), end(2)]))
+    await reads.some({0}, 60_000)
+    assert offsets(reads) == [0, 1]
+    assert reads.inbox.given_up_to() == {0: 2}
+
+
+async def test_a_rebalance_in_a_read_finds_what_was_read_before_it() -> None:
+    """Records 0 to 2 wait to be given out; 3 is early. All are read again from 0 on."""
+    consumer = Consumer([], [Message(3)], [])
+    reads = reads_of(consumer)
+    reads._keep([Message(0), Message(1), Message(2)])
+
+    def rebalance() -> None:
+        consumer.within = None
+        reads.keep_early()
+        reads.forget([0])
+        reads.begin({0: Commit(0)})
+
+    consumer.within = rebalance
+    await reads.some({0}, 60_000)
+    reads._keep([Message(number) for number in range(5)])
+    assert offsets(reads) == [0, 1, 2, 3, 4]
