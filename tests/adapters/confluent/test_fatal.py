@@ -24,3 +24,12 @@ async def test_a_member_whose_place_another_took_says_so() -> None:
     with pytest.raises(Fatal, match=r"kafka\.instance_id of this one") as ended:
         await source.poll([0], 10)
     assert ended.value.exit_code == EXIT_USAGE
+
+
+async def test_a_group_that_cannot_change_its_protocol_says_what_to_do() -> None:
+    source = ConfluentSource(config.Kafka(), drain_ms=1_000)
+    refused = KafkaError(KafkaError.GROUP_ID_NOT_FOUND).str()
+    source._on_error(KafkaError(KafkaError._FATAL, f"ConsumerGroupHeartbeat failed: {refused}"))
+    with pytest.raises(Fatal, match=r"Stop all members of kafka\.group, then start") as ended:
+        await source.poll([0], 10)
+    assert ended.value.exit_code == EXIT_USAGE

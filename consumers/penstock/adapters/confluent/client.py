@@ -65,6 +65,7 @@ NO_MEMBER = frozenset(
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.FENCED_MEMBER_EPOCH,
         KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.GROUP_ID_NOT_FOUND,
         KafkaError._ASSIGNMENT_LOST,
         KafkaError._STATE,
     }

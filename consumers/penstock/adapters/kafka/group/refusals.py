@@ -11,6 +11,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 INVALID_SESSION_TIMEOUT: Final = 26
+GROUP_ID_NOT_FOUND: Final = 69
 FENCED_INSTANCE_ID: Final = 82
 UNRELEASED_INSTANCE_ID: Final = 111
 
@@ -20,6 +21,14 @@ _SAID: Final[Mapping[int, str]] = {
         "will refuse it for as long as they run.\n"
         "Stop all members of kafka.group, then start them with one kafka.client, "
         "kafka.group_protocol and version; or give this worker a kafka.group of its own."
+    ),
+    # Said of a group of the other protocol, too.
+    GROUP_ID_NOT_FOUND: (
+        'the group is none of kafka.group_protocol = "consumer": it has members of "classic", and '
+        "the broker's group.consumer.migration.policy or their way of assigning does not let it "
+        "change over while they run.\n"
+        "Stop all members of kafka.group, then start them with one kafka.group_protocol; or give "
+        "this worker a kafka.group of its own."
     ),
     INVALID_SESSION_TIMEOUT: (
         "the broker allows no such session.\n"
