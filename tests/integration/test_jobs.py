@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import EXIT_STOPPED
+from penstock.errors import EXIT_FATAL, EXIT_STOPPED
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy
@@ -140,3 +140,29 @@ async def test_a_job_that_is_asked_to_end_before_its_end_is_not_done(
     ended = await penstock("run", "--until-end", "--processes", "2", environ=environ)
     assert ended.code == 0, ended.stderr
     assert await job.committed() == job.load.ends
+
+
+async def test_a_job_ends_though_the_lines_that_stopped_are_in_several_workers(
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, proxy: ModelProxy
+) -> None:
+    """Else each would wait for the partitions of the other."""
+    s3.put_object(Bucket=bucket, Key="s/0.csv", Body=(",".join(["0.5"] * 16) + "\n").encode())
+    keys = ["s/0.csv", *(f"s/missing-{n}.csv" for n in range(4))]
+    await broker.publish(
+        topics.input,
+        [Message({"bucket": bucket, "key": key}, part) for part in range(4) for key in keys],
+    )
+    changes = {"MODEL__URL": proxy.url, "MODEL__REQUEST": "float32", "LIMITS__DLQ_CONSECUTIVE": 2}
+    first, second = (environment(services, topics, **changes) for _ in range(2))
+    proxy.hold_after(0)
+    async with (
+        running_worker(first, "--until-end") as one,
+        running_worker(second, "--until-end") as other,
+    ):
+        for worker in (one, other):
+            await worker.ready()
+            worker.may_end()
+        proxy.release()
+        for worker in (one, other):
+            assert await worker.ended() == EXIT_FATAL, worker.said
+            assert "every line that is not at its end is stopped" in worker.said

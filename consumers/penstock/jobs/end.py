@@ -21,10 +21,13 @@ from penstock.replay.span import Span, Spans
 
 
 class Job(NamedTuple):
-    """What is to be answered, and when the first worker started."""
+    """What is to be answered, and when the first worker started. `written`: the commits that say
+    so.
+    """
 
     spans: Spans
     begun_ms: int
+    written: Mapping[Where, Commit]
 
     def is_answered(self, positions: Mapping[Where, Commit]) -> bool:
         return self.done(positions) == self.total
@@ -104,4 +107,4 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
             exit_code=EXIT_USAGE,
         ) from None
     spans = {part: Span(one.begin, written[part].next_offset) for part, one in said.items()}
-    return Job(spans, min(one.begun_ms for one in said.values()))
+    return Job(spans, min(one.begun_ms for one in said.values()), written)

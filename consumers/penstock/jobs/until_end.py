@@ -16,11 +16,11 @@ from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.calls.wait_for_services import until_answered
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USAGE, Fatal
 from penstock.jobs.answered_by_errors import AnsweredByErrors, isolation_of
-from penstock.jobs.end import Job, decide
+from penstock.jobs.end import Job, decide, group_of_end
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock
-from penstock.replay.pacing import Watch
+from penstock.replay.pacing import Ledger, Watch
 from penstock.worker.app import run_worker
 from penstock.worker.part import Part
 
@@ -82,7 +82,8 @@ class _Work:
         kafka = self._cfg.kafka
         async with open_reader(kafka, "read_uncommitted") as reader:
             self.job = await decide(kafka, self._groups, reader, self.clock.wall_ms())
-        self.watch = Watch(self.job.spans, self._groups, self.clock, group=kafka.group)
+        ledger = Ledger(group_of_end(kafka), self.job.written)
+        self.watch = Watch(self.job.spans, self._groups, self.clock, ledger, group=kafka.group)
         await self.watch.ask()
 
     async def run(

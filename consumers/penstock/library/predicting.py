@@ -181,7 +181,6 @@ def _plan(urls: Sequence[str], output: str, model_name: str, share: Share) -> Re
         output,
         model_name,
         by_key=share != ALL,
-        only_whole=share.skip_existing,
         is_one_bucket=len(set(map(_bucket_of, urls))) == 1,
         is_one_object=len(urls) == 1 and not has_magic(urls[0]),
     )

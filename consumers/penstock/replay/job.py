@@ -20,7 +20,7 @@ from penstock.ports import Source
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.replay.diff import Compares, check, difference
-from penstock.replay.pacing import Look, Watch
+from penstock.replay.pacing import Ledger, Look, Watch
 from penstock.replay.span import decide
 from penstock.replay.worker_settings import Plan
 from penstock.worker.app import LAST_RESORT_S, open_worker, until_services_answered
@@ -132,6 +132,7 @@ class _Replay:
             self._decided.spans,
             self._groups,
             self._clock,
+            Ledger(self._decided.ledger, self._decided.written),
             live_group=plan.live.kafka.group,
             group=plan.group,
             within_s=self._patience_s,

@@ -2,14 +2,16 @@
 
 Rule: it asks the broker, not the worker. So several processes end when all are done, and one that
 was started again knows its progress. If the broker does not answer, nothing changes: the worker
-itself decides how long it waits for Kafka. Owner: the replay or the job, which runs it beside the
-pipeline.
+itself decides how long it waits for Kafka. What was decided is written again from time to time:
+Kafka forgets commits of a group without members after `offsets.retention.minutes`, and a job may
+take longer. Owner: the replay or the job, which runs it beside the pipeline.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.replay_positions import Groups
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 # How often the progress is logged.
 SAY_S = 30.0
+# How often what was decided is written again: the shortest retention is a minute.
+KEEP_S = 30.0
 
 
 @dataclass(slots=True)
@@ -46,6 +50,13 @@ class Look:
         return said
 
 
+class Ledger(NamedTuple):
+    """Where it was written down what is to be done, and the commits there."""
+
+    group: str
+    written: Mapping[Where, Commit]
+
+
 class Watch:
     """Of `group`. `run` returns when all is done; it calls `on_look` after each look."""
 
@@ -54,6 +65,7 @@ class Watch:
         spans: Spans,
         groups: Groups,
         clock: Clock,
+        ledger: Ledger,
         *,
         group: str,
         live_group: str = "",
@@ -67,10 +79,12 @@ class Watch:
         self._spans = spans
         self._groups = groups
         self._clock = clock
+        self._ledger = ledger
         self._live_group, self._group = live_group, group
         self._keeping_up = None if within_s is None else KeepingUp[Where](within_s)
         self._on_look = on_look
         self.reached: dict[Where, int] = {}
+        self._marked: set[Where] = set()
 
     @property
     def is_done(self) -> bool:
@@ -82,7 +96,7 @@ class Watch:
 
     async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
         """Look until all is done. Raises `Fatal` if only stopped lines are left."""
-        said_s = looked_s = self._clock.now()
+        said_s = looked_s = kept_s = self._clock.now()
         while True:
             before = self.look.live.neighbour
             try:
@@ -92,8 +106,10 @@ class Watch:
             else:
                 if self.is_done:
                     return
-                _check_lines(self._unfinished, pipeline, self._spans)
+                self._check_lines(pipeline)
                 source.is_held = self.look.live.neighbour == "behind"
+                if self._clock.now() - kept_s >= KEEP_S and await self._keep():
+                    kept_s = self._clock.now()
             now_s, neighbour = self._clock.now(), self.look.live.neighbour
             if before == "behind":
                 self.look.idle_s += now_s - looked_s
@@ -105,6 +121,29 @@ class Watch:
                 said_s = now_s
                 log.info("%s: %s", self._group, self.look.sentence)
             await asyncio.sleep(LOOK_S)
+
+    async def _keep(self) -> bool:
+        """Write down once more what was decided, unless somebody has decided anew since. False: the
+        broker did not answer.
+        """
+        group, written = self._ledger
+        try:
+            if await self._groups.positions(group, list(written)) in ({}, written):
+                await self._groups.begin(group, written)
+        except Transient as error:
+            log.debug("group %s is written again later: %s", group, error)
+            return False
+        return True
+
+    def _check_lines(self, pipeline: Pipeline) -> None:
+        lanes = pipeline.wiring.lanes.values()
+        stopped = {
+            Where(lane.topic, lane.partition): list(map(str, lane.stops))
+            for lane in lanes
+            if lane.stops and lane.stands_at(self._spans[Where(lane.topic, lane.partition)].end)
+        }
+        ours = {Where(lane.topic, lane.partition) for lane in lanes}
+        check_lines(self._unfinished, ours, stopped, self._marked)
 
     async def _look(self) -> None:
         await self.ask()
@@ -123,6 +162,9 @@ class Watch:
 
     def _took(self, ours: Mapping[Where, Commit]) -> None:
         self.reached = {part: commit.next_offset for part, commit in ours.items()}
+        self._marked = {
+            part for part, commit in ours.items() if without_stop(commit.metadata)[1] is not None
+        }
         self.look.done = sum(
             self._spans[part].done(offset) for part, offset in self.reached.items()
         )
@@ -136,16 +178,24 @@ class Watch:
         }
 
 
-def _check_lines(unfinished: set[Where], pipeline: Pipeline, spans: Spans) -> None:
-    """Raises `Fatal` if all unfinished partitions have stopped lines: nothing more would come."""
-    stopped = {
-        Where(lane.topic, lane.partition): lane.stops
-        for lane in pipeline.wiring.lanes.values()
-        if lane.stops and lane.stands_at(spans[Where(lane.topic, lane.partition)].end)
-    }
-    if unfinished and unfinished <= stopped.keys():
-        at = "\n".join(str(stop) for part in sorted(unfinished) for stop in stopped[part])
-        raise Fatal(
-            f"every line that is not at its end is stopped, by dead letters:\n{at}\nMend the "
-            "cause, then start the same command again: it goes on there."
-        )
+def check_lines(
+    unfinished: Set[Where],
+    ours: Set[Where],
+    stopped: Mapping[Where, Sequence[str]],
+    marked: Set[Where],
+) -> None:
+    """Raises `Fatal` if nothing more would come: all unfinished partitions that are `ours` are
+    `stopped` (by partition, where), and those of others are `marked` as stopped by their commits. A
+    worker without a stopped line of its own goes on looking: who has one ends, and hands it over.
+    """
+    standing = stopped.keys() & unfinished
+    others = unfinished - standing
+    if not standing or others & ours or others - marked:
+        return
+    at = [each for part in sorted(standing) for each in stopped[part]]
+    at += [f"{topic}/{partition}, of another worker" for topic, partition in sorted(others)]
+    lines = "\n".join(at)
+    raise Fatal(
+        f"every line that is not at its end is stopped, by dead letters:\n{lines}\nMend the "
+        "cause, then start the same command again: it goes on there."
+    )

@@ -39,10 +39,14 @@ Spans = Mapping[Where, Span]
 
 
 class Decided(NamedTuple):
-    """The range of each partition, and when the replay began."""
+    """The range of each partition, and when the replay began. `written`: the commits of group
+    `ledger` that say so.
+    """
 
     spans: Spans
     begun_ms: int
+    ledger: str
+    written: Mapping[Where, Commit]
 
 
 class _Written(Struct, forbid_unknown_fields=True):
@@ -71,7 +75,7 @@ async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Dec
     known = await groups.positions(plan.group, list(spans))
     begins = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
     await groups.begin(plan.group, begins)
-    return Decided(spans, min(one.begun_ms for one in found.values()))
+    return Decided(spans, min(one.begun_ms for one in found.values()), ledger, written)
 
 
 async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spans:

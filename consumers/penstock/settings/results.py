@@ -25,14 +25,14 @@ def results_for_call(
     is_one_bucket: bool,
     is_one_object: bool,
     by_key: bool = False,
-    only_whole: bool = False,
 ) -> ResultPlan:
     """Results with one record for each object. `by_key`: another process, on another day, must give
-    an object's result the same name. Raises `Fatal`.
+    an object's result the same name. A result is whole, whatever the options: it may have to prove
+    to a later call that its object is done. Raises `Fatal`.
     """
     scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
-    plan = replace(_plan(names, "--output", "objects"), only_whole=only_whole)
+    plan = replace(_plan(names, "--output", "objects"), only_whole=True)
     passing = parsed(template).fields & {"date", "partition", "offset"}
     if by_key and passing:
         raise Fatal(
