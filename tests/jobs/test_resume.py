@@ -1,5 +1,6 @@
 """A listing that was cut off goes on where it was, on a broker: nothing missing, nothing double."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 
@@ -49,6 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of some ten references, and no wait for another machine."""
     monkeypatch.setattr(sending, "SENT_BYTES", 1_000)
     monkeypatch.setattr(position, "ARRIVED_S", 0.1)
+    monkeypatch.setattr(position, "BEGUN_S", 0.1)
 
 
 async def announce(
@@ -163,7 +165,8 @@ async def test_globs_go_on_behind_a_key_whatever_came_or_went_before_it(
 async def test_an_earlier_start_ends_when_a_later_one_has_taken_over(
     cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(position, "KEEP_S", 0.0)
+    """Before it sends anything more."""
+    monkeypatch.setattr(position, "SURE_S", 0.0)
     await cut_off(cfg, objects, 5)
     later: list[Produced] = []
 
@@ -180,3 +183,21 @@ async def test_an_earlier_start_ends_when_a_later_one_has_taken_over(
     with pytest.raises(Fatal, match="taken over"):
         await announce(cfg, store)
     assert later[0].before + later[0].references == ROWS
+    assert sum(map(len, (await announced(cfg)).values())) == ROWS
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_of_two_that_start_together_one_goes_on(
+    cfg: config.Config, objects: MemoryObjects, is_cut: bool
+) -> None:
+    if is_cut:
+        await cut_off(cfg, objects, 5)
+    ended = await asyncio.gather(
+        *(announce(cfg, objects) for _ in range(2)), return_exceptions=True
+    )
+    done = [one for one in ended if isinstance(one, Produced)]
+    refused = [one for one in ended if isinstance(one, Fatal)]
+    assert (len(done), len(refused)) == (1, 1), ended
+    assert "taken over" in str(refused[0])
+    keys = [key for keys in (await announced(cfg)).values() for key in keys]
+    assert sorted(keys) == sorted(f"{n % 3}/{n}" for n in range(ROWS))

@@ -20,7 +20,7 @@ from penstock.ports import Answers, Clock, Location, Objects
 
 log = logging.getLogger(__name__)
 
-Ask = Callable[[], Awaitable[None]]
+Ask = Callable[[], Awaitable[object]]
 Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
 # A running server answers within milliseconds, one that is loading its models within seconds.
 CHANCE_S = 5.0

@@ -4,8 +4,9 @@ Rule: the position is kept twice. Every few seconds, when all that was sent is a
 committed in a group without members, for all partitions: all references up to it are there. What
 came after it tells the marks in the topic itself: each partition has its own place, and references
 up to that are not sent again. So nothing is missing and nothing double, without a transaction: a
-worker reads its input uncommitted. The last start owns the position; an earlier one that still runs
-sees that and ends. Owner: `penstock produce`.
+worker reads its input uncommitted. The last start owns the position. Nobody sends without having
+seen shortly before that it still does, so an earlier start that still runs ends; of two that begin
+together one does. Owner: `penstock produce`.
 """
 
 import asyncio
@@ -23,10 +24,14 @@ from penstock.jobs.listing import At
 from penstock.jobs.sending import MARK
 from penstock.ports import Commit
 
-# Often enough that a later start reads little, and an earlier one notices it before `ARRIVED_S`.
+# Often enough that a later start reads little.
 KEEP_S = 2.0
+# What is sent leaves within this time after its sender was seen to own the position.
+SURE_S = 0.5
 # What a killed process had sent is in the topic after this, and an earlier start has ended.
 ARRIVED_S = 3.0
+# Who has asked for a position and found none has written its own by then.
+BEGUN_S = 1.0
 
 
 class _Kept(Struct):
@@ -60,6 +65,7 @@ class Position:
         self._topic = topic
         self._said = said
         self._at_s = asyncio.get_running_loop().time()
+        self._sure_until_s = self._at_s
         self.reached: dict[int, At] = {}
         self.before = said.announced
 
@@ -82,14 +88,24 @@ class Position:
     def mark(self, at: At, count: int) -> bytes:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
 
-    async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
-        """All up to `at` is acknowledged; `announced` by this start."""
+    async def be_sure(self) -> None:
+        """Before anything is sent. Raises `Fatal` if another start owns the position now."""
+        if asyncio.get_running_loop().time() >= self._sure_until_s:
+            await self._ask()
+
+    async def _ask(self) -> None:
+        asked_s = asyncio.get_running_loop().time()
         for said in _read(await self._kept.read()).values():
             if said.run != self._said.run:
                 raise Fatal(
                     "another start of this command has taken over and goes on; this one ends",
                     exit_code=EXIT_USAGE,
                 )
+        self._sure_until_s = asked_s + SURE_S
+
+    async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
+        """All up to `at` is acknowledged; `announced` by this start."""
+        await self._ask()
         self._said.at, self._said.is_done = at, is_done
         self._said.announced = self.before + announced
         await self._write()
@@ -101,7 +117,10 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
+        """And wait for others that begin now: the last one to write is the owner."""
         await self._write()
+        await asyncio.sleep(BEGUN_S)
+        await self._ask()
 
     async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
         """Tell an earlier start that still runs to end, and read the marks since it kept its
@@ -113,6 +132,7 @@ class Position:
         while True:
             await asyncio.sleep(ARRIVED_S)
             spans = await self._kept.spans()
+            await self._ask()
             if not await self._read_marks(reader, spans, begins):
                 break
         self._said.announced = self.before

@@ -23,6 +23,7 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
+from penstock.calls.wait_for_services import until_answered
 from penstock.core.routing.naming import Naming
 from penstock.core.routing.places import Places
 from penstock.core.routing.routes import Routes
@@ -132,8 +133,8 @@ class _Announcing:
         named: Callable[[Reference], str],
     ) -> None:
         count = partitions if position is None else position.partitions
-        mark = None if position is None else position.mark
-        self._sending = Sending(sink, topic, count, mark)
+        kept = (None, None) if position is None else (position.mark, position.be_sure)
+        self._sending = Sending(sink, topic, count, *kept)
         self._partition_of = hashed(count)
         self._position = position
         self._said_stream = wanted.stream is not None
@@ -222,6 +223,8 @@ async def _position(
         open_reader(cfg.kafka, "read_uncommitted") as reader,
         open_positions(cfg.kafka, wanted.group(cfg.kafka), topic, range(partitions)) as kept,
     ):
+        # A broker that has just come up does not know yet who keeps groups.
+        await until_answered("Kafka broker", kept.read, SystemClock(), cfg.limits.start_ms / 1000)
         yield await open_position(
             kept,
             reader,

@@ -41,7 +41,7 @@ class _Sent(NamedTuple):
 
 class Sending:
     """`mark`: makes the mark after so many references, up to this place; None: nothing is
-    marked.
+    marked. `may_send` raises if nothing may be sent any more.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class Sending:
         topic: str,
         partitions: int,
         mark: Callable[[At, int], bytes] | None = None,
+        may_send: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.acknowledged = 0
         self._sink = sink
         self._topic = topic
         self._mark = mark
+        self._may_send = may_send
         self._full_bytes = min(SENT_BYTES, WAITING_BYTES // partitions)
         self._waiting: dict[int, _Waiting] = {}
         self._sent: deque[_Sent] = deque()
@@ -80,6 +82,8 @@ class Sending:
             out.headers.append([(MARK, self._mark(waiting.last, count))])
         while self._sent and self._sent_bytes + waiting.nbytes > UNACKNOWLEDGED_BYTES:
             await self._next_acknowledged()
+        if self._may_send is not None:
+            await self._may_send()
         self._sent.append(_Sent(await self._sink.send(out), waiting.nbytes, count))
         self._sent_bytes += waiting.nbytes
 
