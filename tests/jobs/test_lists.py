@@ -186,6 +186,46 @@ async def test_a_parquet_list_is_read_by_ranges_and_its_keys_are_literal(
     assert max(size for _, size in objects.parts) < len(sink.getvalue())
 
 
+def parquet(kind: pa.DataType, keys: Sequence[str]) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"bucket": ["b"] * len(keys), "key": pa.array(keys, kind)})
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        # Few bytes in the file: each value is stored once.
+        (["k" * 10_000] * 5_000 + ["k"], "5,000 values of a column have 50,000,000 bytes"),
+        ([f"{n}{'k' * 5_000}" for n in range(500)], "column key have 5,0.. bytes each: no list"),
+    ],
+)
+async def test_a_parquet_file_of_huge_values_is_refused_before_they_are_unfolded(
+    objects: MemoryObjects, kind: pa.DataType, keys: Sequence[str], says: str
+) -> None:
+    objects.put("lists", "a.parquet", parquet(kind, keys))
+    with pytest.raises(Fatal, match=says):
+        await read(objects, "a.parquet")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+async def test_texts_of_a_parquet_list_may_be_repeated_and_missing(
+    objects: MemoryObjects, kind: pa.DataType
+) -> None:
+    keys = ["a", "b", "a"] * 3_000
+    objects.put("lists", "a.parquet", parquet(kind, keys))
+    assert [one.key for _, one in await read(objects, "a.parquet")] == keys
+
+
+@pytest.mark.parametrize("field", ["size", "event_time"])
+def test_a_number_of_thousands_of_digits_is_no_number(field: str) -> None:
+    columns = Columns(["bucket", "key", field])
+    with pytest.raises(SchemaError):
+        columns.reference(["b", "k", "9" * 5_000])
+
+
 @pytest.mark.parametrize(
     ("key", "data", "says"),
     [

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.memory.kafka import MemorySink
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
-from penstock.ops.topics import ALL_GONE_S, GONE_S, LOOK_EVERY_S, mind_topics
+from penstock.ops.topics import ALL_GONE_S, GONE_S, LOOK_EVERY_S, kept_longer, mind_topics
 from penstock.simulation.virtual_time import virtual_time
 
 CFG = replace(config.Config(), kafka=config.Kafka(input_topic="refs"))
@@ -73,3 +73,10 @@ async def test_a_broker_that_does_not_answer_has_lost_no_topic(is_silent: bool) 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3_600.0):
             await mind_topics(CFG, Away())
+
+
+def test_a_topic_that_keeps_records_longer_than_the_one_behind_it_is_known() -> None:
+    told = {"refs": "1000", "a": "1000", "b": "1001", "c": "-1", "d": "5"}
+    assert kept_longer(told, "refs") == ["b", "c"]
+    assert kept_longer(told | {"refs": "-1"}, "refs") == []
+    assert kept_longer({"a": "5"}, "refs") == [], "the broker does not tell"

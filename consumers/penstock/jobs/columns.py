@@ -31,6 +31,8 @@ _FIELDS: Final = {
     "islatest": "is_latest",
     "isdeletemarker": "is_delete_marker",
 }
+# As many as the largest number of 64 bits has for sure.
+_MOST_DIGITS: Final = 18
 _MILLISECOND: Final = EPOCH.resolution * 1000
 
 
@@ -86,10 +88,14 @@ def _is_true(said: object) -> bool:
 def _make_numbers(said: dict[str, Any]) -> None:
     size, at = said.get("size"), said.get("event_time")
     if isinstance(size, str):
-        if not size.isdecimal():
+        if not _is_number(size):
             raise SchemaError(f"size {size[:40]!r} is not a number of bytes")
         said["size"] = int(size)
     if isinstance(at, datetime):
         said["event_time"] = (at.replace(tzinfo=at.tzinfo or UTC) - EPOCH) // _MILLISECOND
-    elif isinstance(at, str) and at.isdecimal():
+    elif isinstance(at, str) and _is_number(at):
         said["event_time"] = int(at)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS

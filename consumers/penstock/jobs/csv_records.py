@@ -52,11 +52,15 @@ class Records:
 
 def _end_of_records(data: bytearray) -> int:
     """Behind the last line end that no quotes enclose. Quotes inside of quotes are doubled, so an
-    odd number of them before a place means that it is enclosed.
+    odd number of them before a place means that it is enclosed. Each byte is looked at twice,
+    however many line ends are enclosed.
     """
     end = data.rfind(b"\n") + 1
-    while end and data.count(b'"', 0, end) % 2:
-        end = data.rfind(b"\n", 0, data.rfind(b'"', 0, end)) + 1
+    quotes = data.count(b'"', 0, end)
+    while end and quotes % 2:
+        before = data.rfind(b"\n", 0, data.rfind(b'"', 0, end)) + 1
+        quotes -= data.count(b'"', before, end)
+        end = before
     return end
 
 

@@ -1,7 +1,9 @@
 """The rows of a Parquet list, a batch at a time, by ranged reads.
 
-Rule: only the columns that mean something are read. The library blocks until it has its bytes, so
-it runs in a thread and asks the event loop for them. Owner: the reading of one list.
+Rule: only the columns that mean something are read. Values of one text may be stored once and stand
+in very many rows, so their bytes are counted before they are unfolded. The library blocks until it
+has its bytes, so it runs in a thread and asks the event loop for them. Owner: the reading of one
+list.
 """
 
 import asyncio
@@ -16,6 +18,8 @@ from penstock.process.threads import in_thread
 
 MAGIC = b"PAR1"
 BATCH_ROWS = 5_000
+# Of one column of a batch. A name has at most 1,024 bytes, and URLs have a little more.
+MOST_BYTES = 16 << 20
 # Read at a time, for each column.
 BUFFER_BYTES = 1 << 20
 
@@ -55,11 +59,57 @@ def _batches(ranges: _Ranges) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]
 
     try:
         source = pa.PythonFile(SourceFile(ranges), mode="r")
-        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        names = [name for name in file.schema_arrow.names if field_of(name)]
-        columns = Columns(names or file.schema_arrow.names)
+        footer = pq.read_metadata(source)
+        schema = footer.schema.to_arrow_schema()
+        names = [name for name in schema.names if field_of(name)]
+        columns = Columns(names or schema.names)
+        texts = [name for name in names if _is_text(schema.field(name).type)]
+        file = pq.ParquetFile(
+            source,
+            metadata=footer,
+            read_dictionary=texts,
+            pre_buffer=False,
+            buffer_size=BUFFER_BYTES,
+        )
+        _check_groups(footer, names)
         for batch in file.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
-            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            yield columns, list(rows)
+            found = [_unfolded(column) for column in batch.columns]
+            yield columns, list(zip(*found, strict=True))
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"no Parquet that can be read: {error}") from None
+
+
+def _check_groups(footer: Any, names: Sequence[str]) -> None:
+    """Raises `SchemaError` if the values of a column are no names, by their mean size. They are
+    unpacked by the library before anything else can be asked.
+    """
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for at in range(group.num_columns):
+            column = group.column(at)
+            mean = column.total_uncompressed_size // max(1, group.num_rows)
+            if column.path_in_schema in names and mean > MOST_BYTES // BATCH_ROWS:
+                raise SchemaError(
+                    f"the values of column {column.path_in_schema} have {mean:,} bytes each: no "
+                    "list of objects"
+                )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _unfolded(column: Any) -> list[Any]:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if not pa.types.is_dictionary(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    nbytes = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    if nbytes > MOST_BYTES:
+        raise SchemaError(
+            f"{len(column):,} values of a column have {nbytes:,} bytes: no list of objects"
+        )
+    return column.dictionary_decode().to_pylist()  # type: ignore[no-any-return]

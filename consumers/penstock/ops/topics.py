@@ -7,14 +7,19 @@ application.
 """
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from typing import Final
 
 from penstock import config
 from penstock.adapters.kafka.metadata import no_topic
-from penstock.adapters.kafka.topics import partition_counts
+from penstock.adapters.kafka.topics import partition_counts, topic_shapes
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError
 from penstock.ports import Sink
 
+log = logging.getLogger(__name__)
+
+RETENTION: Final = "retention.ms"
 # The largest error record after all texts are cut: 4,096 characters of a stream as the Kafka key
 # (16 kB), as many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
 LEAST_RECORD_BYTES = 50_000
@@ -59,6 +64,29 @@ async def check_rekey(cfg: config.Config) -> dict[str, int]:
         if topic not in counts:
             raise no_topic(topic, cfg.kafka)
     return counts
+
+
+async def warn_of_retention(cfg: config.Config) -> None:
+    """The rekeyer keeps the times of its records, so Kafka deletes those of a backlog by them."""
+    assert cfg.kafka.rekey is not None
+    topics = [*cfg.kafka.inputs, cfg.kafka.rekey]
+    shapes = await topic_shapes(cfg.kafka, topics, [RETENTION])
+    told = {topic: shape.settings.get(RETENTION, "-1") for topic, shape in shapes.items()}
+    for topic in kept_longer(told, cfg.kafka.rekey):
+        log.warning(
+            "%s keeps records for less time than %s, from which they come with their times: older "
+            "ones of a backlog would be deleted as soon as they are passed on. Set %s of %s to "
+            "that of %s",
+            *(cfg.kafka.rekey, topic, RETENTION, cfg.kafka.rekey, topic),
+        )
+
+
+def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
+    """The topics that keep records longer than this one. `told`: their `retention.ms`; -1: for
+    ever.
+    """
+    kept_ms = {each: int(said) if int(said) >= 0 else float("inf") for each, said in told.items()}
+    return [each for each, ms in kept_ms.items() if ms > kept_ms.get(topic, ms)]
 
 
 async def mind_topics(cfg: config.Config, sink: Sink) -> None:

@@ -25,7 +25,6 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Unforese
 from penstock.ports import (
     Clock,
     Commit,
-    Headers,
     Outgoing,
     Passage,
     Passages,
@@ -40,6 +39,8 @@ log = logging.getLogger(__name__)
 POLL_MS = 50
 # The header that says where a message came from: topic/partition/offset.
 SOURCE = "penstock-source"
+# That header with its name: a topic of 249 characters, and two numbers.
+SOURCE_BYTES = 300
 # A member that lost its partitions learns it with the next heartbeat, 2 s apart. One that still has
 # them after two of these is their owner.
 FENCED_WAIT_S = 5.0
@@ -214,7 +215,7 @@ class Rekeyer:
         works_on(partial(of_place, *where, record.offset))
         try:
             with self._guard:
-                return keyed(*message, self._naming)
+                return keyed(*message, self._naming, self._terms.record_bytes - SOURCE_BYTES)
         except Unforeseen:
             # The worker meets the same message, and answers it.
             return [unread(*message)]
@@ -234,11 +235,10 @@ class Rekeyer:
         assert out.times_ms is not None
         where = self._source.where(record.partition)
         source = f"{where.topic}/{where.partition}/{record.offset}"
-        headers = [*one.headers, (SOURCE, source.encode())]
+        ours = SOURCE, source.encode()
         # Without a value it would delete its stream's records from a compacted topic.
-        key, value = one.stream.encode(), one.value or b""
-        nbytes = len(key) + len(value) + _bytes(headers)
-        if nbytes > self._terms.record_bytes:
+        written = Keyed(one.stream, one.value or b"", [*one.headers, ours])
+        if (nbytes := written.nbytes) > self._terms.record_bytes:
             log.error(
                 "%s has %d bytes, more than %s takes: it is passed on cut, so it will be answered "
                 "by an error. Raise max.message.bytes of %s above that of the input topic",
@@ -246,12 +246,12 @@ class Rekeyer:
                 extra=of_place(*where, record.offset),
             )
             self._telemetry.count("cut")
-            value = value[:CUT_BYTES]
-            if len(key) + len(value) + _bytes(headers) > self._terms.record_bytes:
-                headers = headers[-1:]
-        out.keys.append(key)
-        out.values.append(value)
-        out.headers.append(headers)
+            written = written._replace(value=(one.value or b"")[:CUT_BYTES])
+            if written.nbytes > self._terms.record_bytes:
+                written = written._replace(headers=[ours])
+        out.keys.append(written.stream.encode())
+        out.values.append(written.value or b"")
+        out.headers.append(list(written.headers))
         out.times_ms.append(max(record.timestamp_ms, 0))
 
     def _count(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> None:
@@ -287,8 +287,3 @@ class Rekeyer:
                 exit_code=EXIT_UNREACHABLE,
             ) from error
         await asyncio.sleep(delay_s)
-
-
-def _bytes(headers: Headers) -> int:
-    """With the two lengths of each, of three bytes at most."""
-    return sum(len(name.encode()) + len(text or b"") + 6 for name, text in headers)

@@ -18,7 +18,7 @@ from penstock.adapters.kafka.rekey.source import WholeSource
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.wait_for_services import until_answered
 from penstock.ops.rekey_page import serve_rekeyer
-from penstock.ops.topics import check_rekey
+from penstock.ops.topics import check_rekey, warn_of_retention
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
 from penstock.process.stopping import stopped_after
@@ -51,6 +51,7 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
     async with stopped_after(source.stop), stopped_after(ends.stop):
         await until_answered("Kafka broker", ends.start, clock, cfg.limits.start_ms / 1000)
         counts = await check_rekey(cfg)
+        await warn_of_retention(cfg)
         most = (await most_bytes(kafka, [topic]))[topic]
         terms = rekey_terms(
             cfg, partitions=counts[topic], record_bytes=most - RECORD_OVERHEAD_BYTES

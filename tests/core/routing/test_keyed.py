@@ -11,6 +11,7 @@ from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Ignored, SchemaError, decode
 
 FOLDERS = Naming(None)
+MOST = 10_000
 
 
 def notification(*keys: str, event: str = "ObjectCreated:Put") -> bytes:
@@ -57,7 +58,7 @@ def streams_by_the_worker(key: bytes | None, value: bytes | None, partition: int
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_of_one_stream_is_unchanged_and_the_worker_calls_it_the_same(name: str) -> None:
     key, value = MESSAGES[name]
-    (one,) = keyed(key, value, [("h", b"1")], 3, FOLDERS)
+    (one,) = keyed(key, value, [("h", b"1")], 3, FOLDERS, MOST)
     assert (one.value, one.headers) == (value, [("h", b"1")])
     assert set(streams_by_the_worker(key, value, 3)) == {one.stream}
     # Behind the rekeyer its key is the stream, and its partition is another one.
@@ -66,33 +67,34 @@ def test_a_message_of_one_stream_is_unchanged_and_the_worker_calls_it_the_same(n
 
 def test_objects_of_several_streams_become_a_message_for_each() -> None:
     value = notification("b/1.csv", "a/1.csv", "b/2.csv")
-    found = keyed(b"plat/b/1.csv", value, [], 0, FOLDERS)
+    found = keyed(b"plat/b/1.csv", value, [], 0, FOLDERS, MOST)
     assert [one.stream for one in found] == ["b", "a"], "in the order in which they are named"
     named = {one.stream: json.loads(one.value or b"")["objects"] for one in found}
     assert [each["key"] for each in named["b"]] == ["b/1.csv", "b/2.csv"]
     for one in found:
         message = decode(one.value)
         assert not isinstance(message, Ignored)
-        assert set(streams_of(message, FOLDERS, b"another", 9)) == {one.stream}
+        assert set(streams_of(message, FOLDERS, one.stream.encode(), 9)) == {one.stream}
     of_store = decode(value)
     (a,) = [one for one in found if one.stream == "a"]
     assert decode(a.value).items[0].etag == of_store.items[1].etag  # type: ignore[union-attr]
 
 
 def test_an_event_that_makes_no_work_is_not_passed_on() -> None:
-    assert keyed(b"k", notification("a/1.csv", event="ObjectRemoved:Delete"), [], 0, FOLDERS) == []
+    removed = notification("a/1.csv", event="ObjectRemoved:Delete")
+    assert keyed(b"k", removed, [], 0, FOLDERS, MOST) == []
 
 
 def test_stream_from_names_the_stream() -> None:
     naming = Naming("(?P<stream>cam-[0-9]+)")
-    (one,) = keyed(b"k", notification("site/cam-7/x/1.csv"), [], 0, naming)
+    (one,) = keyed(b"k", notification("site/cam-7/x/1.csv"), [], 0, naming, MOST)
     assert one.stream == "cam-7"
 
 
 def test_headers_that_are_a_part_of_the_message_stay_with_it() -> None:
     data = packed({"bucket": "b", "key": "a/1.csv"})
     headers = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"00-1")]
-    assert keyed(None, data, headers, 0, FOLDERS) == [Keyed("a", data, headers)]
+    assert keyed(None, data, headers, 0, FOLDERS, MOST) == [Keyed("a", data, headers)]
     assert decode(structured(data, headers))
 
 
@@ -103,8 +105,57 @@ def test_a_message_that_is_split_keeps_its_trace_and_no_part_of_the_old_one() ->
         "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
         "data": {"objects": [{"bucket": "b", "key": "a/1"}, {"bucket": "b", "key": "c/1"}]},
     }
-    found = keyed(None, packed(event), [], 0, FOLDERS)
+    found = keyed(None, packed(event), [], 0, FOLDERS, MOST)
     assert [one.headers for one in found] == [[("traceparent", event["traceparent"].encode())]] * 2  # type: ignore[attr-defined]
     binary = [("ce_type", b"t"), ("ce_specversion", b"1.0"), ("traceparent", b"x"), ("own", b"y")]
-    found = keyed(None, packed(event["data"]), binary, 0, FOLDERS)
+    found = keyed(None, packed(event["data"]), binary, 0, FOLDERS, MOST)
     assert [one.headers for one in found] == [[("traceparent", b"x")]] * 2
+
+
+def objects_of(message: Keyed) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(message.value or b"")["objects"]
+    return found
+
+
+def test_a_part_is_cut_into_messages_that_the_topic_takes_in_the_order_of_its_objects() -> None:
+    keys = [f"{'ab'[n % 2]}/{n:03}.csv" for n in range(100)]
+    trace = [("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
+    found = keyed(b"x", notification(*keys), trace, 0, FOLDERS, 1_000)
+    assert len(found) == 10
+    assert max(one.nbytes for one in found) <= 1_000
+    assert all(one.headers == trace for one in found)
+    for stream in "ab":
+        passed = [each["key"] for one in found if one.stream == stream for each in objects_of(one)]
+        assert passed == [key for key in keys if key.startswith(stream)]
+
+
+def test_a_message_of_one_stream_that_the_topic_does_not_take_is_cut_at_its_objects() -> None:
+    value = packed({"objects": [{"bucket": "b", "key": f"a/{n}.csv"} for n in range(100)]})
+    found = keyed(b"k", value, [], 0, FOLDERS, 1_000)
+    assert {one.stream for one in found} == {"k"}
+    assert [each["key"] for one in found for each in objects_of(one)] == [
+        f"a/{n}.csv" for n in range(100)
+    ]
+    (whole,) = keyed(b"k", value, [], 0, FOLDERS, MOST)
+    assert whole.value == value
+
+
+def test_an_object_that_is_too_large_by_itself_does_not_take_others_with_it() -> None:
+    large = {"bucket": "b", "key": "a/2.csv", "attributes": {"x": "y" * 2_000}}
+    small = [{"bucket": "b", "key": f"a/{n}.csv"} for n in (1, 3)]
+    value = packed({"objects": [small[0], large, small[1]]})
+    found = keyed(None, value, [], 0, FOLDERS, 1_000)
+    assert [[each["key"] for each in objects_of(one)] for one in found] == [
+        ["a/1.csv"], ["a/2.csv"], ["a/3.csv"]
+    ]  # fmt: skip
+
+
+def test_a_part_says_its_stream_only_where_its_key_does_not() -> None:
+    naming = Naming("cam-(?P<stream>[0-9]+)/")
+    value = packed(
+        {"objects": [{"bucket": "b", "key": "cam-7/1.csv"}, {"bucket": "b", "key": "cam-8/1.csv",
+         "stream": "other"}]}
+    )  # fmt: skip
+    first, second = keyed(b"k", value, [], 0, naming, MOST)
+    assert (first.stream, "stream" in objects_of(first)[0]) == ("7", False)
+    assert (second.stream, objects_of(second)[0]["stream"]) == ("other", "other")

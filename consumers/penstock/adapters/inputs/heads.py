@@ -14,6 +14,9 @@ from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Where
 
+# Of all records that are kept.
+MOST_BYTES = 64 << 20
+
 
 class Head(NamedTuple):
     """The group's position in a partition, and the records from there on."""
@@ -24,10 +27,13 @@ class Head(NamedTuple):
 
 
 async def heads(reader: Reader, most: int) -> list[Head]:
-    """Of each partition of the input topics, the next `most` records that the group would read."""
+    """Of each partition of the input topics, the next `most` records that the group would read;
+    fewer if they are large, but one at least.
+    """
     found: list[Head] = []
-    for topic in await reader.inputs():
-        spans = await reader.spans(topic)
+    there = {topic: await reader.spans(topic) for topic in await reader.inputs()}
+    share = MOST_BYTES // max(1, sum(map(len, there.values())))
+    for topic, spans in there.items():
         committed = await reader.committed(topic, spans)
         starts = {
             number: _start(committed.get(number), span) for number, span in sorted(spans.items())
@@ -35,9 +41,8 @@ async def heads(reader: Reader, most: int) -> list[Head]:
         left = {number: (starts[number].next_offset, end) for number, (_, end) in spans.items()}
         first = len(found)
         found += [Head(Where(topic, number), start, []) for number, start in starts.items()]
-        await _fill(
-            reader, topic, {head.where.partition: head for head in found[first:]}, left, most
-        )
+        of_topic = {head.where.partition: head for head in found[first:]}
+        await _fill(reader, topic, of_topic, left, most, share)
     return [
         head._replace(records=[record._replace(partition=number) for record in head.records])
         for number, head in enumerate(found)
@@ -52,19 +57,30 @@ def _start(committed: Commit | None, span: tuple[int, int]) -> Commit:
 
 
 async def _fill(
-    reader: Reader, topic: str, heads: Mapping[int, Head], left: Spans, most: int
+    reader: Reader,
+    topic: str,
+    heads: Mapping[int, Head],
+    left: Spans,
+    most: int,
+    most_bytes: int,
 ) -> None:
-    """Read in windows of `most` offsets, as some offsets have no record."""
+    """Read in windows of `most` offsets, as some offsets have no record. A partition is full with
+    `most` records, or with its first one beyond `most_bytes`.
+    """
     left = dict(left)
+    room = dict.fromkeys(left, most_bytes)
     while windows := {
         number: (begin, min(begin + most, end))
         for number, (begin, end) in left.items()
-        if begin < end and len(heads[number].records) < most
+        if begin < end and len(heads[number].records) < most and room[number] > 0
     }:
         async with aclosing(reader.runs(topic, windows, lambda _: None)) as runs:
             async for number, records in runs:
                 kept = heads[number].records
-                kept += map(_record, records[: most - len(kept)])
+                for record in map(_record, records):
+                    if len(kept) < most and room[number] > 0:
+                        kept.append(record)
+                        room[number] -= len(record.value or b"")
         left |= {number: (end, left[number][1]) for number, (_, end) in windows.items()}
 
 

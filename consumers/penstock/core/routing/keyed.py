@@ -1,11 +1,13 @@
 """From a message of an input topic to those for the topic that is keyed by stream.
 
 Rule: a message is passed on unchanged, with its stream as the key. One that names objects of
-several streams becomes a message for each, because a record has one key. What is no reference is
-passed on, too: the worker answers it in its place. No I/O. Owner: the rekeyer; the intake asks
-`streams_of`, so both call a stream the same.
+several streams becomes a message for each, because a record has one key; one that the topic does
+not take becomes several with fewer objects each. What is no reference is passed on, too: the worker
+answers it in its place. No I/O. Owner: the rekeyer; the intake asks `streams_of`, so both call a
+stream the same.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +19,10 @@ from penstock.messages.codec import Ignored, Inline, References, SchemaError, de
 from penstock.messages.reference import Reference
 from penstock.messages.traceparent import HEADER, in_cloud_event, in_headers
 
+_BEGIN, _END = b'{"objects":[', b"]}"
+# The two lengths of a header, of three bytes at most each.
+_HEADER_BYTES = 6
+
 
 class Keyed(NamedTuple):
     """A message to write. `stream`: its key."""
@@ -24,6 +30,16 @@ class Keyed(NamedTuple):
     stream: str
     value: bytes | None
     headers: Headers
+
+    @property
+    def nbytes(self) -> int:
+        return (
+            len(self.stream.encode())
+            + len(self.value or b"")
+            + sum(
+                len(name.encode()) + len(text or b"") + _HEADER_BYTES for name, text in self.headers
+            )
+        )
 
 
 def streams_of(
@@ -39,9 +55,16 @@ def streams_of(
 
 
 def keyed(
-    key: bytes | None, value: bytes | None, headers: Headers, partition: int, naming: Naming
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+    partition: int,
+    naming: Naming,
+    most_bytes: int,
 ) -> list[Keyed]:
-    """The messages to pass on; none for an event that makes no work."""
+    """The messages to pass on; none for an event that makes no work. If it can be, none has more
+    than `most_bytes` with its key and headers.
+    """
     whole = structured(value, headers) if headers else value
     try:
         message = decode(whole)
@@ -51,15 +74,39 @@ def keyed(
         return []
     streams = streams_of(message, naming, key, partition)
     if isinstance(message, Inline) or len(set(streams)) == 1:
-        return [Keyed(streams[0], value, headers)]
-    objects: dict[str, list[Reference]] = {}
+        unchanged = Keyed(streams[0], value, headers)
+        if isinstance(message, Inline) or unchanged.nbytes <= most_bytes or len(streams) == 1:
+            return [unchanged]
+    objects: dict[str, list[bytes]] = {}
     for stream, reference in zip(streams, message.items, strict=True):
-        objects.setdefault(stream, []).append(structs.replace(reference, stream=stream))
+        objects.setdefault(stream, []).append(_encoded(reference, stream, naming))
     kept = _without_parts(whole, headers)
     return [
-        Keyed(stream, msgspec.json.encode({"objects": named}), kept)
+        Keyed(stream, value, kept)
         for stream, named in objects.items()
+        for value in _packed(named, most_bytes - Keyed(stream, b"", kept).nbytes)
     ]
+
+
+def _encoded(reference: Reference, stream: str, naming: Naming) -> bytes:
+    """With the name of its stream only if the worker would not find it by the new key."""
+    plain = structs.replace(reference, stream=None)
+    if naming.of(plain, key_text(stream.encode())) == stream:
+        return msgspec.json.encode(plain)
+    return msgspec.json.encode(structs.replace(reference, stream=stream))
+
+
+def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
+    """As few messages as their size allows. An object that is larger has one of its own."""
+    some: list[bytes] = []
+    nbytes = empty = len(_BEGIN) + len(_END)
+    for one in objects:
+        if some and nbytes + len(one) > most_bytes:
+            yield _BEGIN + b",".join(some) + _END
+            some, nbytes = [], empty
+        some.append(one)
+        nbytes += len(one) + 1
+    yield _BEGIN + b",".join(some) + _END
 
 
 def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: int) -> Keyed:
