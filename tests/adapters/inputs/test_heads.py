@@ -22,7 +22,7 @@ class Topic:
         return ["refs"]
 
     async def spans(self, topic: str) -> Spans:
-        return {number: (0, self._records) for number in range(PARTITIONS)}
+        return dict.fromkeys(range(PARTITIONS), (0, self._records))
 
     async def committed(self, topic: str, spans: Spans) -> dict[int, Any]:
         return {}
