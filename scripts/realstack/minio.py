@@ -41,6 +41,8 @@ class Minio:
             "MINIO_ROOT_PASSWORD": SECRET,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
+            # An object is announced before it is acknowledged; else a later one may overtake it.
+            "MINIO_API_SYNC_EVENTS": "on",
             "MINIO_NOTIFY_KAFKA_ENABLE_P": "on",
             "MINIO_NOTIFY_KAFKA_BROKERS_P": f"127.0.0.1:{ports['kafka']}",
             "MINIO_NOTIFY_KAFKA_TOPIC_P": EVENTS_TOPIC,

@@ -9,6 +9,7 @@ whatever fails: fence the former owner, read the positions, go there, work. Owne
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,8 @@ SOURCE_BYTES = 300
 FENCED_WAIT_S = 5.0
 # After a question for the ends that was not answered, so long the last reads tell them.
 UNANSWERED_S = 5.0
+# The end of a partition that no read has told of yet: it may have more.
+UNKNOWN = sys.maxsize
 # So much of a message that is too large for the topic is passed on, for people to recognise it.
 CUT_BYTES = 1_000
 
@@ -194,7 +197,8 @@ class Rekeyer:
             except Transient as error:
                 log.warning("records may be passed on out of order: %s", error)
                 self._ask_again_s = self._clock.now() + UNANSWERED_S
-        return self._source.known_ends()
+        known = self._source.known_ends()
+        return {number: known.get(number, UNKNOWN) for number in self._ours}
 
     def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
         """Behind the last record of each partition, and behind offsets that are no records if that

@@ -21,6 +21,7 @@ from penstock.adapters.kafka.client import reason, translated
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.inside.handles import transaction_end_of
+from penstock.adapters.kafka.inside.sending import begin_transactions_soon
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
@@ -91,6 +92,7 @@ def transactional_producer(
     settings: config.Kafka, id_: str, compression: str = "none"
 ) -> AIOKafkaProducer:
     """Not started yet. Its start fences all that started with this id before."""
+    begin_transactions_soon()
     return producer_of(
         settings,
         transactional_id=id_,

@@ -1,13 +1,17 @@
-"""How often a producer asks for the leader of a partition that has none."""
+"""How often a producer asks: for a leader, and for the next transaction."""
 
 import asyncio
+from types import SimpleNamespace
 
 from aiokafka import TopicPartition
+from aiokafka.errors import ConcurrentTransactions
+from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from penstock import config
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
-from penstock.adapters.kafka.inside.sending import STALE_S
+from penstock.adapters.kafka.inside.sending import MARKERS_S, STALE_S
 from penstock.adapters.kafka.producers import producer_of
+from penstock.adapters.kafka.transactions import transactional_producer
 from penstock.simulation.virtual_time import virtual_time
 
 
@@ -35,3 +39,13 @@ async def test_a_leader_that_is_not_known_is_asked_for_after_a_pause() -> None:
     await asyncio.sleep(2.0)
     await give_up(producer)
     assert 2.0 / STALE_S / 3 <= asked <= 2.0 / STALE_S + 1
+
+
+async def test_a_transaction_behind_another_one_is_begun_a_few_milliseconds_later() -> None:
+    producer = transactional_producer(config.Kafka(), "t")
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    await producer.begin_transaction()
+    handler = AddPartitionsToTxnHandler(producer._sender, [TopicPartition("predictions", 0)])
+    refused = SimpleNamespace(errors=[("predictions", [(0, ConcurrentTransactions.errno)])])
+    assert handler.handle_response(refused) == MARKERS_S
+    await give_up(producer)
