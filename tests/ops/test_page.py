@@ -1,6 +1,7 @@
 """The page in a browser: its first line, its parts, and what may be done on it."""
 
 import asyncio
+import base64
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from aiohttp import web
 from penstock import config
 from penstock.ops.listening import as_json, paths, serving
 from penstock.ops.page.live import EVERY_S, Live
+from penstock.ops.page.samples import PATH, shown
 from penstock.ops.page.shell import page
 from penstock.ops.problems import problems
 from tests.support.axe import axe, findings
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 ASKED = ["/api/redrive", "/api/line"]
 TOKEN = "open sesame"
+# One black pixel.
+GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAAAAACH5BAAAAAAALAAAAAABAAEAAAICRAEAOw==")
 
 
 def trouble(cause: str) -> dict[str, Any]:
@@ -76,13 +80,27 @@ class Worker:
         self.status = status
         self.actions = actions
         self.group: dict[str, Any] | None = None
+        self.peers: dict[str, Any] | None = None
+        self.samples: list[dict[str, Any]] | None = None
         self.made = 0
         self.asked: list[tuple[str, Any]] = []
 
     async def look(self) -> dict[str, Any]:
         self.made += 1
         status = self.status | {"problems": problems(self.status)}
-        return {"status": status, "group": self.group, "actions": list(self.actions)}
+        return {
+            "status": status,
+            "group": self.group,
+            "peers": self.peers,
+            "samples": self.samples is not None,
+            "actions": list(self.actions),
+        }
+
+    async def sampled(self, _: web.Request) -> web.Response:
+        return as_json({"samples": self.samples})
+
+    async def picture(self, _: web.Request) -> web.Response:
+        return shown("image/gif", GIF)
 
     async def act(self, request: web.Request) -> web.Response:
         self.asked.append((request.path, await request.json()))
@@ -95,6 +113,7 @@ class Worker:
 
         live = Live(self.look)
         pages = paths(page, nothing, nothing, nothing, live=live.serve)
+        pages |= {PATH: self.sampled, PATH + "/{number}": self.picture}
         http = config.Http(port=0, token=token)
         acts = dict.fromkeys(self.actions, self.act)
         async with serving(http, pages, actions=acts) as url, live.open():
@@ -301,6 +320,66 @@ async def test_of_several_processes_one_is_shown_and_may_be_chosen(browser: Brow
         assert await tab.run(rows) == 12
         await tab.run("document.querySelectorAll('#processes button')[1].click()")
         assert await tab.run(rows) == 3
+
+
+def sample(number: int, stream: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "number": number, "at_ms": 1_795_208_217_412, "stream": stream, "model": "rows",
+        "topic": "refs", "partition": 0, "offset": 7, "object": "plant/a.csv", "row": 3,
+        "input": "1.5, 2", "prediction": '{"label": 1}', "error": None, "picture": None, **changes,
+    }  # fmt: skip
+
+
+async def test_rows_are_shown_beside_their_predictions_and_pictures_as_pictures(
+    browser: Browser,
+) -> None:
+    worker = Worker(document())
+    worker.samples = [
+        sample(3, HOSTILE, input=HOSTILE, prediction=HOSTILE),
+        sample(2, "cam-2", prediction=None, error="null in row"),
+        sample(1, "cam-1", input="43 bytes", picture=f"{PATH}/1"),
+    ]
+    async with opened(browser, worker, TOKEN) as tab:
+        await tab.until("document.querySelectorAll('.samples li').length === 3")
+        text = await tab.text("#samples")
+        assert text.count(HOSTILE) == 3
+        assert "null in row" in text
+        # It was read with the token in a header, and the browser could show it.
+        await tab.until("document.images.length === 1 && document.images[0].naturalWidth === 1")
+        assert await findings(tab, axe()) == []
+        await tab.run("$('wanted').value = 'cam-2'; $('wanted').dispatchEvent(new Event('input'))")
+        assert await tab.run("document.querySelectorAll('.samples li').length") == 1
+        for width in (400, 1440):
+            await tab.size(width)
+            assert await tab.run("document.documentElement.scrollWidth") <= width
+        assert tab.complaints == []
+
+
+async def test_members_of_the_group_are_shown_with_their_first_line_and_a_silent_one_by_name(
+    browser: Browser,
+) -> None:
+    worker = Worker(document() | {"host": "worker-0", "pid": 1})
+    well = {
+        "peer": "10.0.0.5:8900", "why": None, "host": "worker-0", "pids": [1], "partitions": 4,
+        "lag": 0, "backlog_s": 0.1, "rows_per_s": 3_840.0, "p99_ms": 31.0, "level": None,
+        "first": None,
+    }  # fmt: skip
+    late = {**well, "peer": "10.0.0.6:8900", "host": "worker-1", "level": "bad", "first": HOSTILE}
+    silent = {"peer": "10.0.0.7:8900", "why": "no answer within 2 s"}
+    worker.peers = {"age_s": 1.0, "members": [well, late, silent], "left_out": 0}
+    async with opened(browser, worker) as tab:
+        lines = (await tab.text("#peers tbody")).split("\n")
+        assert lines[0].startswith("worker-0 10.0.0.5:8900 this one")
+        assert lines[0].endswith("all is well")
+        assert HOSTILE in lines[1]
+        assert "this one" not in lines[1]
+        assert lines[2].startswith("10.0.0.7:8900")
+        assert lines[2].endswith("silent: no answer within 2 s")
+        assert await findings(tab, axe()) == []
+        for width in (400, 1440):
+            await tab.size(width)
+            assert await tab.run("document.documentElement.scrollWidth") <= width
+        assert tab.complaints == []
 
 
 async def test_an_update_is_made_once_for_all_viewers_and_none_without_one() -> None:

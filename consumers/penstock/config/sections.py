@@ -265,6 +265,8 @@ class Http(Section, frozen=True):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8900
     token: str | None = None
     hosts: list[str] | None = None
+    peers: list[str] | None = None
+    samples: bool = False
 
 
 class Log(Section, frozen=True):

@@ -24,6 +24,8 @@ from penstock.ops.lookout import Lookout
 from penstock.ops.page.actions import Actions
 from penstock.ops.page.live import Live
 from penstock.ops.page.others import Others
+from penstock.ops.page.peers import Peers
+from penstock.ops.page.samples import sample_pages
 from penstock.ops.page.shell import page
 from penstock.ops.readiness import Readiness
 from penstock.ops.status import Status
@@ -69,19 +71,26 @@ async def serve_health(
     async def api_status(_: web.Request) -> web.Response:
         return as_json(status.look())
 
-    others = Others(kafka)
+    others, peers = Others(kafka), Peers(settings)
     handlers = {} if actions is None or not settings.token else actions.handlers
 
     async def update() -> dict[str, Any]:
-        return {"status": status.look(), "group": others.look(), "actions": list(handlers)}
+        return {
+            "status": status.look(),
+            "group": others.look(),
+            "actions": list(handlers),
+            "peers": peers.look(),
+            "samples": bool(samples),
+        }
 
-    live = Live(update)
-    pages = paths(page, readyz, metrics, api_status, live=live.serve)
+    live, samples = Live(update), sample_pages(pipeline, status.flow)
+    pages = paths(page, readyz, metrics, api_status, live=live.serve) | samples
     with status.sampling():
         async with (
             readiness.watching(),
             lookout.watching(),
             others.watching(),
+            peers.watching(),
             serving(settings, pages, inherited_listener(), actions=handlers) as url,
             live.open(),
         ):

@@ -6,6 +6,8 @@ health page.
 """
 
 import asyncio
+import os
+import socket
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +38,7 @@ class Status:
         self._telemetry = telemetry
         self._lookout = lookout
         self._group = group
+        self._host = socket.gethostname()
         self._began_s = self._now_s()
         self.flow = Flow(pipeline, telemetry, lookout)
         self._problems = SteadyProblems()
@@ -66,6 +69,8 @@ class Status:
             "now_ms": pipeline.wiring.adapters.clock.wall_ms(),
             "uptime_s": round(self._now_s() - self._began_s, 1),
             "version": version(DISTRIBUTION),
+            "host": self._host,
+            "pid": os.getpid(),
             "group": self._group,
             "bound_ms": None if bound_s is None else bound_s * 1000,
             "input_topic": pipeline.wiring.settings.labels.input_topic,

@@ -17,6 +17,7 @@ from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.window import Window, WindowLimits
 from penstock.decoders.protocol import Decoders
 from penstock.formats.base.runs import RowOptions
+from penstock.formats.pictures.pixels import PictureOptions
 from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Adapters, Model
@@ -27,6 +28,7 @@ from penstock.stages.microbatch import Microbatch
 from penstock.stages.predict import Predict
 from penstock.stages.reading_permits import Admission, Seats
 from penstock.stages.result_objects import ResultPlan
+from penstock.stages.samples import Samples, Sampling
 from penstock.stages.shadow.asking import Shadow
 from penstock.telemetry.calls import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
@@ -74,6 +76,7 @@ class Shared:
     terms: ObjectTerms
     results: ResultPlan | None
     tracer: Tracer | None
+    samples: Samples | None
 
     def track(
         self,
@@ -117,6 +120,9 @@ class Shared:
             clock,
             most_bytes=window.max_bytes,
             shadow=shadow,
+            sampling=None
+            if self.samples is None
+            else Sampling(self.samples, name, terms.rows.of(PictureOptions).image),
         )
         expand = Expand(terms.rows, microbatch, self.guards, self.terms.inline_bytes)
         download = self._download(model, expand, microbatch)

@@ -39,6 +39,7 @@ from penstock.stages.result_objects import (
     ResultPlan,
     call_in_thread,
 )
+from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
 from penstock.stages.shadow.asking import Shadow, ShadowPlan
 from penstock.telemetry.region import RegionTelemetry
@@ -82,6 +83,7 @@ class Settings:
     routes: Routes | None = None
     shadow: ShadowPlan | None = None
     traces: TraceTerms | None = None
+    samples: bool = False  # rows may be shown to people
 
     @property
     def terms(self) -> Mapping[str | None, ModelTerms]:
@@ -131,6 +133,7 @@ class Wiring:
         )
         self.consume = Consume(source, self.lanes, clock)
         self.shadow = self._shadow(draw)
+        self.samples = Samples(clock) if settings.samples else None
         self.tracks = self._tracks(decoders, dedupe)
         self._fetchers = {model: track.download for model, track in self.tracks.items()}
         self.reject = self._reject(adapters)
@@ -243,6 +246,7 @@ class Wiring:
             terms=settings.objects,
             results=settings.results,
             tracer=self._tracer,
+            samples=self.samples,
         )
         return {
             model: shared.track(

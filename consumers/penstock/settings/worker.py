@@ -93,6 +93,7 @@ def for_worker(
         routes=routes_of(cfg),
         shadow=_shadow(cfg, model_version),
         traces=_traces(cfg),
+        samples=cfg.http.samples,
     )
 
 

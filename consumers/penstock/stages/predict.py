@@ -26,6 +26,7 @@ from penstock.core.window.pace import BatchPlan, Pace
 from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
 from penstock.ports import Answers, Clock
 from penstock.stages.microbatch import Microbatch
+from penstock.stages.samples import Sampling
 from penstock.stages.shadow.asking import Shadow
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,10 @@ class Predict:
         *,
         most_bytes: int,
         shadow: Shadow | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         self._calls = calls
+        self._sampling = sampling
         self._shadow = shadow
         self._microbatch = microbatch
         self._fixed = fixed
@@ -180,6 +183,8 @@ class Predict:
                 search.hang_ups = 0
             # Before the answers are given out: with its answer a block lets go of its rows.
             copied = None if self._shadow is None else self._shadow.wants(part)
+            if self._sampling is not None:
+                self._sampling.take(part, answers)
             _distribute(part, answers)
             if self._pace is not None:
                 now_s = self._clock.now()

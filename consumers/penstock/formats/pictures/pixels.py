@@ -59,6 +59,23 @@ class PixelOptions:
             values /= np.array(self.std, "<f4")
         return self._in_layout(values).reshape(1, -1)
 
+    def rgb(self, row: npt.NDArray[np.uint8] | npt.NDArray[np.float32], step: int) -> Rgb:
+        """Every `step`th pixel of the picture that became these numbers, as far as 0 to 255 can
+        show it.
+        """
+        if self.layout == "nchw":
+            whole = row.reshape(_CHANNELS, self.height, self.width).transpose(1, 2, 0)
+        else:
+            whole = row.reshape(self.height, self.width, _CHANNELS)
+        small = whole[::step, ::step]
+        if small.dtype == np.uint8:
+            return np.ascontiguousarray(small, np.uint8)
+        if self.mean is not None:
+            small = small * np.array(self.std, "<f4") + np.array(self.mean, "<f4")
+        if self.unit:
+            small = small * np.float32(255)
+        return np.nan_to_num(small).round().clip(0, 255).astype(np.uint8)
+
     def _in_layout(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         return np.ascontiguousarray(values.transpose(2, 0, 1) if self.layout == "nchw" else values)
 

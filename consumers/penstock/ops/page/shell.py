@@ -25,9 +25,11 @@ PARTS: Final = (
     "flow",
     "streams",
     "partitions",
+    "peers",
     "models",
     "actions",
     "letters",
+    "samples",
     "stopped",
     "worker",
 )
@@ -54,7 +56,8 @@ def page_of(shell: str) -> Handler:
         "Content-Security-Policy": (
             f"default-src 'none'; script-src {_hash_of(shell, 'script')}; "
             f"style-src {_hash_of(shell, 'style')}; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            "connect-src 'self'; img-src blob:; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
         ),
         "Cache-Control": "no-store",
         "Referrer-Policy": "no-referrer",

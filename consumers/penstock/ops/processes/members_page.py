@@ -6,7 +6,7 @@ than partitions, those without are in reserve. Owner: the supervisor.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -22,6 +22,8 @@ from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, ser
 from penstock.ops.page.actions import Actions
 from penstock.ops.page.live import Live
 from penstock.ops.page.others import Others
+from penstock.ops.page.peers import Peers
+from penstock.ops.page.samples import PATH, gone, shown
 from penstock.ops.page.shell import page
 from penstock.ops.problems import problems
 
@@ -51,6 +53,8 @@ class Answer(NamedTuple):
     member: Member
     good: bool
     text: str
+    body: bytes = b""
+    kind: str = ""
 
 
 @asynccontextmanager
@@ -96,16 +100,36 @@ async def serve_members(
         async def api_status(_: web.Request) -> web.Response:
             return as_json(await status())
 
-        others = Others(kafka)
+        others, peers = Others(kafka), Peers(settings)
         handlers = {} if actions is None or not settings.token else actions.handlers
 
         async def update() -> dict[str, Any]:
-            return {"status": await status(), "group": others.look(), "actions": list(handlers)}
+            return {
+                "status": await status(),
+                "group": others.look(),
+                "actions": list(handlers),
+                "peers": peers.look(),
+                "samples": settings.samples,
+            }
+
+        async def samples(_: web.Request) -> web.Response:
+            return as_json({"samples": list(_joined(await ask_all(PATH)))})
+
+        async def picture(request: web.Request) -> web.Response:
+            number, path = int(request.match_info["process"]), request.match_info["sample"]
+            member = next((one for one in members if one.number == number), None)
+            if member is None:
+                return gone()
+            answer = await _ask(session, member, f"{PATH}/{path}")
+            return shown(answer.kind, answer.body) if answer.good else gone()
 
         live = Live(update)
         pages = paths(page, readyz, metrics, api_status, healthz, live=live.serve)
+        if settings.samples:
+            pages |= {PATH: samples, PATH + r"/{process:\d{1,4}}/{sample:\d{1,15}}": picture}
         async with (
             others.watching(),
+            peers.watching(),
             serving(settings, pages, actions=handlers) as url,
             live.open(),
         ):
@@ -117,9 +141,21 @@ async def _ask(session: aiohttp.ClientSession, member: Member, path: str) -> Ans
         return Answer(member, False, "it does not run\n")
     try:
         async with session.get(member.url + path) as response:
-            return Answer(member, response.status == web.HTTPOk.status_code, await response.text())
+            good, body = response.status == web.HTTPOk.status_code, await response.read()
+            text = body.decode(errors="replace")
+            return Answer(member, good, text, body, response.content_type)
     except (aiohttp.ClientError, TimeoutError) as error:
         return Answer(member, False, f"its page does not answer: {error!r}\n")
+
+
+def _joined(answers: Sequence[Answer]) -> Iterator[dict[str, Any]]:
+    """The samples of all members, with the path of a picture here."""
+    for answer in answers:
+        number = answer.member.number
+        for one in orjson.loads(answer.body)["samples"] if answer.good else ():
+            has_picture = one["picture"] is not None
+            path = f"{PATH}/{number}/{one['number']}" if has_picture else None
+            yield {**one, "process": number, "picture": path}
 
 
 def _line(answer: Answer) -> str:
@@ -148,7 +184,7 @@ class _Merged:
             "penstock_process_restarts", "Starts after the first", labels=["process"]
         )
         families: dict[str, Metric] = {}
-        for member, good, text in self._answers:
+        for member, good, text, *_ in self._answers:
             process = str(member.number)
             up.add_metric([process], good)
             restarts.add_metric([process], member.restarts)

@@ -72,15 +72,15 @@ function table(caption, names, rows) {
   return scroll;
 }
 // Builds the content of an element again only if the data changed; what has the focus keeps it.
-const shown = new WeakMap();
+const shown = new WeakMap(), SCROLLED = ".scroll, .letters, .samples";
 function put(element, data, build) {
   const text = JSON.stringify(data);
   if (shown.get(element) === text) return;
   shown.set(element, text);
   const focus = element.contains(document.activeElement) && document.activeElement.dataset.key;
-  const places = [...element.querySelectorAll(".scroll, .letters")].map((one) => one.scrollTop);
+  const places = [...element.querySelectorAll(SCROLLED)].map((one) => one.scrollTop);
   element.replaceChildren(...build(data));
-  element.querySelectorAll(".scroll, .letters").forEach((one, at) => one.scrollTop = places[at] || 0);
+  element.querySelectorAll(SCROLLED).forEach((one, at) => one.scrollTop = places[at] || 0);
   if (focus) for (const one of element.querySelectorAll("[data-key]"))
     if (one.dataset.key === focus) one.focus({ preventScroll: true });
 }

@@ -31,7 +31,8 @@ function build() {
   kill.id = "kill";
   $("main").replaceChildren(box, panel("stopped", "Stopped lines", ""), kill, tabs, cards,
     make("div", null, "grid", panel("flow", "From the store to the topic", "c12"), list, side,
-      panel("partitions", "Partitions", "c6"), lost, panel("models", "Models", "c12")));
+      panel("peers", "Members of the group", "c12"), panel("partitions", "Partitions", "c6"), lost, panel("samples", "Rows and their predictions", "c12"),
+      panel("models", "Models", "c12")));
 }
 let last = null;
 function show(update) {
@@ -51,6 +52,8 @@ function show(update) {
   stopped(ours);
   put($("partitions"), [ours, group], () => partitions(ours, group));
   letters(up.flatMap((one) => one.letters).sort((a, b) => b.at_ms - a.at_ms), sum(up, "rejected"));
+  samples(update.samples);
+  peers(update.peers, up);
   const one = pick(workers, up);
   for (const id of ["cards", "flow-panel", "streams-panel", "way-panel", "batches-panel", "models-panel"])
     $(id).hidden = !one;

@@ -1,0 +1,65 @@
+"""A row that is a picture, small enough to be shown beside its prediction.
+
+Rule: nothing is decoded here. A picture that a browser knows stays as it is, for the browser's own
+sandbox to decode; rows of pixels become a PNG of every nth pixel. Pure.
+"""
+
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from penstock.core.rows.payload import BytesRows, Matrix, Payload
+from penstock.formats.pictures.pixels import PixelOptions, Rgb
+
+# Its longer side, of rows of pixels.
+MOST_PIXELS: Final = 128
+# What every browser shows, by its first bytes.
+_TYPES: Final[Mapping[bytes, str]] = {
+    b"\xff\xd8\xff": "image/jpeg",
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"GIF8": "image/gif",
+}
+
+
+class Encoded(NamedTuple):
+    type: str
+    body: bytes
+
+
+def type_of(head: bytes | memoryview) -> str | None:
+    return next((name for magic, name in _TYPES.items() if head[: len(magic)] == magic), None)
+
+
+def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Encoded | Rgb | None:
+    """Of one row; of rows of pixels it is still to be made a `png`. None: it is no picture, or too
+    large.
+    """
+    if isinstance(row, BytesRows) and (kind := type_of(row.row(0)[:8])) is not None:
+        return Encoded(kind, bytes(row.row(0))) if len(row.row(0)) <= most_bytes else None
+    if pixels is None:
+        return None
+    size = pixels.width * pixels.height * 3
+    step = -(-max(pixels.width, pixels.height) // MOST_PIXELS)
+    if isinstance(row, Matrix) and row.values.shape[1] == size:
+        return pixels.rgb(row.values[0], step)
+    if isinstance(row, BytesRows) and len(row.row(0)) == size:
+        return pixels.rgb(np.frombuffer(row.row(0), np.uint8), step)
+    return None
+
+
+def png(rgb: Rgb) -> Encoded:
+    height, width, _ = rgb.shape
+    # Each line begins with its filter: none.
+    lines = np.zeros((height, 1 + 3 * width), np.uint8)
+    lines[:, 1:] = rgb.reshape(height, -1)
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 1)), (b"IEND", b""))
+    body = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*one) for one in chunks)
+    return Encoded("image/png", body)
+
+
+def _chunk(name: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

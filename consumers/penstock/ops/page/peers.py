@@ -1,0 +1,202 @@
+"""The members of the group, each by its own page: what it does, and its first line.
+
+Rule: they are asked only while somebody looks at this page, every few seconds, some at a time, each
+for a bounded time and a bounded answer; no page waits for them. A peer that is silent is told so,
+by its address. Of an answer only the fields here are read. Owner: the page's server.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from penstock import config
+from penstock.errors import EXIT_USAGE, Fatal
+
+EVERY_S: Final = 5.0
+ANSWER_S: Final = 2.0
+RESOLVE_S: Final = 2.0
+MOST_PEERS: Final = 64
+AT_A_TIME: Final = 16
+MOST_BYTES: Final = 4 << 20
+
+
+class _Assignment(Struct):
+    lag: int | None = None
+
+
+class _Problem(Struct):
+    level: str
+    what: str
+    do: str
+
+
+class _Status(Struct):
+    """One worker's, or a supervisor's with its `processes`."""
+
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    uptime_s: float = 0.0
+    backlog_s: float = 0.0
+    assignments: list[_Assignment] = []
+    rates: dict[str, float] = {}
+    flow: dict[str, Any] = {}
+    problems: list[_Problem] = []
+    processes: list["_Status"] = []
+
+
+class Address(NamedTuple):
+    """A number, or a name that may have many numbers."""
+
+    host: str
+    port: int
+
+
+_decode = msgspec.json.Decoder(_Status).decode
+
+
+class Peers:
+    """`look` tells the last answers, and has the next ones asked for, while `watching`."""
+
+    def __init__(self, settings: config.Http) -> None:
+        """Raises `Fatal` if one of `http.peers` is no address."""
+        self._named = [address_of(one, settings.port or 8900) for one in settings.peers or ()]
+        self._headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else None
+        self._wanted = asyncio.Event()
+        self._members: list[dict[str, Any]] | None = None
+        self._left_out = 0
+        self._at_s = 0.0
+
+    def look(self) -> dict[str, Any] | None:
+        """None: there are no peers, or none was asked yet."""
+        self._wanted.set()
+        if self._members is None:
+            return None
+        return {
+            "age_s": round(asyncio.get_running_loop().time() - self._at_s, 1),
+            "members": self._members,
+            "left_out": self._left_out,
+        }
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        if not self._named:
+            yield
+            return
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(self._ask_forever())
+            try:
+                yield
+            finally:
+                asking.cancel()
+
+    async def _ask_forever(self) -> None:
+        async with aiohttp.ClientSession(
+            # No kept connections: those to a member that ended are dead.
+            connector=aiohttp.TCPConnector(limit=AT_A_TIME, force_close=True),
+            headers=self._headers,
+        ) as session:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await self._ask_all(session)
+                await asyncio.sleep(EVERY_S)
+
+    async def _ask_all(self, session: aiohttp.ClientSession) -> None:
+        found = await asyncio.gather(*map(_addresses, self._named))
+        silent = [one for one in found if isinstance(one, dict)]
+        addresses = sorted({each for one in found if not isinstance(one, dict) for each in one})
+        asked = addresses[:MOST_PEERS]
+        some = asyncio.Semaphore(AT_A_TIME)
+        answers = await asyncio.gather(*(_ask(session, one, some) for one in asked))
+        self._members, self._left_out = silent + answers, len(addresses) - len(asked)
+        self._at_s = asyncio.get_running_loop().time()
+
+
+def address_of(text: str, port: int) -> Address:
+    """`port`: where none is named."""
+    try:
+        found = urlsplit(f"//{text}")
+        if found.hostname and not (found.path or found.query or found.username):
+            return Address(found.hostname, found.port or port)
+    except ValueError:
+        pass
+    raise Fatal(
+        f"http.peers: {text!r} is no address; write host:port, or the name of a headless service",
+        exit_code=EXIT_USAGE,
+    )
+
+
+async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
+    """By number, as every worker knows that name of its own; or why there is none."""
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                named.host, named.port, type=socket.SOCK_STREAM
+            )
+    except (OSError, UnicodeError, TimeoutError) as error:
+        return _silent(named, f"its name has no address: {str(error) or type(error).__name__}")
+    return [Address(str(where[0]), named.port) for *_, where in found]
+
+
+def _text(address: Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
+
+
+def _silent(address: Address, why: str) -> dict[str, Any]:
+    return {"peer": _text(address), "why": why}
+
+
+async def _ask(
+    session: aiohttp.ClientSession, address: Address, some: asyncio.Semaphore
+) -> dict[str, Any]:
+    url = f"http://{_text(address)}/api/status"
+    try:
+        async with (
+            some,
+            asyncio.timeout(ANSWER_S),
+            session.get(url, allow_redirects=False) as answer,
+        ):
+            if answer.status != web.HTTPOk.status_code:
+                return _silent(address, f"it answers with {answer.status}")
+            body = bytearray()
+            async for piece in answer.content.iter_any():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    return _silent(address, "its answer is no status: it is too long")
+        return {"peer": _text(address), "why": None} | _told(_decode(body))
+    except TimeoutError:
+        return _silent(address, f"no answer within {ANSWER_S:.0f} s")
+    except (aiohttp.ClientError, OSError) as error:
+        return _silent(address, f"no answer: {error}")
+    except msgspec.MsgspecError as error:
+        return _silent(address, f"its answer is no status: {error}")
+
+
+def _told(status: _Status) -> dict[str, Any]:
+    workers = status.processes or [status]
+    lags = [one.lag for worker in workers for one in worker.assignments]
+    p99s = [worker.flow["p99_ms"] for worker in workers if worker.flow.get("p99_ms") is not None]
+    first = status.problems[0] if status.problems else None
+    return {
+        "host": workers[0].host,
+        "pids": [worker.pid for worker in workers],
+        "version": workers[0].version,
+        "uptime_s": workers[0].uptime_s,
+        "partitions": len(lags),
+        "lag": None if None in lags else sum(lag for lag in lags if lag is not None),
+        "backlog_s": max(worker.backlog_s for worker in workers),
+        "rows_per_s": round(sum(worker.rates.get("rows_per_s", 0.0) for worker in workers), 1),
+        "p99_ms": max(p99s, default=None),
+        "level": None if first is None else first.level,
+        "first": None if first is None else first.what,
+    }

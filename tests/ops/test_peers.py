@@ -1,0 +1,114 @@
+"""The page of one member tells of the others, and names one that is silent."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from penstock import config
+from penstock.errors import Fatal
+from penstock.ops.listening import as_json, serving
+from penstock.ops.page.peers import MOST_BYTES, Address, Peers, address_of
+from penstock.ops.problems import problems
+from tests.support.status_documents import document
+from tests.support.waiting import until
+
+TOKEN = "open sesame"
+
+
+@asynccontextmanager
+async def member(answer: Any) -> AsyncIterator[str]:
+    """A page that answers with this status; the address of it."""
+
+    async def status(_: web.Request) -> web.Response:
+        return answer if isinstance(answer, web.Response) else as_json(answer)
+
+    async with serving(config.Http(port=0, token=TOKEN), {"/api/status": status}) as url:
+        yield url.removeprefix("http://")
+
+
+async def told(*named: str) -> list[dict[str, Any]]:
+    peers = Peers(config.Http(peers=list(named), token=TOKEN))
+    async with peers.watching():
+        assert peers.look() is None
+
+        async def are_told() -> bool:
+            return peers.look() is not None
+
+        await until(are_told, lambda: "peers are told")
+        found = peers.look()
+    assert found is not None
+    assert found["left_out"] == 0
+    members: list[dict[str, Any]] = found["members"]
+    return members
+
+
+def late() -> dict[str, Any]:
+    whole = document() | {"host": "worker-1", "pid": 7, "backlog_s": 4.0}
+    outage = {"service": "model server", "away_s": 12.0, "why": "refused"}
+    whole |= {"outages": [outage], "model": whole["model"] | {"asked_s": 13.0}}
+    return whole | {"problems": problems(whole)}
+
+
+async def test_each_member_is_told_with_its_figures_and_its_first_line() -> None:
+    well = document(partitions=2) | {"host": "worker-0", "pid": 1, "problems": []}
+    both = {"v": 1, "processes": [well, late()], "problems": late()["problems"]}
+    async with member(well) as first, member(late()) as second, member(both) as supervisor:
+        one, other, joined = sorted(
+            await told(first, second, supervisor),
+            key=lambda each: len(each["pids"]) * 10 + each["pids"][0],
+        )
+    assert (one["host"], one["partitions"], one["first"]) == ("worker-0", 2, None)
+    assert one["rows_per_s"] == well["rates"]["rows_per_s"]
+    assert one["lag"] == sum(each["lag"] for each in well["assignments"])
+    assert other["level"] == "bad"
+    assert other["first"].startswith("the model server has not answered for 12.0 s")
+    assert (joined["pids"], joined["partitions"], joined["backlog_s"]) == ([1, 7], 6, 4.0)
+
+
+async def test_one_that_is_silent_or_talks_nonsense_is_named_with_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    long = web.Response(body=b"[" * (MOST_BYTES + 1))
+    async with member(["no status"]) as strange, member(long) as endless:
+        found = {
+            one["peer"]: one["why"] for one in await told(nobody, strange, endless, "no.invalid")
+        }
+    assert found[nobody].startswith("no answer: ")
+    assert found[strange].startswith("its answer is no status: ")
+    assert found[endless] == "its answer is no status: it is too long"
+    assert found["no.invalid:8900"].startswith("its name has no address: ")
+
+
+async def test_one_that_takes_the_question_and_says_nothing_is_silent() -> None:
+    is_over = asyncio.Event()
+
+    async def mute(_: web.Request) -> web.Response:
+        await is_over.wait()
+        return web.Response()
+
+    async with serving(config.Http(port=0, token=TOKEN), {"/api/status": mute}) as url:
+        [found] = await told(url.removeprefix("http://"))
+        is_over.set()
+    assert found["why"] == "no answer within 2 s"
+
+
+def test_addresses_are_a_host_with_or_without_a_port() -> None:
+    assert address_of("10.0.0.5:9000", 8900) == Address("10.0.0.5", 9000)
+    assert address_of("penstock.ns.svc", 8900) == Address("penstock.ns.svc", 8900)
+    assert address_of("[::1]:8901", 8900) == Address("::1", 8901)
+    for wrong in ("", "http://x:1", "x:y", "x/path", "user@x:1"):
+        with pytest.raises(Fatal, match=r"http\.peers"):
+            address_of(wrong, 8900)
+
+
+async def test_without_peers_nobody_is_asked() -> None:
+    peers = Peers(config.Http())
+    async with peers.watching():
+        assert peers.look() is None
+    assert orjson.dumps(peers.look()) == b"null"
