@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from penstock.demo.scenes import line, view
-from tests.demo.test_demo import demo, finish, processes_of
+from tests.demo.test_demo import demo, finish, lines_until, processes_of
 
 PROOF = re.compile(r"✔ ([\d,]+) predictions: ([\d,]+) in ([\d,]+) scenes \(.*\), ([\d,]+) late")
 
@@ -18,6 +18,8 @@ def number(text: str) -> int:
 
 def test_the_demo_ends_with_every_prediction_in_its_place(tmp_path: Path) -> None:
     with demo(tmp_path, "--scenes", "--seconds", "4", "--streams", "4") as process:
+        page = lines_until(process, r"http://[\d.:]+/#token=\S+")
+        assert page.string.startswith("the live page")
         code, out, err = finish(process)
     assert code == 0, err
     found = PROOF.search(out)

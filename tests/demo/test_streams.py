@@ -88,7 +88,7 @@ async def test_what_nobody_answers_is_left_out_before_the_broker_has_to_forget(
 
     place = Place("", config.Config(), {}, tmp_path, "b", write, lambda _: None)
     progress = Progress([Stream(stream_name(index), "") for index in range(2)])
-    producers = Producers(place, MemorySink(partitions=2), progress, 50.0, 2)
+    producers = Producers(place, MemorySink(partitions=2), progress, 50.0, 2, make)
     await producers.run(60.0, asyncio.Event())
     for stream in progress.streams:
         assert ROWS_AHEAD <= stream.rows_ahead <= ROWS_AHEAD + ROWS[1]

@@ -283,6 +283,8 @@ async def test_the_page_asks_for_the_token_and_keeps_it_out_of_the_address(
         await tab.open(url)
         await tab.until("!$('ask').hidden")
         assert await tab.text("#main") == ""
+        # Nothing was refused, as nothing was asked for.
+        assert tab.complaints == []
         for token in ("wrong", TOKEN):
             await tab.run(f"$('token').value = '{token}'; $('ask').requestSubmit()")
             await tab.until("$('state').textContent")

@@ -15,7 +15,10 @@ MOST_SCENES_S = 120
     "--rate", type=click.FloatRange(0.01), default=5, show_default=True, help="Hz, of each stream."
 )
 @click.option("--stack", is_flag=True, help="On the running real services: scripts/stack up.")
-@click.option("--scenes", is_flag=True, help="Pictures of sites; a camera dies and comes back.")
+@click.option(
+    "--scenes", is_flag=True, help="One picture of each site; a camera dies and comes back."
+)
+@click.option("--frames", is_flag=True, help="Cameras send pictures, to be seen on the page.")
 @click.option("--no-browser", is_flag=True, help="Do not open the live page on a desktop.")
 @common
 @pass_context
@@ -26,6 +29,7 @@ def demo(
     rate: float,
     stack: bool,
     scenes: bool,
+    frames: bool,
     no_browser: bool,
 ) -> None:
     """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
@@ -36,8 +40,13 @@ def demo(
             )
         from penstock.demo.scenes import run_scenes_demo
 
-        run_async(run_scenes_demo(seconds, streams, rate, context.path))
+        run_async(run_scenes_demo(seconds, streams, rate, context.path, browser=not no_browser))
         return
+    if frames and stack:
+        raise click.UsageError(
+            "--frames asks the embedded model, as that of the stack takes numbers"
+        )
     from penstock.demo.job import Options, run_demo
 
-    run_async(run_demo(Options(seconds, streams, rate, stack, context.path, not no_browser)))
+    options = Options(seconds, streams, rate, stack, context.path, not no_browser, frames)
+    run_async(run_demo(options))

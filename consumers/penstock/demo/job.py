@@ -16,12 +16,13 @@ from rich.console import Console
 
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.frames import FORM, frame
 from penstock.demo.onlooker import looking_on
 from penstock.demo.page import open_browser, say
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.proof import prove
 from penstock.demo.services import Place, embedded, on_stack
-from penstock.demo.streams import Producers, forms, stream_name
+from penstock.demo.streams import Producers, forms, make, stream_name
 from penstock.demo.view import View
 from penstock.demo.worker import Worker
 from penstock.errors import Fatal
@@ -45,6 +46,7 @@ class Options:
     stack: bool = False
     config_path: Path | None = None
     browser: bool = True
+    frames: bool = False
 
 
 async def run_demo(options: Options) -> None:
@@ -55,8 +57,10 @@ async def run_demo(options: Options) -> None:
     try:
         async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
             with console.status("starting"):
-                choose = on_stack if options.stack else embedded
-                place = await cleanup.enter_async_context(choose(options.config_path))
+                path = options.config_path
+                place = await cleanup.enter_async_context(
+                    on_stack(path) if options.stack else embedded(path, frames=options.frames)
+                )
             await _play(options, place, console, interrupts)
     except asyncio.CancelledError:
         raise Fatal(
@@ -68,7 +72,10 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
     say(place.cfg.http, console)
     console.print(place.title, style="dim", highlight=False, soft_wrap=True)
     progress = Progress(
-        [Stream(stream_name(index), forms(index)) for index in range(options.streams)]
+        [
+            Stream(stream_name(index), FORM if options.frames else forms(index))
+            for index in range(options.streams)
+        ]
     )
     worker = Worker(place, options.config_path)
 
@@ -80,7 +87,8 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
         # The embedded broker creates a topic when it is asked for; the stack's topics exist
         # already.
         partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
-        producers = Producers(place, sink, progress, options.rate_hz, partitions[0])
+        maker = frame if options.frames else make
+        producers = Producers(place, sink, progress, options.rate_hz, partitions[0], maker)
         async with (
             looking_on(place.cfg, partitions, answered) as tail,
             asyncio.TaskGroup() as tasks,

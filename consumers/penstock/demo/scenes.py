@@ -1,4 +1,4 @@
-"""`penstock demo --scenes`: the demo's sites as pictures, one camera dying and coming back.
+"""`penstock demo --scenes`: frames of a site as one picture, one camera dying and coming back.
 
 Rule: a scenes worker makes the scenes from the predictions of a normal worker; both are started as
 any user starts them. The table shows what the scenes worker's page says; the verdict is the
@@ -21,9 +21,10 @@ from rich.table import Table
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts
-from penstock.demo.page import ask
+from penstock.demo.frames import frame
+from penstock.demo.page import address, ask, open_browser, say
 from penstock.demo.services import Place, as_environment, embedded, free_http
-from penstock.demo.streams import COLUMNS, stream_name
+from penstock.demo.streams import stream_name
 from penstock.demo.worker import READY_S, Worker
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, Fatal
 from penstock.messages.codec import encode_reference
@@ -98,14 +99,14 @@ class Scenes:
 
 
 async def run_scenes_demo(
-    seconds: float, streams: int, rate_hz: float, config_path: Path | None
+    seconds: float, streams: int, rate_hz: float, config_path: Path | None, *, browser: bool
 ) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
     # The client raises what it logs, and its log lines would break the table.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console()
     try:
-        report, said = await _play(seconds, streams, rate_hz, config_path, console)
+        report, said = await _play(seconds, streams, rate_hz, config_path, console, browser=browser)
     except asyncio.CancelledError:
         raise Fatal(
             "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
@@ -114,16 +115,28 @@ async def run_scenes_demo(
 
 
 async def _play(
-    seconds: float, streams: int, rate_hz: float, config_path: Path | None, console: Console
+    seconds: float,
+    streams: int,
+    rate_hz: float,
+    config_path: Path | None,
+    console: Console,
+    *,
+    browser: bool,
 ) -> tuple[Report, int]:
     async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
         with console.status("starting"):
-            place = await cleanup.enter_async_context(embedded(config_path))
+            place = await cleanup.enter_async_context(embedded(config_path, frames=True))
+            say(place.cfg.http, console)
             sink = KafkaSink(place.cfg.kafka, SystemClock())
             cleanup.push_async_callback(sink.stop)
             await sink.start()
             partitions = await sink.partitions(place.cfg.kafka.input_topic)
             scenes = Scenes(place, round(1000 / rate_hz), place.folder)
+            console.print(
+                f"the page of the scenes: {address(scenes.cfg.http)}",
+                highlight=False,
+                soft_wrap=True,
+            )
             # Asking for a topic creates it on the embedded broker.
             for topic in (*place.cfg.topics, *names(scenes.cfg.scenes)):
                 await sink.partitions(topic)
@@ -141,6 +154,8 @@ async def _play(
                 working = tasks.create_task(worker.keep_running())
                 await worker.until_ready()
                 await scenes.until_ready()
+                if browser:
+                    open_browser(place.cfg.http, console)
                 watching = tasks.create_task(_show(scenes, console))
                 interrupts.gently = True
                 cameras = Cameras(place, sink, partitions, streams, rate_hz)
@@ -184,16 +199,15 @@ class Cameras:
         topic = self._place.cfg.kafka.input_topic
         for camera in cameras:
             stream, partition = stream_name(camera), camera % self._partitions
-            key = f"{stream}/{instant:06}.csv"
-            numbers = ((instant + camera + column) % 30 / 10 for column in range(COLUMNS))
-            await self._place.write(key, ",".join(map(str, numbers)).encode() + b"\n")
+            made = frame(camera, instant)
+            await self._place.write(made.key, made.body)
             out = by_partition.setdefault(partition, Outgoing(topic, partition, [], []))
             out.keys.append(stream.encode())
             out.values.append(
                 encode_reference(
                     Reference(
                         bucket=self._place.bucket,
-                        key=key,
+                        key=made.key,
                         stream=stream,
                         event_time=due_ms + SKEWS_MS[camera % len(SKEWS_MS)],
                     )

@@ -84,8 +84,10 @@ class _Folder:
 
 
 @asynccontextmanager
-async def embedded(path: Path | None) -> AsyncIterator[Place]:
-    """Broker and model server as children, a folder as the object store."""
+async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[Place]:
+    """Broker and model server as children, a folder as the object store. `frames`: the objects are
+    pictures, not numbers.
+    """
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
         log = folder / "services.log"
@@ -105,7 +107,7 @@ async def embedded(path: Path | None) -> AsyncIterator[Place]:
                 fetch_wait_ms=FETCH_WAIT_MS,
             ),
             config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
-            config.Model(url=await address(model, log), request="float32"),
+            config.Model(url=await address(model, log), request="bytes" if frames else "float32"),
             # The broker keeps 5 MB of a partition, whatever the records are.
             config.Output(compression="zstd"),
             free_http(),
@@ -195,7 +197,7 @@ def as_environment(sections: list[config.Section]) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | bool):
         return json.dumps(value)
     return "" if value is None else str(value)
 
@@ -209,8 +211,10 @@ def _settled(
 
 
 def free_http() -> config.Http:
-    """Let every worker serve its page on a free port, with a token, as one may act on the page."""
-    return config.Http(host=HOST, port=free_port(), token=secrets.token_urlsafe(16))
+    """Let every worker serve its page on a free port, with a token, as one may act on the page. The
+    rows are nobody's secret.
+    """
+    return config.Http(host=HOST, port=free_port(), token=secrets.token_urlsafe(16), samples=True)
 
 
 def _names_no_services(path: Path | None) -> bool:

@@ -10,6 +10,7 @@ import gzip
 import io
 import tarfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
@@ -103,8 +104,16 @@ class Producers:
     """`run`: every stream writes and announces until the end, or until `stop`."""
 
     def __init__(
-        self, place: Place, sink: Sink, progress: Progress, rate_hz: float, partitions: int
+        self,
+        place: Place,
+        sink: Sink,
+        progress: Progress,
+        rate_hz: float,
+        partitions: int,
+        make: Callable[[int, int], Made],
     ) -> None:
+        """`make`: object `number` of stream `index`."""
+        self._make = make
         self._place = place
         self._sink = sink
         self._progress = progress
@@ -145,7 +154,7 @@ class Producers:
                 stream.left_out += 1
                 await asyncio.sleep(0)  # many late ones would be one long turn
             else:
-                await self._send(index, make(index, number), started_s + after_s)
+                await self._send(index, self._make(index, number), started_s + after_s)
 
     async def _send(self, index: int, made: Made, due_s: float) -> None:
         await self._place.write(made.key, made.body)

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from penstock.core.rows.payload import Float32Matrix
+from penstock.embedded.frames import SIGNATURE, seen
 from penstock.embedded.scripted import HOST, ScriptedHttp, hang_up
 from penstock.handlers import rows_model
 from penstock.process.service import serve
@@ -127,7 +128,10 @@ class EmbeddedModelServer(ScriptedHttp[Fault]):
         return {"predictions": answers} if isinstance(document, dict) else answers
 
     def _predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
-        """Each blob is the numbers of a row."""
+        """Each blob is the numbers of a row, or a frame of the demo."""
+        frames = [seen(blob) if blob.startswith(SIGNATURE) else None for blob in blobs]
+        if all(frames):
+            return [one for one in frames if one is not None]
         elements = [
             np.frombuffer(blob, "<f4") if len(blob) == 4 * FEATURES else None for blob in blobs
         ]

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
 # What `/readyz` answers for a worker without a partition; a supervisor looks for this text.
 NO_PARTITION: Final = "no partition is assigned yet\n"
+# Whether the pages ask for a token.
+ASKS: Final = web.AppKey("asks", bool)
 # What is answered without a token.
 OPEN: Final = ("/", "/healthz")
 _OPENMETRICS: Final = "application/openmetrics-text"
@@ -109,6 +111,7 @@ async def serving(
     patience = Patience(request_s)
     checks = (patience.check, host_check(host, settings.hosts or ()), _token_check(settings.token))
     app = web.Application(middlewares=checks)
+    app[ASKS] = bool(settings.token)
     for path, page in pages.items():
         app.router.add_get(path, page)
     if settings.token:

@@ -1,9 +1,10 @@
 """`/`: the live page for people, one HTML document that loads nothing else.
 
-Rule: it has no data of a worker. `frame.html` and `style.css` are shared by all pages, as is
-`frame.js`: token, helpers and the stream of updates. The other scripts each show one part. All are
-joined when the module is loaded. The script inserts texts as text, never as HTML, and headers limit
-what the browser may run and ask. Owner: the pages' servers.
+Rule: it has no data of a worker; it only knows whether there is a token to ask for. `frame.html`
+and `style.css` are shared by all pages, as is `frame.js`: token, helpers and the stream of updates.
+The other scripts each show one part. All are joined when the module is loaded. The script inserts
+texts as text, never as HTML, and headers limit what the browser may run and ask. Owner: the
+pages' servers.
 """
 
 import base64
@@ -16,6 +17,8 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+
+from penstock.ops.listening import ASKS
 
 _HERE: Final = resources.files(__package__)
 # In this order: each uses what those before it define.
@@ -52,6 +55,7 @@ SHELL: Final = shell_of("penstock", [_part(name) for name in PARTS])
 
 def page_of(shell: str) -> Handler:
     """A handler for this page. Its headers allow its own script and style only, by hash."""
+    asking = shell.replace("<body>", "<body data-asks>", 1)
     headers = {
         "Content-Security-Policy": (
             f"default-src 'none'; script-src {_hash_of(shell, 'script')}; "
@@ -63,8 +67,9 @@ def page_of(shell: str) -> Handler:
         "Referrer-Policy": "no-referrer",
     }
 
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(text=shell, content_type="text/html", headers=headers)
+    async def page(request: web.Request) -> web.Response:
+        text = asking if request.app[ASKS] else shell
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
     return page
 

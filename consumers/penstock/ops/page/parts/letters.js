@@ -41,7 +41,7 @@ function redriveForm() {
   since.append(option("15m", "the last 15 minutes"), option("1h", "the last hour"),
     option("1d", "the last day"), option("", "all of them"));
   const stream = make("input");
-  stream.placeholder = "every stream; * and ? are wild";
+  stream.placeholder = "all; * and ? are wild";
   const latest = make("input"), row = make("label", null, "row", latest, "objects as they are now");
   latest.type = "checkbox";
   latest.id = "latest";

@@ -38,4 +38,6 @@ setInterval(() => {
   silentSinceMs ||= heardMs || Date.now();
   silent((Date.now() - silentSinceMs) / 1000);
 }, 1000);
-view();
+// Who has no token is asked for it, not refused.
+if ("asks" in document.body.dataset && !sessionStorage.getItem(KEY)) refused(null);
+else view();
