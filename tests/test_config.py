@@ -215,6 +215,33 @@ def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_override
     assert not caplog.records, "of several members the supervisor says it"
 
 
+def test_a_worker_names_all_its_models_and_what_goes_to_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = """
+    [model.shadow]
+    model = "new"
+    percent = 20.0
+    [[models]]
+    name = "series"
+    url = "http://gpu:8000"
+    protocol = "oip"
+    request = "float32"
+    [[models]]
+    name = "new"
+    [[routes]]
+    stream = "site-1/*"
+    model = "series"
+    """
+    file = written(tmp_path, text)
+    caplog.set_level(logging.INFO)
+    run_command.say_start(resolve(file), file)
+    assert caplog.records[-1].message == (
+        "beside it: model series at http://gpu:8000 (oip, float32); routes: site-1/* to series; "
+        "else to rows; shadow new, asked 20 %"
+    )
+
+
 def test_the_endpoint_of_every_aws_client_is_taken_where_none_is_configured() -> None:
     """With plain http, too: the store's client allows it by the configured address alone."""
     resolved = resolve(environ={"AWS_ENDPOINT_URL": "http://minio:9000"})

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -177,3 +178,19 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
         cfg.output.topic,
         cfg.delivery.guarantee.replace("_", " "),
     )
+    if others := list(_other_models(cfg)):
+        log.info("beside it: %s", "; ".join(others))
+
+
+def _other_models(cfg: config.Config) -> Iterator[str]:
+    """All that answers beside the default model, and what goes to it."""
+    from penstock.settings.routes import routes_of
+
+    shadow = cfg.model.shadow
+    for name, one in cfg.with_each_live_model().items():
+        model = one.model
+        yield f"model {name} at {config.shown_url(model.url)} ({model.protocol}, {model.request})"
+    if cfg.routes:
+        yield f"routes: {routes_of(cfg)}"
+    if shadow is not None:
+        yield f"shadow {shadow.model}, asked {shadow.percent:g} %"
