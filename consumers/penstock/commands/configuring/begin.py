@@ -13,7 +13,6 @@ import click
 
 from penstock.config.starter import Answers, starter
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.lint.check import lint
 
 FILE: Final = Path("penstock.toml")
 
@@ -27,6 +26,9 @@ QUESTIONS: Final[Mapping[str, str]] = {
 
 def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     """Write the file. What is not `given` is asked on a terminal; elsewhere it has its default."""
+    # Loads every client, which no other command is to wait for.
+    from penstock.lint.check import lint
+
     path = path or FILE
     if path.exists():
         raise Fatal(f"{path} is there already; name another by --config", exit_code=EXIT_USAGE)

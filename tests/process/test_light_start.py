@@ -1,0 +1,13 @@
+"""A command loads the clients that it uses, not those of every other command."""
+
+import subprocess
+import sys
+
+# 1 s of a core together. Every command would wait for them, `penstock --help` too.
+HEAVY = {"aiohttp", "aiokafka", "botocore", "numpy", "obstore", "pyarrow", "s3fs"}
+
+
+def test_the_command_line_knows_all_commands_without_loading_a_client() -> None:
+    program = "import sys, penstock.commands.root; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert HEAVY.isdisjoint(ran.stdout.decode().split())
