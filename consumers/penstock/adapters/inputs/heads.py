@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+from penstock.adapters.inputs.alone import Alone
 from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Where
@@ -89,7 +90,7 @@ def _record(read: Any) -> Record:
     return Record(0, read.offset, read.key, value, read.timestamp)
 
 
-class HeadSource:
+class HeadSource(Alone):
     """`on_end` is called when all records are answered."""
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:
@@ -116,15 +117,6 @@ class HeadSource:
         if not self._open:
             self._on_end()
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        return {}
-
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        return {}
-
-    def pause(self, partition: int) -> None:
-        return
-
     def where(self, partition: int) -> Where:
         return self._heads[partition].where
 
@@ -136,6 +128,3 @@ class HeadSource:
 
     async def end_offsets(self) -> Mapping[int, int]:
         return self._ends
-
-    async def stop(self) -> None:
-        return

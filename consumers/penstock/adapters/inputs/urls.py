@@ -7,6 +7,7 @@ in their order, and the transfer waits while the caller does not read. Owner: `l
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
+from penstock.adapters.inputs.alone import Alone
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal, Poison
@@ -56,7 +57,7 @@ async def references(
             raise Fatal(f"no object matches {url}", exit_code=EXIT_USAGE)
 
 
-class UrlSource:
+class UrlSource(Alone):
     """Makes records from references; calls `on_end` when all of them are answered."""
 
     def __init__(
@@ -93,15 +94,6 @@ class UrlSource:
         if self._exhausted and commits[0].next_offset == self._next_offset:
             self._on_end()
 
-    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        return {}
-
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        return {}
-
-    def pause(self, partition: int) -> None:
-        return
-
     def where(self, partition: int) -> Where:
         return Where("predict", partition)
 
@@ -113,9 +105,6 @@ class UrlSource:
 
     async def end_offsets(self) -> Mapping[int, int]:
         return {0: self._next_offset}
-
-    async def stop(self) -> None:
-        return
 
 
 class ResultSink:
