@@ -1,12 +1,14 @@
 """Which process runs which test, where pytest has several, and in which order.
 
 Rule: a file's tests are run by one process, in the order of the file; those on the real services
-singly, by whichever process is free, as they share nothing that takes long to make. Owner:
+singly, by whichever process is free, as they share nothing that takes long to make. Until the
+services are up, one process waits for them and the others do what needs none. Owner:
 tests/conftest.py.
 """
 
 from typing import Any, Final
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 ON_SERVICES: Final = "tests/integration/"
@@ -20,6 +22,8 @@ LONG: Final = [
     "tests/integration/test_huge.py",
     "tests/integration/test_sick_server.py",
     "tests/integration/test_replay.py",
+    "tests/corpus/test_memory.py",
+    "tests/demo/test_demo.py",
     "tests/corpus/test_objects.py",
     "tests/corpus/test_lives.py",
 ]
@@ -45,6 +49,15 @@ def rank(nodeid: str) -> int:
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]
     """What is collected is in the order of `rank`."""
 
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._are_services_up = False
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        if self.registered_collections[node][item_index].startswith(ON_SERVICES):
+            self._are_services_up = True
+        super().mark_test_complete(node, item_index, duration)
+
     def _split_scope(self, nodeid: str) -> str:
         file = file_of(nodeid)
         if file in ALONE:
@@ -53,7 +66,8 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
         return nodeid if is_single else file
 
     def _assign_work_unit(self, node: Any) -> None:
-        on_services = self.nodes.index(node) < BEGIN_ON_SERVICES
+        most = BEGIN_ON_SERVICES if self._are_services_up else 1
+        on_services = self.nodes.index(node) < most
         for scope, tests in self.workqueue.items():
             if next(iter(tests)).startswith(ON_SERVICES) == on_services:
                 self.workqueue.move_to_end(scope, last=False)
