@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.config.starter import PATHS
 from penstock.formats.csv.dialect import Dialect, passed_over
 from penstock.formats.text.lines import patterns
 from tests.support.backtracking import SUSPECT, growth
@@ -25,7 +24,6 @@ MADE = {
         Dialect(b";", b",", b"#").comments,
         passed_over(b"#"),
     ),
-    "consumers/penstock/config/starter.py": [re.compile(pattern) for pattern, _ in PATHS],
 }
 # Patterns and globs that the operator configures, or texts of our own that are taken as they are.
 CONFIGURED = {

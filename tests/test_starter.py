@@ -70,6 +70,11 @@ def test_what_the_url_of_a_model_tells_is_set() -> None:
         "url": "http://t:8000",
         "name": "a",
     }
+    assert model("http://gate/east/v2/models/a%20b") == {
+        "protocol": "oip",
+        "url": "http://gate/east",
+        "name": "a b",
+    }
     assert model("http://own:9/score") == {
         "protocol": "http",
         "url": "http://own:9",

@@ -5,24 +5,15 @@ not asked stands there as a comment with its default. Owner: `penstock config --
 """
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from penstock.config.model_sections import Preset, Protocol
+from penstock.config.model_urls import PATHS, named, root_of
 from penstock.config.secrets import shown_url
 from penstock.errors import EXIT_USAGE, Fatal
 
-# What the path of a model's URL tells of its server. Where two servers have one path, either of
-# their presets works.
-PATHS: Final = (
-    (r"/predictions/(?P<name>[^/]+)(?:/(?P<version>[^/]+))?", "torchserve"),
-    (r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/infer)?", "oip"),
-    (r"/v1/models/(?P<name>[^/:]+):predict", "kserve-v1"),
-    (r"/v1/embeddings", "openai-embeddings"),
-    (r"/invocations", "mlflow"),
-)
 PRESETS: Final = get_args(Preset)
 # Servers whose addresses are `URL/NAME`.
 _NAMED: Final = ("torchserve", "oip", "oip-grpc", "tf-serving", "bentoml", "ray-serve")
@@ -87,9 +78,7 @@ def _store(answer: str) -> str:
         endpoint = f"endpoint_url = {_text(f'{parts.scheme}://{parts.netloc}')}\n"
         return _objects(endpoint, bucket)
     if parts.scheme == "s3" and bucket:
-        return _objects(
-            '# endpoint_url = "http://minio:9000"  # of a server that is not AWS\n', bucket
-        )
+        return _objects(_NOT_AWS, bucket)
     name = _STORES.get(parts.scheme)
     if name is None or not (parts.netloc or parts.path.strip("/")):
         said = "s3://BUCKET, http://HOST:PORT/BUCKET, gs://BUCKET, az://CONTAINER or file:///FOLDER"
@@ -134,11 +123,11 @@ def _model(answer: str) -> dict[str, str]:
     if protocol and protocol not in PROTOCOLS:
         raise _wrong("model", answer, f"URL and one of {', '.join(PROTOCOLS)}", Answers().model)
     root = f"{parts.scheme}://{parts.netloc}"
-    for pattern, told in PATHS:
-        found = re.fullmatch(pattern, parts.path.rstrip("/"))
+    for told, read in PATHS.items():
+        found = read(parts.path)
         if found and (not protocol or protocol == told or told not in ("torchserve", "oip")):
-            names = {key: value for key, value in found.groupdict().items() if value}
-            return {**_protocol(protocol or told), "url": root, **names}
+            names = {key: value for key, value in named(found).items() if value}
+            return {**_protocol(protocol or told), "url": root + root_of(found), **names}
     if not protocol:
         path = {"path": parts.path} if parts.path.strip("/") else {}
         return {"protocol": "http", "url": root, **path}

@@ -27,6 +27,7 @@ from penstock.core.rows.costs import FEW_OBJECTS, message_cost
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.owner import Over
 from penstock.lane.budget import Budget
+from penstock.lane.held import Held
 from penstock.ports import Commit, Record, Where
 
 log = logging.getLogger(__name__)
@@ -103,12 +104,11 @@ class Lane:
         self.suspended = False
         self._backlog: deque[Record] = deque()
         self._budget = budget
+        self._held = Held(budget)
         self._decode = decode
         self._fetchers = fetchers
         self._on_stopped = on_stopped
         self._max_objects = limits.max_objects
-        self._held_bytes = 0
-        self._held_messages_bytes = 0
         self._leaving: Sequence[Release] = ()
         self._deliveries = 0
         self._changed = asyncio.Event()
@@ -301,12 +301,7 @@ class Lane:
             share = nbytes // len(tickets)
             for ticket in tickets:
                 ticket.cost_bytes = share
-            self._hold_messages(share * len(tickets))
-
-    def _hold_messages(self, nbytes: int) -> None:
-        self.hold(nbytes)
-        self._held_messages_bytes += nbytes
-        self._budget.messages_bytes += nbytes
+            self._held.spend_on_messages(share * len(tickets))
 
     def _offer(self) -> None:
         for model, jobs in self.jobs.items():
@@ -342,8 +337,7 @@ class Lane:
     def hold(self, nbytes: int) -> None:
         # A closed lane has given everything back at once; nobody would refund this.
         if self.alive:
-            self._held_bytes += nbytes
-            self._budget.spend(nbytes)
+            self._held.spend(nbytes)
 
     def fetched(self, ticket: Ticket) -> None:
         self.jobs[ticket.model].fetched(ticket)
@@ -399,15 +393,12 @@ class Lane:
             return
         self._leaving = ()
         self._deliveries += 1
-        freed = sum(block.cost_bytes for release in releases for block in release.blocks)
+        rows = sum(block.cost_bytes for release in releases for block in release.blocks)
         # Most lanes hold no long message, and are spared the second pass over the releases.
-        if self._held_messages_bytes:
+        messages = 0
+        if self._held.messages_bytes:
             messages = sum(release.ticket.cost_bytes for release in releases if release.finished)
-            self._held_messages_bytes -= messages
-            self._budget.messages_bytes -= messages
-            freed += messages
-        self._held_bytes -= freed
-        self._budget.refund(freed)
+        self._held.refund(rows, messages)
         self._admit()
         self._note_idle()
 
@@ -506,11 +497,7 @@ class Lane:
             self.jobs[ticket.model].drop(ticket.queue)
             ticket.owner = over
             ticket.forget()
-        self._held_messages_bytes -= messages
-        self._budget.messages_bytes -= messages
-        freed = messages + sum(block.cost_bytes for block in blocks)
-        self._held_bytes -= freed
-        self._budget.refund(freed)
+        self._held.refund(sum(block.cost_bytes for block in blocks), messages)
         self._admit()
         self._note_idle()
 
@@ -518,9 +505,7 @@ class Lane:
         """End the generation and give back at once all bytes that it held."""
         self.alive = False
         # At once, and not block by block as stages let go: the partitions that stay need the room.
-        self._budget.messages_bytes -= self._held_messages_bytes
-        self._budget.refund(self._held_bytes)
-        self._held_bytes = self._held_messages_bytes = 0
+        self._held.refund_all()
         # Ends `release` and `drained`, which would wait for deliveries that never come.
         self._changed.set()
         self._idle.set()

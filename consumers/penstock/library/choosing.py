@@ -5,16 +5,16 @@ in Python, for `penstock predict` and for `penstock replay`. Owner: the library 
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from penstock import requests
 from penstock.config import Config, Model, Protocol, load, shown_url
+from penstock.config.model_urls import PATHS, named, root_of
 from penstock.config.variables import nearest
 from penstock.errors import EXIT_USAGE, Fatal
 
@@ -22,12 +22,8 @@ from penstock.errors import EXIT_USAGE, Fatal
 Settings = Config | Mapping[str, Any] | str | os.PathLike[str]
 
 _PROTOCOLS: Final = get_args(Protocol)
-# The path of a model's URL, by protocol, and how to write the whole. The Open Inference Protocol's
-# may also be left out, and the model be named by `model.name`.
-_TORCHSERVE: Final = re.compile(r"/predictions/(?P<name>[^/]+)(/(?P<version>[^/]+))?/?")
-_OIP: Final = re.compile(
-    r"(?P<root>.*?)/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/infer)?/?"
-)
+# How to write the URL of a model. The Open Inference Protocol's path may also be left out, and the
+# model be named by `model.name`.
 _TORCHSERVE_URL: Final = "http://host:port/predictions/NAME"
 _OIP_URL: Final = "{scheme}://host:port or {scheme}://host:port/v2/models/NAME"
 _GRPC: Final = ("grpc", "grpcs")
@@ -99,26 +95,21 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
     if model.protocol == "openai-embeddings":
         return {"url": url.removesuffix("/").removesuffix("/embeddings")}
     if model.protocol == "torchserve":
-        found = _TORCHSERVE.fullmatch(parts.path)
+        found = PATHS["torchserve"](parts.path)
         if found is None:
             _refuse(
                 f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
                 f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
                 f"there are also {', '.join(_PROTOCOLS[1:3])} and {_PROTOCOLS[-1]}"
             )
-        return {"url": server, **_named(found)}
-    found = _OIP.fullmatch(parts.path)
+        return {"url": server, **named(found)}
+    found = PATHS["oip"](parts.path)
     if found is not None:
-        return {"url": server + found["root"], **_named(found)}
+        return {"url": server + root_of(found), **named(found)}
     if "v2" in parts.path.split("/") or (is_grpc and parts.path.strip("/")):
         example = _examples(model.protocol)
         _refuse(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
     return {"url": url}
-
-
-def _named(found: re.Match[str]) -> dict[str, str | None]:
-    version = found["version"]
-    return {"name": unquote(found["name"]), "version": unquote(version) if version else None}
 
 
 def _examples(protocol: Protocol) -> str:
