@@ -1,21 +1,19 @@
 """A broker that falls silent: a worker ends with 3, and says in which step it waited.
 
-A broker that is stopped by a signal still accepts connections, as the kernel does that, and says
-nothing: everything that can hang, hangs.
+It still accepts connections and says nothing: everything that can hang, hangs. The broker is the
+real one, behind a proxy that can be mute, so that the tests beside these have theirs.
 """
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
+import pytest_asyncio
 
+from tests.support.kafka_proxy import KafkaProxy, proxy_before
 from tests.support.loads import csv
 from tests.support.model_proxy import proxy_of
 from tests.support.reference_model import random_rows
-from tests.support.services import Services, Topics, stack_status
+from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 from tests.support.worker import environment, running_worker
@@ -24,21 +22,14 @@ from tests.support.worker import environment, running_worker
 SHORT_MS = 3_000
 
 
-@contextmanager
-def mute_kafka() -> Iterator[None]:
-    """It accepts connections and never answers, as long as the block lasts."""
-    pid = stack_status()["services"]["kafka"]["pid"]
-    if pid is None:
-        pytest.skip("a broker in a container gets no signals")
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
+@pytest_asyncio.fixture(loop_scope="function")
+async def kafka(services: Services) -> AsyncIterator[KafkaProxy]:
+    async with proxy_before(services.bootstrap_servers) as proxy:
+        yield proxy
 
 
 async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with_3(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, kafka: KafkaProxy
 ) -> None:
     s3.put_object(Bucket=bucket, Key="a.csv", Body=csv(random_rows(5)))
     async with proxy_of(services.model_url) as proxy:
@@ -48,6 +39,7 @@ async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with
             topics,
             MODEL__URL=proxy.url,
             MODEL__REQUEST="float32",
+            KAFKA__BOOTSTRAP_SERVERS=kafka.address,
             KAFKA__TIMEOUT_MS=SHORT_MS,
         )
         async with running_worker(environ) as worker:
@@ -58,7 +50,7 @@ async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with
                 return len(proxy.requests) > 0
 
             await until(is_held, lambda: worker.said)
-            with mute_kafka():
+            with kafka.mute():
                 proxy.release()
                 worker.may_end()
                 assert await worker.ended() == 3, worker.said
@@ -68,17 +60,21 @@ async def test_a_broker_that_falls_silent_before_a_delivery_ends_the_worker_with
 
 
 async def test_a_broker_that_falls_silent_before_the_last_commit_ends_the_worker_with_3(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker, kafka: KafkaProxy
 ) -> None:
     s3.put_object(Bucket=bucket, Key="a.csv", Body=csv(random_rows(5)))
     environ = environment(
-        services, topics, KAFKA__TIMEOUT_MS=SHORT_MS, DELIVERY__COMMIT_INTERVAL_MS=3_600_000
+        services,
+        topics,
+        KAFKA__BOOTSTRAP_SERVERS=kafka.address,
+        KAFKA__TIMEOUT_MS=SHORT_MS,
+        DELIVERY__COMMIT_INTERVAL_MS=3_600_000,
     )
     async with running_worker(environ) as worker:
         await worker.ready(partitions=4)
         await broker.publish(topics.input, [Message({"bucket": bucket, "key": "a.csv"})])
         await broker.until_answered(topics.output, 5)
-        with mute_kafka():
+        with kafka.mute():
             assert await worker.stop() == 3, worker.said
         assert "the last commit failed" in worker.said
         assert "Kafka did not answer the commit within 3 s" in worker.said
@@ -86,11 +82,12 @@ async def test_a_broker_that_falls_silent_before_the_last_commit_ends_the_worker
 
 
 async def test_a_broker_that_is_silent_at_the_stop_ends_the_worker_with_3(
-    services: Services, topics: Topics
+    services: Services, topics: Topics, kafka: KafkaProxy
 ) -> None:
-    async with running_worker(environment(services, topics)) as worker:
+    environ = environment(services, topics, KAFKA__BOOTSTRAP_SERVERS=kafka.address)
+    async with running_worker(environ) as worker:
         await worker.ready(partitions=4)
-        with mute_kafka():
+        with kafka.mute():
             assert await worker.stop() == 3, worker.said
         assert "Kafka did not answer the end of the consumer within 2 s" in worker.said
         assert "Traceback" not in worker.said

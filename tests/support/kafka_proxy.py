@@ -11,7 +11,7 @@ import pkgutil
 import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from io import BytesIO
@@ -96,6 +96,8 @@ class KafkaProxy:
         self._plan: defaultdict[int, deque[Act]] = defaultdict(deque)
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
+        self._speaks = asyncio.Event()
+        self._speaks.set()
 
     def __repr__(self) -> str:
         left = {Api(key).name: list(acts) for key, acts in self._plan.items() if acts}
@@ -108,6 +110,17 @@ class KafkaProxy:
     def forget(self) -> None:
         """From now on everything passes."""
         self._plan.clear()
+
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        """It accepts connections and never answers, as long as the block lasts: as a broker that a
+        signal has stopped.
+        """
+        self._speaks.clear()
+        try:
+            yield
+        finally:
+            self._speaks.set()
 
     @property
     def is_done(self) -> bool:
@@ -129,9 +142,12 @@ class KafkaProxy:
         self._writers |= {writer, there}
         try:
             while True:
-                answer = await self._handle(await _frame(reader), there_reader, there)
+                frame = await _frame(reader)
+                await self._speaks.wait()
+                answer = await self._handle(frame, there_reader, there)
                 if answer is None:
                     return
+                await self._speaks.wait()
                 writer.write(struct.pack(">i", len(answer)) + answer)
                 await writer.drain()
         except (OSError, EOFError):

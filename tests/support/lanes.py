@@ -29,9 +29,9 @@ LONG: Final = [
 ]
 # Services of their own, made once for all tests of the file.
 OWN_SERVICES: Final = ["tests/integration/test_security.py"]
-# They make a service stand still, or kill a process of one: beside them no other test may use the
-# services. They come last, so that no process waits for its turn while there is other work.
-ALONE: Final = ["tests/integration/test_chaos.py", "tests/integration/test_mute_broker.py"]
+# It kills a process of the model server: beside it no other test may use the services. It comes
+# last, so that no process waits for its turn while there is other work.
+ALONE: Final = ["tests/integration/test_chaos.py"]
 
 
 def file_of(nodeid: str) -> str:
