@@ -63,6 +63,8 @@ class KafkaThatForgets:
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
         assert (group, commits) == ("job.until-end", WRITTEN)
         self.begun += 1
+        if self.begun % 5 == 0:
+            raise Fatal("Kafka did not answer the end of the beginning")
         self._until_s = asyncio.get_running_loop().time() + 60.0
 
 

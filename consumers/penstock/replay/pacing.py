@@ -17,7 +17,7 @@ from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.replay_positions import Groups
 from penstock.core.health.keeping_up import KeepingUp, Seen
 from penstock.core.progress.cursor import without_stop
-from penstock.errors import Fatal, Transient
+from penstock.errors import Fatal, PenstockError, Transient
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Clock, Commit, Where
 from penstock.replay.span import Spans
@@ -123,14 +123,14 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _keep(self) -> bool:
-        """Write down once more what was decided, unless somebody has decided anew since. False: the
-        broker did not answer.
+        """Write down once more what was decided, unless somebody has decided anew since. False:
+        that failed. It is tried again, and no reason to end.
         """
         group, written = self._ledger
         try:
             if await self._groups.positions(group, list(written)) in ({}, written):
                 await self._groups.begin(group, written)
-        except Transient as error:
+        except PenstockError as error:
             log.debug("group %s is written again later: %s", group, error)
             return False
         return True
