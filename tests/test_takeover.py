@@ -7,12 +7,14 @@ from random import Random
 import orjson
 import pytest
 
+from penstock.adapters.memory.transactions import MemoryProducers
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.progress.cursor import StopMark, without_stop
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient, Unreachable
-from penstock.pipeline.takeover import FENCED_WAIT_S, MAX_PARTITIONS
+from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unreachable
+from penstock.pipeline.takeover import FENCED_WAIT_S
+from penstock.pipeline.transactions import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
@@ -41,7 +43,7 @@ class Failing:
         self.begun = 0
         self._error = error
         self._numbers = numbers
-        world.outlets.before_commit = self
+        world.producers.before_commit = self
 
     async def __call__(self, _partition: int) -> None:
         self.begun += 1
@@ -55,7 +57,7 @@ async def test_a_transaction_moves_the_position_with_the_rows() -> None:
     world.announce("a.csv", csv(ROWS))
     await run_to_end(world, 1)
     assert rows(world) == list(range(ROWS))
-    assert world.outlets.transactions > 1
+    assert len(world.producers.transactions) > 1
     assert world.source.commits == []
     assert world.source.committed[0] == Commit(1, "")
 
@@ -66,7 +68,7 @@ async def test_dead_letters_are_in_the_transaction_of_their_rows() -> None:
     Failing(world, Transient("no"), 1)
     world.announce("missing.csv")
     await run_to_end(world, 1)
-    assert [out.topic for out in world.outlets.aborted] == ["predictions", "predictions.dlq"]
+    assert [out.topic for out in world.producers.aborted] == ["predictions", "predictions.dlq"]
     assert [letter["code"] for letter in world.dead_letters()] == ["not_found"]
     assert [record["error"]["code"] for record in world.records()] == ["not_found"]
 
@@ -80,7 +82,7 @@ async def test_after_a_failed_transaction_the_partition_goes_on_from_the_last_on
     await run_to_end(world, 2)
     assert failing.begun > 9
     assert rows(world) == [*range(ROWS), *range(10)]
-    assert world.outlets.aborted
+    assert world.producers.aborted
 
 
 @virtual_time
@@ -89,11 +91,12 @@ async def test_who_is_fenced_publishes_nothing_more_and_takes_over_again_if_it_s
     world.announce("a.csv", csv(ROWS))
     async with running(world) as pipeline:
         await until(lambda: len(world.records()) >= 500)
-        await world.outlets.open(0)
+        world.producers.expelled = True
         await until(lambda: not pipeline.wiring.lanes)
         seen = len(world.records())
         await asyncio.sleep(FENCED_WAIT_S / 2)
         assert len(world.records()) == seen
+        world.producers.expelled = False
         await until(lambda: world.next_offset() == 1)
     assert rows(world) == list(range(ROWS))
 
@@ -107,31 +110,52 @@ async def test_a_worker_that_only_believes_to_own_a_partition_repeats_nothing() 
     async def freeze(_partition: int) -> None:
         if len(world.records()) >= 500 and not frozen.is_set():
             frozen.set()
-            world.outlets.before_commit = None
+            world.producers.before_commit = None
             await asyncio.sleep(1.0)
 
-    world.outlets.before_commit = freeze
+    world.producers.before_commit = freeze
     async with running(world):
         await frozen.wait()
+        world.producers.expelled = True
         heir = World(exactly_once=True)
         heir.source.records, heir.source.committed = world.source.records, world.source.committed
-        heir.objects, heir.outlets = world.objects, world.outlets
+        heir.objects = world.objects
+        heir.producers = MemoryProducers(heir.source, world.sink)
         await run_to_end(heir, 1)
     assert rows(world) == list(range(ROWS))
 
 
 @virtual_time
-async def test_the_position_is_read_when_the_former_owner_is_fenced_and_not_before() -> None:
+async def test_the_position_is_read_when_earlier_transactions_are_decided_and_not_before() -> None:
     world = World(exactly_once=True)
     world.announce("a.csv", csv(10))
     world.announce("b.csv", csv(10))
-
-    async def its_commit_arrives(_partition: int) -> None:
+    world.source.undecided.add(0)
+    async with running(world) as pipeline:
+        await asyncio.sleep(30.0)
+        assert not pipeline.wiring.lanes
         world.source.committed[0] = Commit(1)
-
-    world.outlets.before_open = its_commit_arrives
-    await run_to_end(world, 2)
+        world.source.undecided.clear()
+        await until(lambda: world.next_offset() == 2)
     assert {record["source"]["offset"] for record in world.records()} == {1}
+
+
+@virtual_time
+async def test_a_lane_does_not_go_on_while_another_members_transaction_is_open() -> None:
+    world = small_steps(World(exactly_once=True))
+    world.announce("a.csv", csv(ROWS))
+    async with running(world) as pipeline:
+        await until(lambda: len(world.records()) >= 500)
+        await world.source.suspend([0])
+        seen = len(world.records())
+        world.source.undecided.add(0)
+        await world.source.assign([0])
+        await asyncio.sleep(10.0)
+        assert (len(world.records()), pipeline.wiring.lanes) == (seen, {})
+        world.source.committed[0] = Commit(1)
+        world.source.undecided.clear()
+        await until(lambda: bool(pipeline.wiring.lanes))
+    assert len(world.records()) == seen
 
 
 @virtual_time
@@ -140,7 +164,7 @@ async def test_records_without_an_answer_move_the_position_too() -> None:
     world.source.append(orjson.dumps({"Event": "s3:TestEvent", "Service": "Amazon S3"}))
     await run_to_end(world, 1)
     assert world.records() == []
-    assert world.outlets.transactions == 1
+    assert world.producers.transactions == [[0]]
 
 
 @virtual_time
@@ -164,14 +188,14 @@ async def test_a_drain_past_its_time_takes_the_open_transaction_back() -> None:
     async def hang(_partition: int) -> None:
         await asyncio.Event().wait()
 
-    world.outlets.before_commit = hang
+    world.producers.before_commit = hang
     world.announce("a.csv", csv(10))
     async with running(world):
         await until(lambda: bool(world.model.calls))
         await asyncio.sleep(1.0)
     assert world.records() == []
     assert 0 not in world.source.committed
-    assert [out.topic for out in world.outlets.aborted] == ["predictions"]
+    assert [out.topic for out in world.producers.aborted] == ["predictions"]
 
 
 @virtual_time
@@ -180,11 +204,11 @@ async def test_a_partition_handed_back_while_it_is_taken_over_is_left_alone() ->
     Failing(world, Transient("no"))
     world.announce("a.csv", csv(10))
     async with running(world) as pipeline:
-        await until(lambda: bool(world.outlets.aborted) and not pipeline.wiring.lanes)
+        await until(lambda: bool(world.producers.aborted) and not pipeline.wiring.lanes)
         await world.source.revoke([0])
-        epochs = world.outlets.epochs[0]
+        begun = world.producers.begun
         await asyncio.sleep(60.0)
-        assert world.outlets.epochs[0] == epochs
+        assert world.producers.begun == begun
 
 
 @pytest.mark.parametrize(
@@ -211,14 +235,61 @@ def test_what_does_not_pass_ends_the_worker(error: Exception, code: int) -> None
     scenario()
 
 
+MANY = 300
+
+
 @virtual_time
-async def test_more_partitions_than_a_worker_takes_are_refused() -> None:
-    world = World(partitions=MAX_PARTITIONS + 1, exactly_once=True)
-    with pytest.raises(Fatal, match="at most 100, a producer each") as raised:
-        await world.pipeline().assignments.assigned(
-            {n: Commit(0) for n in range(MAX_PARTITIONS + 1)}
-        )
-    assert raised.value.exit_code == EXIT_USAGE
+async def test_any_number_of_partitions_shares_a_few_producers() -> None:
+    world = World(partitions=MANY, exactly_once=True)
+    for partition in range(MANY):
+        world.announce("a.csv", csv(10), partition=partition)
+    async with running(world):
+        await until(lambda: all(world.next_offset(number) == 1 for number in range(MANY)))
+    assert world.producers.opened == PRODUCERS
+    assert len(world.producers.transactions) < MANY
+    assert all(rows(world, number) == list(range(10)) for number in range(MANY))
+
+
+@virtual_time
+async def test_a_transaction_that_fails_takes_all_its_partitions_back_and_each_goes_on() -> None:
+    world = World(partitions=4, exactly_once=True)
+    failing = Failing(world, Transient("the broker stumbled"), 3)
+    for partition in range(4):
+        world.announce("a.csv", csv(10), partition=partition)
+    async with running(world):
+        await until(lambda: all(world.next_offset(number) == 1 for number in range(4)))
+    assert failing.begun > 4
+    assert len(world.producers.aborted) > 1
+    assert all(rows(world, number) == list(range(10)) for number in range(4))
+
+
+@virtual_time
+async def test_partitions_that_always_fail_keep_no_other_waiting() -> None:
+    world = World(partitions=20, exactly_once=True)
+    bad = range(2 * SUSPECTS)
+
+    async def break_some(partition: int) -> None:
+        if partition in bad:
+            await asyncio.sleep(20.0)
+            raise Transient("the leader is away")
+
+    world.producers.before_commit = break_some
+    for partition in range(20):
+        world.announce("a.csv", csv(10), partition=partition)
+    async with running(world):
+        good = [number for number in range(20) if number not in bad]
+        await until(lambda: all(world.next_offset(number) == 1 for number in good), within_s=300.0)
+        # Those that failed go alone, and leave half of the producers to the others.
+        for offset in range(1, 5):
+            for number in good:
+                world.announce("b.csv", csv(10), partition=number)
+            await until(
+                lambda: all(world.next_offset(number) > offset for number in good),  # noqa: B023
+                within_s=1.0,
+            )
+        assert not any(world.next_offset(number) for number in bad)
+        world.producers.before_commit = None
+        await until(lambda: all(world.next_offset(number) for number in bad), within_s=300.0)
 
 
 @virtual_time
@@ -255,25 +326,27 @@ def test_each_row_is_there_once_though_calls_fail_and_another_owner_comes_betwee
             partition = drawn.randrange(2)
             match drawn.randrange(3):
                 case 0:
-                    await (await world.outlets.open(partition)).close()
+                    world.producers.expelled = True
+                    await asyncio.sleep(drawn.choice((0.0, 0.1)))
+                    world.producers.expelled = False
                 case 1:
                     await world.source.revoke([partition])
                     await world.source.assign([partition])
 
-        world.outlets.before_commit = stumble
+        world.producers.before_commit = stumble
         for number in range(4):
             world.announce(f"{number}.csv", csv(500), partition=number % 2, stream="s")
             world.announce(f"missing-{number}.csv", partition=number % 2, stream="s")
         for _ in range(drawn.randint(1, 3)):
             async with asyncio.TaskGroup() as tasks:
-                before = world.outlets.epochs.total()
+                before = world.producers.opened
                 worker = tasks.create_task(world.pipeline().run())
-                await until(lambda: world.outlets.epochs.total() > before)  # noqa: B023
+                await until(lambda: world.producers.opened > before)  # noqa: B023
                 for _ in range(drawn.randint(1, 5)):
                     await asyncio.sleep(drawn.choice((0.0, 0.03, 0.1, FENCED_WAIT_S)))
                     await disturb()
                 worker.cancel()
-        world.outlets.before_commit = None
+        world.producers.before_commit = None
         async with running(world):
             await until(lambda: world.next_offset(0) == world.next_offset(1) == 4, within_s=600.0)
         for partition in range(2):
@@ -294,14 +367,15 @@ async def test_a_partition_whose_transaction_fails_in_the_drain_is_not_taken_ove
     world.announce("a.csv", csv(10), partition=0)
     world.announce("b.csv", csv(10), partition=1)
 
-    async def slow_or_broken(partition: int) -> None:
-        await asyncio.sleep(1.0 if partition == 0 else 10.0)
-        if partition == 0:
+    async def slow_and_broken(partition: int) -> None:
+        await asyncio.sleep(1.0)
+        if partition == 1:
             raise Transient("the broker stumbled")
 
-    world.outlets.before_commit = slow_or_broken
+    world.producers.before_commit = slow_and_broken
     async with running(world):
         await asyncio.sleep(0.5)
         await world.source.revoke([0, 1])
-        assert world.outlets.epochs == {0: 1, 1: 1}
-        assert (world.records(0), len(world.records(1))) == ([], 10)
+        begun = world.producers.begun
+        await asyncio.sleep(60.0)
+        assert world.producers.begun == begun

@@ -25,6 +25,7 @@ Where to look, from what a person starts down to what everything rests on:
       inputs/       which input is read: topics, several regions, a bounded span, URLs
       kafka/        Kafka by aiokafka; in kafka/inside/ what aiokafka keeps to itself
         group/        what a member owes its group, for both clients
+        exactly_once/ transactions as a member of the group, and positions that are decided
         rekey/        the way to the topic that is keyed by stream
         jobs/         what Kafka keeps of a job beside its references
       confluent/    the input topic by librdkafka

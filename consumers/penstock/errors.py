@@ -8,7 +8,8 @@
     │   │   └── LockedOut     our clock is wrong, or our credentials have expired
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
-    │   └── Fenced        another owner has taken over; what we had begun is void
+    │   ├── Fenced        another owner has taken over; what we had begun is void
+    │   └── Undecided     an open transaction of another member may still move the position
     ├── Poison        this record, object or row can never work: marker, dead letter, go on
     │   ├── Rejected      the model answered that it cannot take these rows
     │   └── Unforeseen    handling it raised any other exception: try once more, alone
@@ -118,6 +119,10 @@ class WorkerDied(Transient):
 
 class Fenced(Transient):
     """A later owner of the partition exists, so this one can publish nothing any more."""
+
+
+class Undecided(Transient):
+    """Another member's transaction is open; it will be committed or taken back."""
 
 
 class Poison(PenstockError):

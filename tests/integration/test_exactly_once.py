@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from penstock import config
-from penstock.adapters.kafka.transactions import KafkaOutlets
-from penstock.pipeline.takeover import FENCED_WAIT_S
-from penstock.ports import Commit
+from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.group.member import GroupMember, MemberSource
+from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
-from tests.adapters.kafka.outlets_contract import LETTERS, TOPIC, Ground, OutletsContract
+from tests.adapters.kafka.producers_contract import LETTERS, TOPIC, Ground, ProducersContract
+from tests.integration.conftest import MakeTopics
+from tests.support.broker_stage import CLIENTS
+from tests.support.members import member
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
-from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
 
 PARTITIONS = 4
@@ -22,6 +24,8 @@ PARTITIONS = 4
 LARGE_ROWS = 20_000
 # Some transactions, and far from all.
 BEGUN_ROWS = 3_000
+# Far more than producers.
+MANY = 200
 
 
 @pytest.fixture
@@ -35,37 +39,56 @@ class KafkaGround:
     the same id in when they are: so one is opened before anybody looks.
     """
 
-    def __init__(self, services: Services, topics: Topics, broker: Broker) -> None:
-        kafka = config.Kafka(
-            bootstrap_servers=services.bootstrap_servers,
-            input_topic=topics.input,
-            group=topics.input,
-        )
-        self.outlets = KafkaOutlets(kafka, SystemClock(), {})
+    def __init__(
+        self, kafka: config.Kafka, topics: Topics, broker: Broker, member: MemberSource
+    ) -> None:
+        self.producers = KafkaProducers(kafka, SystemClock(), {}, self._member_of)
+        self._member = member
+        self._is_expelled = False
         self._topics = topics
         self._broker = broker
+
+    def _member_of(self, topic: str) -> GroupMember:
+        member = self._member.member_of(topic)
+        return member._replace(generation=member.generation - self._is_expelled)
 
     def topic(self, name: str) -> str:
         return {TOPIC: self._topics.output, LETTERS: self._topics.dlq}[name]
 
+    def place(self, partition: int) -> Where:
+        return Where(self._topics.input, partition)
+
+    def expel(self) -> None:
+        self._is_expelled = True
+
     async def values(self, name: str) -> list[bytes]:
-        await self._all_written(0)
+        await self._all_written()
         return [record.value for record in (await self._broker.records(self.topic(name)))[0]]
 
     async def position(self, partition: int = 0) -> Commit | None:
-        await self._all_written(partition)
+        await self._all_written()
         found = await self._broker.positions(self._topics.input, self._topics.input)
         return found.get(partition)
 
-    async def _all_written(self, partition: int) -> None:
-        outlet = await self.outlets.open(partition)
-        await outlet.close()
+    async def _all_written(self) -> None:
+        for number in range(2):
+            await (await self.producers.open(number)).close()
 
 
-class TestKafkaOutlets(OutletsContract):
-    @pytest.fixture
-    async def ground(self, services: Services, topics: Topics, broker: Broker) -> Ground:
-        return KafkaGround(services, topics, broker)
+class TestKafkaProducers(ProducersContract):
+    @pytest.fixture(params=CLIENTS)
+    async def ground(
+        self, services: Services, topics: Topics, broker: Broker, request: Any
+    ) -> AsyncIterator[Ground]:
+        kafka = config.Kafka(
+            bootstrap_servers=services.bootstrap_servers,
+            input_topic=topics.input,
+            group=topics.input,
+            client=request.param,
+        )
+        async with member(kafka) as one:
+            await one.until_it_has(PARTITIONS)
+            yield KafkaGround(kafka, topics, broker, one.source)
 
 
 def exactly_once(services: Services, topics: Topics) -> dict[str, str]:
@@ -156,21 +179,23 @@ async def test_a_worker_that_was_frozen_and_replaced_can_publish_nothing_when_it
     await assert_each_row_once(broker, topics)
 
 
-async def test_a_producer_that_fences_the_owner_costs_it_a_while_and_no_row(
-    services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
+async def test_hundreds_of_partitions_are_answered_once_by_one_worker(
+    services: Services, make_topics: MakeTopics, broker: Broker
 ) -> None:
-    ends = await announce(s3, bucket, broker, topics, partitions=1)
-    outlets = KafkaGround(services, topics, broker).outlets
+    topics = await make_topics(MANY)
+    rows = {"inline": [[0.5] * 16] * 2}
     async with running_worker(exactly_once(services, topics)) as worker:
-        await broker.until_answered(topics.output, BEGUN_ROWS)
-        intruder = await outlets.open(0)
-        await intruder.close()
-
-        async def is_fenced() -> bool:
-            return "another worker took it over" in worker.said
-
-        await until(is_fenced, lambda: worker.said, within_s=FENCED_WAIT_S)
+        await worker.ready(partitions=MANY)
+        for _ in range(3):
+            messages = [Message({**rows, "stream": f"s{n}"}, n) for n in range(MANY)]
+            await broker.publish(topics.input, messages)
+        ends = dict.fromkeys(range(MANY), 3)
         await broker.until_committed(topics.input, topics.input, ends)
         assert await worker.stop() == 0, worker.said
         assert_calm(worker)
-    await assert_each_row_once(broker, topics, partitions=1)
+    answers = await broker.records(topics.output)
+    for partition in range(MANY):
+        found = [record.document for record in answers[partition]]
+        assert [(one["source"]["offset"], one["row"]) for one in found] == [
+            (offset, row) for offset in range(3) for row in range(2)
+        ]

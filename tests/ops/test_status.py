@@ -410,7 +410,7 @@ async def test_the_backlog_is_the_age_of_the_oldest_record_and_grows_while_nothi
     if stuck == "model":
         world.model.script = silent
     elif exactly_once:
-        world.outlets.before_commit = silent
+        world.producers.before_commit = silent
     else:
         world.sink.hold = True
     async with looking(world) as (pipeline, status):

@@ -409,7 +409,7 @@ def test_exactly_once_stays_exact_when_a_transaction_fails(failing: int) -> None
             if begun == failing:
                 raise Transient("the coordinator moved")
 
-        world.outlets.before_commit = fail_once
+        world.producers.before_commit = fail_once
         async with running(world):
             await until(lambda: world.next_offset() == 12)
         assert begun > failing

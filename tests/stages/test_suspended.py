@@ -11,6 +11,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
+from penstock.pipeline.transactions import PRODUCERS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until
@@ -58,7 +59,7 @@ async def test_what_comes_back_in_the_middle_of_an_object_goes_on_without_a_seco
         await until(lambda: world.next_offset() == 3)
     assert rows(world) == all_rows(ROWS, 10, 10)
     assert [one.key for one in world.objects.opened] == ["a.csv", "b.csv", "c.csv"]
-    assert world.outlets.epochs[0] == exactly_once, "its producer is the same"
+    assert world.producers.opened == exactly_once * PRODUCERS, "its producers are the same"
 
 
 @virtual_time
@@ -183,7 +184,7 @@ async def test_a_transaction_that_has_begun_is_finished_first() -> None:
     async def wait(_partition: int) -> None:
         await may.wait()
 
-    world.outlets.before_commit = wait
+    world.producers.before_commit = wait
     world.announce("a.csv", csv(10))
     async with running(world):
         await asyncio.sleep(1.0)
@@ -195,7 +196,7 @@ async def test_a_transaction_that_has_begun_is_finished_first() -> None:
         assert world.next_offset() == 1
         await world.source.assign([0])
     assert rows(world) == all_rows(10)
-    assert world.outlets.epochs[0] == 1
+    assert world.producers.begun == 1
 
 
 async def suspended_too_late(world: World, pipeline: Pipeline) -> None:
@@ -225,16 +226,16 @@ async def test_a_transaction_that_does_not_end_in_time_is_taken_back_and_begun_a
     async def hang(_partition: int) -> None:
         await asyncio.Event().wait()
 
-    world.outlets.before_commit = hang
+    world.producers.before_commit = hang
     world.announce("a.csv", csv(10))
     async with running(world) as pipeline:
         await asyncio.sleep(1.0)
         await suspended_too_late(world, pipeline)
-        world.outlets.before_commit = None
+        world.producers.before_commit = None
         await world.source.assign([0])
         await until(lambda: world.next_offset() == 1)
     assert rows(world) == all_rows(10)
-    assert world.outlets.epochs[0] == 2
+    assert world.producers.opened == PRODUCERS + 1
 
 
 @GUARANTEES

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
+from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.kafka.transactions import KafkaOutlets
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.calls.wait_for_services import until_answered
@@ -95,7 +95,6 @@ async def stage(
 async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
     clock, telemetry = SystemClock(), Telemetry()
     sink = KafkaSink(kafka, clock)
-    outlets = KafkaOutlets(kafka, clock, sink.batch_bytes)
     settings = changed(
         SETTINGS,
         labels=Labels(topics.input, topics.output, "rows", None, markers=True),
@@ -105,8 +104,9 @@ async def _run(kafka: config.Kafka, topics: Topics, is_once: bool) -> None:
     )
     async with stopped_after(sink.stop):
         await until_answered("Kafka broker", sink.start, clock, STEP_S)
-        source = open_source(kafka, drain_ms=2_000)
-        transactions = Transactions(outlets, source) if is_once else None
+        source = open_source(kafka, drain_ms=2_000, decided=is_once)
+        producers = KafkaProducers(kafka, clock, sink.batch_bytes, source.member_of)
+        transactions = Transactions(producers, source) if is_once else None
         adapters = Adapters(source, MemoryObjects(), MemoryModel(), sink, clock, transactions)
         pipeline = Pipeline(
             Wiring(

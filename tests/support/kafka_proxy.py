@@ -18,9 +18,10 @@ from io import BytesIO
 from typing import Any, Literal
 
 import aiokafka.protocol
-from aiokafka.protocol.api import RequestHeader_v1, RequestStruct
-from aiokafka.protocol.types import Array, Boolean, Bytes, Schema, String
+from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, RequestStruct
+from aiokafka.protocol.types import Array, Boolean, Bytes, Schema, String, TaggedFields
 
+from penstock.adapters.kafka.exactly_once import requests
 from penstock.process.children import free_port
 
 
@@ -170,7 +171,7 @@ class KafkaProxy:
         kind = _REQUESTS.get((key, version))
         if act is not None and act.how == "refuse":
             assert kind is not None, f"request {key} of version {version}"
-            return frame[4:8] + _refusal(kind, frame, act.code)
+            return frame[4:8] + b"\0" * (_head(kind) - 4) + _refusal(kind, frame, act.code)
         if act is not None and act.how == "hold":
             await asyncio.sleep(act.seconds)
         answer = await self._ask(frame, reader, writer)
@@ -181,7 +182,8 @@ class KafkaProxy:
         if kind is None:
             return answer
         if act is not None and act.how in ("spoil", "parts"):
-            answer = answer[:4] + _spoilt(kind, answer[4:], act)
+            head = _head(kind)
+            answer = answer[:head] + _spoilt(kind, answer[head:], act)
         if key in (Api.METADATA, Api.FIND_COORDINATOR):
             here = _changed(kind, answer[4:], "host", "127.0.0.1")
             return answer[:4] + _changed(kind, here, "port", self.port)
@@ -239,10 +241,18 @@ def _known() -> Iterator[type[RequestStruct]]:
                 yield kind
 
 
-# Those that aiokafka sends; of the versions without tagged fields, which is all of ours.
+# Those that aiokafka sends, in the versions without tagged fields, which are all of its own that
+# come from us; and ours.
 _REQUESTS = {
-    (kind.API_KEY, kind.API_VERSION): kind for kind in _known() if not kind.FLEXIBLE_VERSION
+    (kind.API_KEY, kind.API_VERSION): kind
+    for kind in _known()
+    if not kind.FLEXIBLE_VERSION or kind.__module__ == requests.__name__
 }
+
+
+def _head(kind: type[RequestStruct]) -> int:
+    """The length of an answer's head: the number of the request and, if there are any, no tags."""
+    return 5 if kind.FLEXIBLE_VERSION else 4
 
 
 def _changed(kind: type[RequestStruct], answer: bytes, name: str, value: object) -> bytes:
@@ -285,7 +295,8 @@ def _set(schema: Schema, data: Any, name: str, value: object) -> list[Any]:
 def _refusal(kind: type[RequestStruct], frame: bytes, code: int) -> bytes:
     """An answer to this request in which everything failed with the code."""
     buffer = BytesIO(frame)
-    RequestHeader_v1.SCHEMA.decode(buffer)
+    header = RequestHeader_v2 if kind.FLEXIBLE_VERSION else RequestHeader_v1
+    header.SCHEMA.decode(buffer)
     request = kind.decode(buffer)
     places = getattr(request, "topics", None) or []
     schema = kind.RESPONSE_TYPE.SCHEMA
@@ -307,6 +318,8 @@ def _blank(schema: Schema, places: Any, code: int, first: Any = None) -> list[An
             made.append([_place(of.array_of, place, code) for place in places if is_of_places])
         elif of is Boolean:
             made.append(False)
+        elif of is TaggedFields:
+            made.append({})
         elif of is Bytes:
             made.append(b"")
         elif isinstance(of, String):

@@ -9,14 +9,15 @@ from contextlib import asynccontextmanager
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
-from penstock.ports import Commit, Source
+from penstock.adapters.kafka.group.member import MemberSource
+from penstock.ports import Commit
 from tests.support.waiting import until
 
 
 class Member:
     """`begun` counts its assignments; `taken`: the partitions that were taken from it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MemberSource) -> None:
         self.source = source
         self.begun = 0
         self.taken: list[int] = []

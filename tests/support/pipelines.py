@@ -16,7 +16,7 @@ from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.results import MemoryResults
 from penstock.adapters.memory.spans import MemorySpans
-from penstock.adapters.memory.transactions import MemoryOutlets
+from penstock.adapters.memory.transactions import MemoryProducers
 from penstock.core.comparing.agreement import Agreement
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.records.output_partition import same_partition
@@ -125,7 +125,7 @@ class World:
     shadow: MemoryModel = field(default_factory=MemoryModel)
     shadow_sink: MemorySink = field(default_factory=MemorySink)
     sink: MemorySink = field(init=False)
-    outlets: MemoryOutlets = field(init=False)
+    producers: MemoryProducers = field(init=False)
     results: MemoryResults = field(default_factory=MemoryResults)
     spans: MemorySpans = field(default_factory=MemorySpans)
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -134,7 +134,7 @@ class World:
     def __post_init__(self) -> None:
         self.source = MemorySource(self.partitions)
         self.sink = MemorySink(partitions=self.partitions)
-        self.outlets = MemoryOutlets(self.source, self.sink)
+        self.producers = MemoryProducers(self.source, self.sink)
         self.settings = replace(self.settings, input_partitions=self.partitions)
 
     def with_settings(self, **changes: Any) -> "World":
@@ -161,7 +161,7 @@ class World:
         return self.with_settings(traces=TraceTerms(sample, slowest, names))
 
     def pipeline(self) -> Pipeline:
-        transactions = Transactions(self.outlets, self.source) if self.exactly_once else None
+        transactions = Transactions(self.producers, self.source) if self.exactly_once else None
         if self.ends is not None:
             ends = {Where("refs", number): end for number, end in self.ends.items()}
             self.bounded = BoundedSource(self.source, ends)

@@ -18,9 +18,9 @@ from penstock.core.order.line_stop import LineStop
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient
 from penstock.lane.lane import Lane
-from penstock.pipeline.takeover import Takeover, check_count
+from penstock.pipeline.takeover import Takeover
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Commit
+from penstock.ports import UNDECIDED, Commit
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ REWIND_AGAIN_S = 2.0
 
 
 class Assignments:
-    """Implements `ports.Rebalance`. `tasks`: where what is started here runs."""
+    """Implements `ports.Rebalance`."""
 
     def __init__(
         self,
@@ -56,7 +56,6 @@ class Assignments:
         self._leaving: Counter[int] = Counter()
         # By partition the streams and records that an operator lets pass.
         self.passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-        self.tasks: asyncio.TaskGroup
         self._takeover: Takeover | None = None
         adapters = wiring.adapters
         if adapters.transactions is not None:
@@ -76,6 +75,21 @@ class Assignments:
     def exactly_once(self) -> bool:
         return self._takeover is not None
 
+    def run_in(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        if self._takeover is not None:
+            self._takeover.pool.tasks = tasks
+
+    def stop(self) -> None:
+        """Once all partitions are handed back."""
+        if self._takeover is not None:
+            self._takeover.pool.stop()
+
+    async def end(self) -> None:
+        """Once no task runs any more."""
+        if self._takeover is not None:
+            await self._takeover.pool.close()
+
     def may_begin_again(self, lane: Lane) -> bool:
         """False if the lane is over, or while a rebalance or a stop may take the partition."""
         is_there = self._lanes.get(lane.number) is lane
@@ -87,7 +101,7 @@ class Assignments:
         if self._stopping.is_set():
             return {}  # we are leaving: their next owner begins at the committed positions
         if self._takeover is not None:
-            check_count(len(starts))
+            self._takeover.pool.open()
         asked_back = {partition: self._asked_back[partition] for partition in starts}
         await self._check_places(starts)
         if self._stopping.is_set():
@@ -104,13 +118,7 @@ class Assignments:
         self._drop(anew)
         first = self._generation + 1
         for partition in anew:
-            start = starts[partition]
-            work = (
-                self._takeover.live(partition)
-                if self._takeover is not None
-                else self._wiring.publish.lane_forever(self._begin(partition, start))
-            )
-            self._start(partition, work)
+            self._start(partition, self._work(partition, starts[partition]))
         for partition in kept:
             self._lanes[partition].go_on(starts[partition])
         also = f"; {kept} go on" if kept else ""
@@ -124,9 +132,16 @@ class Assignments:
             return False
         return lane.was_left_at(start, exactly_once=self.exactly_once)
 
+    def _work(self, partition: int, start: Commit) -> Coroutine[Any, Any, None]:
+        if self._takeover is None:
+            return self._wiring.publish.lane_forever(self._begin(partition, start))
+        if start == UNDECIDED:
+            return self._takeover.live(partition)
+        return self._takeover.live(partition, self._begin(partition, start))
+
     def _start(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
         try:
-            self._publishing[partition] = self.tasks.create_task(work)
+            self._publishing[partition] = self._tasks.create_task(work)
         except RuntimeError:
             # A task has failed, so the worker ends: the next owner works on the partition.
             work.close()
@@ -291,7 +306,7 @@ class Assignments:
         if publishing := self._taken(partitions):
             work = self._cancel(publishing)
             try:
-                self.tasks.create_task(work)
+                self._tasks.create_task(work)
             except RuntimeError:
                 work.close()  # a task has failed: all of them end
 

@@ -50,7 +50,7 @@ class Pipeline:
 
     async def run(self) -> None:
         """Returns after a drain; raises the first failure of any task."""
-        async with stopped_after(self._source.stop):
+        async with stopped_after(self._source.stop), stopped_after(self.assignments.end):
             await self._run()
             if self._failure is not None:
                 raise self._failure
@@ -64,7 +64,7 @@ class Pipeline:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            self.assignments.tasks = tasks
+            self.assignments.run_in(tasks)
             workers = [
                 *(
                     track.download.fetch_forever(store, fetchers)
@@ -94,6 +94,7 @@ class Pipeline:
                 assist.stop()
                 await assist.idle()
             await self.assignments.all_revoked()
+            self.assignments.stop()
             for task in running:
                 task.cancel()
 

@@ -1,9 +1,10 @@
 """Exactly once: how a worker takes over a partition, and again after a failed transaction.
 
-Rule: fence, read the committed position, go there, work. In this order no row is published twice,
-even if another worker published before or still believes that it owns the partition; the worst that
-two owners can do is to stop each other. Owner: the pipeline runs `live` once per assigned partition
-and cancels it when the partition is handed back.
+Rule: the group hands a partition over, and from then on refuses the transactions of its former
+owner. What that one had begun is decided first: then the committed position is read, and the work
+begins there. So no row is published twice, even by a worker that still believes that it owns the
+partition. Owner: the pipeline runs `live` once per assigned partition and cancels it when the
+partition is handed back.
 """
 
 import asyncio
@@ -12,20 +13,20 @@ from collections.abc import Callable
 
 from penstock.core.health.retry import Backoff
 from penstock.core.rows.log_keys import of_place
-from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Fenced, Transient
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Undecided
 from penstock.lane.lane import Lane
-from penstock.ports import Clock, Commit, Outlet, Transactions
+from penstock.pipeline.transactions import TransactionPool
+from penstock.ports import Clock, Commit, Transactions
 from penstock.stages.publish import Publish
 from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# Each has a producer of its own: 0.3 MB, 10 ms to start, and three connections, of the 1,024 files
-# that a process usually may have open.
-MAX_PARTITIONS = 100
 # A member that lost its partitions learns it with the next heartbeat, 2 s apart. So a worker that
 # still has the partition after two of them is its owner.
 FENCED_WAIT_S = 5.0
+# How often it is looked whether an open transaction is decided.
+UNDECIDED_S = 0.1
 
 
 class Takeover:
@@ -46,7 +47,8 @@ class Takeover:
         idle_s: float,
         patience_s: float,
     ) -> None:
-        self._outlets, self._positions = transactions
+        self._positions = transactions.positions
+        self.pool = TransactionPool(transactions.producers)
         self._publish = publish
         self._begin = begin
         self._end = end
@@ -56,34 +58,44 @@ class Takeover:
         self._idle_s = idle_s
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
-    async def live(self, partition: int) -> None:
+    async def live(self, partition: int, lane: Lane | None = None) -> None:
         """Work on the partition until its lane is closed or drains; a failed transaction has it
-        taken over again.
+        taken over again. `lane`: already begun, at a position that is decided.
         """
         failures, since_s = 0, 0.0
         while True:
-            lane: Lane | None = None
             try:
-                outlet = await self._outlets.open(partition)
-                try:
-                    start = (await self._positions.rewind([partition])).get(partition)
-                    if start is None:
-                        return None
-                    lane = self._begin(partition, start)
-                    return await self._work(lane, outlet)
-                finally:
-                    await outlet.close()
+                if lane is None and (lane := await self._begun(partition)) is None:
+                    return None
+                began_at = lane.committed
+                return await self._work(lane)
             except Transient as error:
-                if not failures or (lane is not None and lane.committed != start):
+                if not failures or (lane is not None and lane.committed != began_at):
                     failures, since_s = 0, self._clock.now()
                 failures += 1
                 keys = of_place(*self._positions.where(partition))
                 log.warning("partition %d: %s", partition, error, extra=keys)
                 if lane is not None and (lane.draining or lane.suspended):
                     return None
+                lane = None
                 await asyncio.sleep(self._wait_s(error, failures, since_s))
 
-    async def _work(self, lane: Lane, outlet: Outlet) -> None:
+    async def _begun(self, partition: int) -> Lane | None:
+        """A lane at the committed position; None: the partition is no longer ours."""
+        is_told = False
+        while True:
+            try:
+                start = (await self._positions.rewind([partition])).get(partition)
+                return None if start is None else self._begin(partition, start)
+            except Undecided as error:
+                if not is_told:
+                    keys = of_place(*self._positions.where(partition))
+                    log.info("partition %d waits: %s", partition, error, extra=keys)
+                is_told = True
+                await asyncio.sleep(UNDECIDED_S)
+
+    async def _work(self, lane: Lane) -> None:
+        outlet = self.pool.outlet(self._positions.where(lane.number))
         try:
             await self._publish.lane_in_transactions(lane, outlet, self._idle_s)
         finally:
@@ -102,12 +114,3 @@ class Takeover:
                 exit_code=EXIT_UNREACHABLE,
             ) from error
         return delay_s
-
-
-def check_count(partitions: int) -> None:
-    if partitions > MAX_PARTITIONS:
-        raise Fatal(
-            f"{partitions} partitions for one worker: delivery.guarantee = 'exactly_once' takes at "
-            f"most {MAX_PARTITIONS}, a producer each. Start more workers, or use fewer partitions.",
-            exit_code=EXIT_USAGE,
-        )

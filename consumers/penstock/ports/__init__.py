@@ -10,11 +10,20 @@ from penstock.ports.clock import Clock
 from penstock.ports.model import Answers, Model
 from penstock.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
 from penstock.ports.results import Results, Stored, Upload
-from penstock.ports.sink import Headers, Outgoing, Outlet, Outlets, Passage, Passages, Sink
-from penstock.ports.source import Commit, Neighbours, Rebalance, Record, Source, Where
+from penstock.ports.sink import Headers, Outgoing, Outlet, Passage, Passages, Producers, Sink
+from penstock.ports.source import (
+    UNDECIDED,
+    Commit,
+    Neighbours,
+    Rebalance,
+    Record,
+    Source,
+    Where,
+)
 from penstock.ports.spans import Attribute, Place, Span, Spans, outgoing_traceparent
 
 __all__ = [
+    "UNDECIDED",
     "Adapters",
     "Answers",
     "Attribute",
@@ -30,11 +39,11 @@ __all__ = [
     "Objects",
     "Outgoing",
     "Outlet",
-    "Outlets",
     "Part",
     "Passage",
     "Passages",
     "Place",
+    "Producers",
     "Rebalance",
     "Record",
     "Results",

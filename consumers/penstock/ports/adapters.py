@@ -11,7 +11,7 @@ from penstock.ports.clock import Clock
 from penstock.ports.model import Model
 from penstock.ports.objects import Objects
 from penstock.ports.results import Results
-from penstock.ports.sink import Outlets, Sink
+from penstock.ports.sink import Producers, Sink
 from penstock.ports.source import Neighbours, Source
 from penstock.ports.spans import Spans
 
@@ -19,7 +19,7 @@ from penstock.ports.spans import Spans
 class Transactions(NamedTuple):
     """What exactly-once takes."""
 
-    outlets: Outlets
+    producers: Producers
     positions: Source
 
 

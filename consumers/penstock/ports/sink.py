@@ -77,8 +77,23 @@ class Outlet(Protocol):
     async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
         """The records and the partition's new position become visible together, or neither.
 
-        After a failure or a cancellation the outlet is spent: which of the two it was is said by
-        the committed position, once the next outlet is open. Raises `Fenced`, `Transient`, `Fatal`.
+        After a failure it is not known which of the two it was: `Source.rewind` says where to go
+        on. After a cancellation, too, and nothing becomes visible any more unless it was decided.
+        Raises `Fenced`, `Transient`, `Fatal`.
+        """
+        ...
+
+
+class Passage(Protocol):
+    """The way from input topics to other topics, exactly once: one transaction after the other. One
+    task at a time.
+    """
+
+    async def publish(
+        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
+        """The records and the new positions become visible together, or neither. After a failure
+        or a cancellation the passage is spent. Raises `Fenced`, `Transient`, `Fatal`.
         """
         ...
 
@@ -87,32 +102,26 @@ class Outlet(Protocol):
         ...
 
 
-class Outlets(Protocol):
-    """Transactions, an outlet per partition of the input topic. Any number of tasks."""
-
-    async def open(self, partition: int) -> Outlet:
-        """When this returns, earlier outlets of the partition are fenced, those of other
-        workers too, and what they had begun is decided: its committed position stays. Raises
-        `Transient` or `Fatal`.
+class Passages(Protocol):
+    async def open(self) -> Passage:
+        """When this returns, earlier passages of the group are fenced, those of other processes
+        too, and what they had begun is decided: the committed positions stay. Raises `Transient`
+        or `Fatal`.
         """
         ...
 
 
-class Passage(Protocol):
-    """The way from input topics to another topic, exactly once. One task at a time."""
+class Producers(Protocol):
+    """The transactional producers of a worker, known by number. What they publish carries the
+    worker's membership: the group refuses it, as `Fenced`, once it has gone on without this member.
+    """
 
-    async def publish(
-        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
-    ) -> None:
-        """As `Outlet.publish`, for the positions of several partitions."""
+    async def open(self, number: int) -> Passage:
+        """When this returns, what an earlier producer of this number had begun is decided. Raises
+        `Transient` or `Fatal`.
+        """
         ...
 
-    async def close(self) -> None:
-        """As `Outlet.close`."""
-        ...
-
-
-class Passages(Protocol):
-    async def open(self) -> Passage:
-        """When this returns, earlier passages of the group are fenced, as by `Outlets.open`."""
+    def group(self, where: Where) -> str:
+        """Positions of one group only may go into one transaction."""
         ...

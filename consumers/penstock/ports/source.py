@@ -39,6 +39,11 @@ class Commit(NamedTuple):
     metadata: str = ""
 
 
+# A start in `assigned`: another member's transaction, which is still open, may move the position.
+# `rewind` tells it once that is decided.
+UNDECIDED = Commit(-1)
+
+
 class Rebalance(Protocol):
     """Called by the source, in its own task. What these raise ends the worker."""
 
@@ -50,7 +55,7 @@ class Rebalance(Protocol):
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         """These partitions are ours from the given positions on. Their records
-        follow, none before.
+        follow, none before. `UNDECIDED` is only given exactly once.
 
         Returns the offsets from which suspended partitions go on, which have read further than
         they committed. All others begin at their start.
@@ -94,8 +99,9 @@ class Source(Protocol):
         ...
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Read the committed positions again and go on from there. Raises `Transient`; a partition
-        no longer ours is left out.
+        """Read the committed positions again and go on from there. Raises `Transient`, exactly once
+        `Undecided` while an open transaction may move one of them; a partition no longer ours is
+        left out.
         """
         ...
 

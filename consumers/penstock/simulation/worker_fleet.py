@@ -119,7 +119,7 @@ class Crew:
             # If the group went on without this worker, it left no mark; the next owner stops by
             # itself.
             return all(
-                without_stop(world.group.start(number).metadata)[1] is not None
+                without_stop(world.group.decided(number).metadata)[1] is not None
                 for number in range(world.partitions)
                 if world.group.owned(worker.source, number)
             )

@@ -4,7 +4,7 @@ Rule: everything a worker touches is made here and tells the checks what reaches
 Owner: one simulation.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -26,7 +26,7 @@ from penstock.simulation.checks.life import Life
 from penstock.simulation.checks.log import Log
 from penstock.simulation.checks.outcome import Outcome
 from penstock.simulation.kafka.group import Group, Topic
-from penstock.simulation.kafka.outlets import SimulatedOutlets
+from penstock.simulation.kafka.producers import SimulatedProducers
 from penstock.simulation.kafka.sink import SimulatedSink
 from penstock.simulation.kafka.source import SimulatedSource
 from penstock.simulation.result_objects import SimulatedResults, drawn_plan
@@ -85,7 +85,6 @@ class World:
         self._unsteady: dict[str, set[str]] = defaultdict(set)
         self.logs = [self._log(records) for records in self.topic.records]
         self.outcome = Outcome(self.logs)
-        self._epochs: Counter[int] = Counter()
         drawn = faults.drawn(self.random)
         if self.troubles.objects:
             drawn = replace(drawn, body_breaks=OFTEN)
@@ -256,16 +255,15 @@ class World:
     ) -> Transactions | None:
         if not era.terms.exactly_once:
             return None
-        outlets = SimulatedOutlets(
-            self._epochs,
-            source.owns,
-            lambda *landed: self._arrivals.land(source, era, *landed),
+        producers = SimulatedProducers(
+            source,
+            self.group,
+            lambda landing: self._arrivals.land(source, era, landing),
             process,
             self.weather,
-            self.history,
             is_slow=self.troubles.broker,
         )
-        return Transactions(outlets, source)
+        return Transactions(producers, source)
 
     def _ask(self, payloads: Sequence[Payload]) -> Answers:
         """One call: the answers to all payloads, as if they were one."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
 from penstock.adapters.inputs.groups import KafkaRegions
+from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.group.member import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.kafka.transactions import KafkaOutlets
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.otel.choice import open_spans
 from penstock.adapters.stores.choice import open_objects
@@ -147,11 +148,14 @@ async def open_worker(
             cfg = await fitted_to_server(cfg)
             regions = KafkaRegions(cfg, leaves=leaves) if cfg.helped and part is WHOLE else None
             opened = regions or open_source(
-                cfg.kafka, drain_ms=cfg.delivery.drain_ms, leaves=leaves
+                cfg.kafka,
+                drain_ms=cfg.delivery.drain_ms,
+                leaves=leaves,
+                decided=cfg.delivery.guarantee == "exactly_once",
             )
             source = part.source(opened)
             groups = regions.groups if regions is not None else {}
-            transactions = _transactions(cfg, source, sink, clock, groups)
+            transactions = _transactions(cfg, source, opened, sink, clock, groups)
             adapters = Adapters(
                 source,
                 objects,
@@ -260,6 +264,7 @@ def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None
 def _transactions(
     cfg: config.Config,
     source: Source,
+    member: MemberSource,
     sink: KafkaSink,
     clock: Clock,
     groups: Mapping[str, str],
@@ -267,15 +272,15 @@ def _transactions(
     """`groups`: by topic, for topics of other regions."""
     if cfg.delivery.guarantee != "exactly_once":
         return None
-    outlets = KafkaOutlets(
+    producers = KafkaProducers(
         cfg.kafka,
         clock,
         sink.batch_bytes,
-        source.where,
+        member.member_of,
         groups=groups,
         compression=cfg.output.compression,
     )
-    return Transactions(outlets, source)
+    return Transactions(producers, source)
 
 
 def _calm_garbage_collector() -> None:

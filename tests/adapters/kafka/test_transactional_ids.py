@@ -1,18 +1,31 @@
-"""Who may fence whom: one input, and one group, each for itself."""
+"""A worker's producers have ids of their own, and a worker with a name has them again."""
 
-from penstock.adapters.kafka.transactions import transactional_id
-from penstock.ports import Where
+from msgspec.structs import replace
 
+from penstock import config
+from penstock.adapters.kafka.exactly_once.abandoned import id_of
+from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
+from penstock.adapters.kafka.group.member import GroupMember
+from penstock.process.clock import SystemClock
 
-def of(group: str, topic: str, partition: int = 0) -> str:
-    return transactional_id(group, Where(topic, partition))
-
-
-def test_inputs_that_have_nothing_in_common_share_no_id() -> None:
-    assert of("penstock", "site1-refs") != of("penstock-site1", "refs")
-    assert of("a", "b-1", 2) != of("a", "b", 12)
-    assert of("a/b", "c") != of("a", "c")
+KAFKA = config.Kafka(group="a/b")
 
 
-def test_an_id_is_that_of_its_input_in_every_worker() -> None:
-    assert of("penstock", "refs", 3) == of("penstock", "refs", 3) == "penstock/refs/3"
+def ids(kafka: config.Kafka) -> set[str]:
+    producers = KafkaProducers(
+        kafka, SystemClock(), {}, lambda topic: GroupMember("", 1, "m", None)
+    )
+    return {producers.id_of(number) for number in range(3)}
+
+
+def test_no_two_workers_share_an_id() -> None:
+    assert len(ids(KAFKA) | ids(KAFKA)) == 6
+
+
+def test_a_worker_that_is_started_again_in_its_place_has_the_ids_of_before() -> None:
+    named = replace(KAFKA, instance_id="worker-3")
+    assert ids(named) == ids(named) == {f"a/b/worker-3/{number}" for number in range(3)}
+
+
+def test_an_id_says_whose_group_it_is() -> None:
+    assert id_of("a/b", "c", 1).startswith("a/b/")

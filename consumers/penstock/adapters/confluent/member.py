@@ -4,6 +4,7 @@ Rule: our code decides where to read and what to commit, so librdkafka's automat
 resets are off. The group sees the same session and assignor as with aiokafka. Owner: the source.
 """
 
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from penstock import config
 from penstock.adapters.confluent.client import connection
 from penstock.adapters.kafka.group.instance import instance_of
+from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import EXIT_USAGE, Fatal
 
@@ -25,6 +27,7 @@ AHEAD_KIB = 16 << 10
 # second would stop the flow.
 AHEAD_LOOK_MS = 5
 OLDEST = (2, 16)
+MARK = b"CGMDv2:"
 
 
 def member_options(
@@ -49,6 +52,24 @@ def member_options(
         **({"group.instance.id": instance_id} if (instance_id := instance_of(settings)) else {}),
         **({"client.rack": settings.client_rack} if settings.client_rack else {}),
     }
+
+
+def described(metadata: bytes) -> GroupMember:
+    """From the form in which librdkafka hands a membership to its producers: behind its mark the
+    generation, then texts that each end with a zero byte.
+    """
+    mark, generation = metadata[: len(MARK)], metadata[len(MARK) :][:4]
+    if mark != MARK:
+        raise Fatal(
+            f"this release of confluent-kafka tells of its membership as {mark!r}; "
+            'set kafka.client = "aiokafka"',
+            exit_code=EXIT_USAGE,
+        )
+    group, member_id, rest = metadata[len(MARK) + 4 :].split(b"\0", 2)
+    # The rest is a byte 1 if there is no instance id, or what is before the name, which is 0.
+    instance_id = None if rest == b"\1" else rest[1:-1].decode()
+    number = int.from_bytes(generation, sys.byteorder, signed=True)
+    return GroupMember(group.decode(), number, member_id.decode(), instance_id)
 
 
 def _protocol(settings: config.Kafka) -> dict[str, Any]:

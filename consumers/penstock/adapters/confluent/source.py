@@ -22,12 +22,14 @@ from penstock.adapters.confluent.client import (
     translated,
 )
 from penstock.adapters.confluent.handle import Handle
+from penstock.adapters.confluent.member import described
 from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
 from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
+from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.group.membership import Membership
 from penstock.adapters.kafka.group.reprieve import Reprieve
 from penstock.adapters.kafka.partition_numbers import Numbers
@@ -42,12 +44,19 @@ log = logging.getLogger(__name__)
 
 class ConfluentSource:
     """`drain_ms`: the time that a rebalance may take; the group waits 10 s longer. `leaves`: a
-    member with an instance id gives up its place when it stops.
+    member with an instance id gives up its place when it stops. `decided`: as `KafkaSource` has it.
     """
 
     _assignment: Assignment
 
-    def __init__(self, settings: config.Kafka, *, drain_ms: int, leaves: bool = False) -> None:
+    def __init__(
+        self,
+        settings: config.Kafka,
+        *,
+        drain_ms: int,
+        leaves: bool = False,
+        decided: bool = False,
+    ) -> None:
         self.has_stopped = False
         self._settings = settings
         self._instance_id, self._leaves = instance_of(settings), leaves
@@ -58,7 +67,7 @@ class ConfluentSource:
         poll_ms = max(patience_ms, settings.session_ms)
         self._numbers = Numbers(settings.inputs)
         numbered = Numbered(self._numbers)
-        self._group = GroupPositions(settings)
+        self._group = GroupPositions(settings, decided=decided)
         self._handle = Handle(settings, poll_ms, self._on_error)
         self._reads = Reads(self._handle, numbered)
         self._questions = Questions(self._handle, self._group, numbered, self._timeout_s)
@@ -158,6 +167,9 @@ class ConfluentSource:
 
     def where(self, partition: int) -> Where:
         return Where(*self._numbers.of(partition))
+
+    def member_of(self, topic: str) -> GroupMember:
+        return described(self._handle.consumer.consumer_group_metadata())
 
     def reached(self) -> Mapping[int, int]:
         return self._reads.inbox.given_up_to()

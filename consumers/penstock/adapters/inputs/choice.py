@@ -1,19 +1,23 @@
 """Opens the client that reads the input topics, as `kafka.client` says."""
 
 from penstock import config
+from penstock.adapters.kafka.group.member import MemberSource
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.errors import missing_extra
-from penstock.ports import Source
 
 
-def open_source(settings: config.Kafka, *, drain_ms: int, leaves: bool = False) -> Source:
-    """`leaves`: a member with an instance id gives up its place when it stops."""
+def open_source(
+    settings: config.Kafka, *, drain_ms: int, leaves: bool = False, decided: bool = False
+) -> MemberSource:
+    """`leaves`: a member with an instance id gives up its place when it stops. `decided`: as
+    `KafkaSource` has it, for exactly once.
+    """
     if settings.client == "aiokafka":
-        return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves)
+        return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)
     try:
         from penstock.adapters.confluent.source import (  # noqa: PLC0415 (an extra)
             ConfluentSource,
         )
     except ImportError as error:
         raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
-    return ConfluentSource(settings, drain_ms=drain_ms, leaves=leaves)
+    return ConfluentSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.inputs.regions import RegionalSource
 from penstock.adapters.kafka.group.lag import GroupStanding
+from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.region_needs_help import Standing
@@ -33,19 +34,34 @@ class KafkaRegions(RegionalSource):
         self._numbers = Numbers(cfg.all_inputs)
         self._standing = GroupStanding(cfg.kafka, HELPER)
         region_of = {topic: name for name, one in self._kafka.items() for topic in one.inputs}
-        own = KafkaSource(cfg.kafka, drain_ms=self._drain_ms, numbers=self._numbers, leaves=leaves)
+        self._decided = cfg.delivery.guarantee == "exactly_once"
+        own = KafkaSource(
+            cfg.kafka,
+            drain_ms=self._drain_ms,
+            numbers=self._numbers,
+            leaves=leaves,
+            decided=self._decided,
+        )
+        self._members_by_region: dict[str | None, KafkaSource] = {None: own}
+        self._region_by_topic = region_of
         super().__init__(own, self._member, region_of, self._stands)
         self.groups: Mapping[str, str] = {
             topic: self._kafka[name].group for topic, name in region_of.items()
         }
 
+    def member_of(self, topic: str) -> GroupMember:
+        """A region that was left has no member: its generation says so."""
+        return self._members_by_region[self._region_by_topic.get(topic)].member_of(topic)
+
     def _member(self, region: str) -> KafkaSource:
-        return KafkaSource(
+        member = self._members_by_region[region] = KafkaSource(
             self._kafka[region],
             drain_ms=self._drain_ms,
             numbers=self._numbers,
             client_id=self._client_id,
+            decided=self._decided,
         )
+        return member
 
     async def _stands(self, region: str | None) -> Standing:
         return await self._standing.of(self._own_kafka if region is None else self._kafka[region])

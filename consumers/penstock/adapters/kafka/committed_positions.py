@@ -6,6 +6,7 @@ has moved, sets only the latter: aiokafka returns no offsets, and every partitio
 at its earliest record. So the request is made here. Owner: the source.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
@@ -23,32 +24,46 @@ from penstock.adapters.kafka.client import (
     connection,
     start,
 )
+from penstock.adapters.kafka.exactly_once.abandoned import Abandoned
+from penstock.adapters.kafka.exactly_once.requests import DecidedOffsets, offsets_in
 from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer_terms
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import ask_for_inputs
-from penstock.errors import Transient
-from penstock.ports import Commit
+from penstock.errors import Transient, Undecided
+from penstock.ports import UNDECIDED, Commit
 
 NO_OFFSET = -1
+UNSTABLE_OFFSET_COMMIT = 88
+# The markers of a transaction that is over are written within milliseconds.
+TRIES, TRY_AGAIN_S = 10, 0.03
 # Asked at the start, when a broker may be busy.
 TERMS_S = 10.0
 
 
 async def positions(
-    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
+    client: AIOKafkaClient,
+    group: str,
+    partitions: Collection[TopicPartition],
+    *,
+    decided: bool = False,
 ) -> Mapping[TopicPartition, Commit | None]:
-    """The group's commit of each partition, or None if the broker says that there is none. Raises
-    aiokafka's errors, and `Transient` if the answer leaves out a partition.
+    """The group's commit of each partition, or None if the broker says that there is none. With
+    `decided`, `UNDECIDED` while an open transaction may move it. Raises aiokafka's errors, and
+    `Transient` if the answer leaves out a partition.
     """
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
         by_topic[topic].append(number)
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
-    answer = await client.send(node, OffsetFetchRequest(group, list(by_topic.items())))
+    request = DecidedOffsets if decided else OffsetFetchRequest
+    answer = await client.send(node, request(group, list(by_topic.items())))
     check_code(getattr(answer, "error_code", 0))  # from version 2 on
     found: dict[TopicPartition, Commit | None] = {}
-    for topic, entries in answer.topics:
+    for topic, entries in offsets_in(answer):
         for number, offset, metadata, code in entries:
+            if code == UNSTABLE_OFFSET_COMMIT:
+                found[TopicPartition(topic, number)] = UNDECIDED
+                continue
             check_code(code)
             # confluent-kafka also writes the zero byte that ends a C string.
             text = (metadata or "").rstrip("\0")
@@ -56,6 +71,20 @@ async def positions(
             found[TopicPartition(topic, number)] = commit
     if missing := [where for where in partitions if where not in found]:
         raise Transient(f"Kafka did not say what group {group} has committed of {missing}")
+    return found
+
+
+async def decided_positions(
+    client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, Commit | None]:
+    """`positions`, with a moment for those that are about to be decided."""
+    found: dict[TopicPartition, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
+    for _ in range(TRIES):
+        asked = [where for where, at in found.items() if at == UNDECIDED]
+        found |= await positions(client, group, asked, decided=True)
+        if UNDECIDED not in found.values():
+            break
+        await asyncio.sleep(TRY_AGAIN_S)
     return found
 
 
@@ -73,10 +102,13 @@ async def words(
 
 
 class GroupPositions:
-    """The same by a client of its own, for a source whose library cannot send this request."""
+    """The same by a client of its own, for a source whose library cannot send this request.
+    `decided`: as `KafkaSource` has it.
+    """
 
-    def __init__(self, settings: config.Kafka) -> None:
+    def __init__(self, settings: config.Kafka, *, decided: bool = False) -> None:
         self._settings = settings
+        self._abandoned = Abandoned(settings.group) if decided else None
         self._admin = AIOKafkaAdminClient(**connection(settings))
 
     async def start(self) -> None:
@@ -94,7 +126,15 @@ class GroupPositions:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:
-        return await positions(client_of(self._admin), self._settings.group, partitions)
+        """Raises `Undecided` while one of them is."""
+        client, group = client_of(self._admin), self._settings.group
+        if self._abandoned is None:
+            return await positions(client, group, partitions)
+        found = await decided_positions(client, group, partitions)
+        if UNDECIDED in found.values():
+            await self._abandoned.look(client)
+            raise Undecided("a transaction of another worker is open")
+        return found
 
     async def words(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
         return await words(client_of(self._admin), self._settings.group, partitions)

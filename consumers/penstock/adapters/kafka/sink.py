@@ -42,7 +42,7 @@ class KafkaSink:
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
         self._compression = None if compression == "none" else compression
-        # By topic, filled by `partitions`; the transactional outlets read it, too.
+        # By topic, filled by `partitions`; the transactional producers read it, too.
         self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
         self._is_anew = False

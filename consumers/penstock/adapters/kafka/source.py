@@ -28,24 +28,27 @@ from penstock.adapters.kafka.client import (
     start,
     translated,
 )
-from penstock.adapters.kafka.committed_positions import positions, words
+from penstock.adapters.kafka.committed_positions import decided_positions, positions, words
+from penstock.adapters.kafka.exactly_once.abandoned import Abandoned
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
+from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.group.membership import GO_ON, Membership
 from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
 from penstock.adapters.kafka.group.sticky import sticky
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, generation_of, state_of
+from penstock.adapters.kafka.inside.membership import member_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
 from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
 from penstock.adapters.kafka.metadata import ask_for_inputs
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
 from penstock.adapters.kafka.starting_points import Places
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
-from penstock.ports import Commit, Rebalance, Record, Where
+from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +75,8 @@ class KafkaSource:
     """`drain_ms`: the time that a revoke may take; the group waits 10 s longer. `numbers`: shared
     with the worker's other sources. `client_id`: this member's name in the group. `isolation`:
     "read_committed" leaves out records of open and of aborted transactions. `leaves`: a member with
-    an instance id gives up its place when it stops.
+    an instance id gives up its place when it stops. `decided`: positions are only told once no
+    open transaction may move them.
     """
 
     # How the group divides the partitions; None: as `sticky` says.
@@ -87,12 +91,14 @@ class KafkaSource:
         client_id: str | None = None,
         isolation: str | None = None,
         leaves: bool = False,
+        decided: bool = False,
     ) -> None:
         isolation = isolation or settings.isolation
         self._settings = settings
         self._numbers = numbers or Numbers(settings.inputs)
         self._timeout_s = settings.timeout_ms / 1000
         self._instance_id, self._leaves = instance_of(settings), leaves
+        self._abandoned = Abandoned(settings.group) if decided else None
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._sticky = sticky()
         assignor = self.assignor or self._sticky
@@ -192,9 +198,15 @@ class KafkaSource:
     def where(self, partition: int) -> Where:
         return Where(*self._numbers.of(partition))
 
+    def member_of(self, topic: str) -> GroupMember:
+        return member_of(self._consumer, self._settings.group, self._instance_id)
+
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         starts = await self.committed(partitions)
         ours = {number: start for number, start in starts.items() if number in self._ours}
+        if self._abandoned is not None and UNDECIDED in ours.values():
+            await self._abandoned.look(client_of(self._consumer))
+            raise Undecided("a transaction of another worker is open")
         await self.seek(ours)
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.resume(*map(self._numbers.of, ours))
@@ -308,7 +320,8 @@ class KafkaSource:
     async def group_positions(
         self, wanted: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:
-        return await positions(client_of(self._consumer), self._settings.group, wanted)
+        ask = positions if self._abandoned is None else decided_positions
+        return await ask(client_of(self._consumer), self._settings.group, wanted)
 
     def keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error
@@ -331,7 +344,8 @@ class KafkaSource:
     async def seek(self, starts: Mapping[int, Commit]) -> None:
         with suppress(kafka_errors.IllegalStateError):  # a partition was revoked meanwhile
             for number, commit in starts.items():
-                self._consumer.seek(self._numbers.of(number), commit.next_offset)
+                if commit != UNDECIDED:
+                    self._consumer.seek(self._numbers.of(number), commit.next_offset)
 
     def _fenced(self) -> None:
         self.keep_failure(refusal(FENCED_INSTANCE_ID))

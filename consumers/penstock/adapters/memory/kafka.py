@@ -9,8 +9,8 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.adapters.memory.inbox import Inbox, behind
-from penstock.errors import Fatal
-from penstock.ports import Commit, Headers, Outgoing, Rebalance, Record, Where
+from penstock.errors import Fatal, Undecided
+from penstock.ports import UNDECIDED, Commit, Headers, Outgoing, Rebalance, Record, Where
 
 
 class MemorySource:
@@ -23,6 +23,7 @@ class MemorySource:
         self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
         self.committed: dict[int, Commit] = {}
         self.commits: list[Mapping[int, Commit]] = []
+        self.undecided: set[int] = set()
         self.said: dict[int, str] = {}
         self.polls = 0
         self.of_topic = partitions
@@ -59,10 +60,16 @@ class MemorySource:
 
     async def assign(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None
-        starts = {number: self.committed.get(number, Commit(0)) for number in partitions}
+        starts = {
+            number: UNDECIDED if number in self.undecided else self._start(number)
+            for number in partitions
+        }
         kept = await self._rebalance.assigned(starts)
         self._inbox.go_to(starts)
         self._inbox.positions |= kept
+
+    def _start(self, number: int) -> Commit:
+        return self.committed.get(number, Commit(0))
 
     async def suspend(self, partitions: Collection[int]) -> None:
         """A rebalance begins; `assign` or `revoke` says for each partition how it ends."""
@@ -88,7 +95,9 @@ class MemorySource:
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         await asyncio.sleep(0)
         ours = [number for number in partitions if number in self._inbox.positions]
-        starts = {number: self.committed.get(number, Commit(0)) for number in ours}
+        if self.undecided.intersection(ours):
+            raise Undecided("a transaction is open")
+        starts = {number: self._start(number) for number in ours}
         self._inbox.go_to(starts)
         return starts
 

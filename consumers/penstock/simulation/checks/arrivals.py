@@ -12,13 +12,14 @@ from weakref import WeakKeyDictionary
 import orjson
 
 from penstock.adapters.memory.results import MemoryResults
-from penstock.ports import Commit, Outgoing
+from penstock.ports import Outgoing
 from penstock.simulation.checks.eras import Era
 from penstock.simulation.checks.history import History
 from penstock.simulation.checks.life import Life, Reached
 from penstock.simulation.checks.log import Log
 from penstock.simulation.checks.outcome import Outcome, letters
 from penstock.simulation.kafka.group import Group
+from penstock.simulation.kafka.producers import Landing
 from penstock.simulation.kafka.sink import Accepted
 from penstock.simulation.kafka.source import SimulatedSource
 from penstock.simulation.result_objects import as_rows
@@ -51,9 +52,9 @@ class Arrivals:
         """A worker hands over records: they belong to the life that its partition has now."""
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
-            self._check_kept(source, outgoing)
+            self._check_kept(source.life, outgoing)
             return Accepted(lambda: None, lambda out: lambda: self._letters_delivered(out))
-        life = self._life(source, outgoing.partition)
+        life = source.life(outgoing.partition)
 
         def append(out: Outgoing) -> Callable[[], None]:
             reached = self._published(life, era, out)
@@ -70,7 +71,7 @@ class Arrivals:
                 f"takes {self._most_bytes}"
             )
 
-    def _check_kept(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
+    def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
         """If dead letters keep a message's bytes, each life keeps them in one letter only; with
         several models, in one letter of each.
         """
@@ -79,19 +80,11 @@ class Arrivals:
                 continue
             letter = orjson.loads(value)
             at, model = letter["source"], letter["model"]
-            life = self._life(source, at["partition"])
+            life = life_of(at["partition"])
             kept = self._kept.setdefault(life, set())
             if (at["offset"], model) in kept:
                 raise self._history.broken(f"{life.name} keeps {at} in several letters")
             kept.add((at["offset"], model))
-
-    def _life(self, source: SimulatedSource[Life], partition: int) -> Life:
-        life = source.lives.get(partition)
-        if life is None:
-            raise self._history.broken(
-                f"{source.name} publishes on partition {partition}, which is not its own"
-            )
-        return life
 
     def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
         found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
@@ -117,28 +110,23 @@ class Arrivals:
                     f"{life.name}: {record['id']} is answered by {record['model']}, not by {models}"
                 )
 
-    def land(
-        self,
-        source: SimulatedSource[Life],
-        era: Era,
-        partition: int,
-        outgoing: Sequence[Outgoing],
-        at: Commit,
-    ) -> None:
+    def land(self, source: SimulatedSource[Life], era: Era, landing: Landing) -> None:
         """A transaction is committed: readers see all of its records, and none a second time."""
-        life = self._life(source, partition)
-        for out in outgoing:
+        lives = {life.partition: life for life, _ in landing.positions}
+        for out in landing.outgoing:
             self._check_sizes(source, out)
             if out.topic == OUTPUT:
+                life = lives[out.partition]
                 life.acknowledged(self._published(life, era, out))
             else:
-                self._check_kept(source, out)
+                self._check_kept(lives.__getitem__, out)
                 self._letters_delivered(out)
         if self._outcome.repeated_once:
-            raise self._history.broken(f"{life.name} publishes again what was published")
-        life.committing(at)
-        self._history.note("transaction", f"{life.name} {partition} {at}")
-        self._group.put(partition, at)
+            raise self._history.broken(f"{source.name} publishes again what was published")
+        self._history.counts["shared transaction"] += len(lives) > 1
+        for life, position in landing.positions:
+            life.committed(position)
+            self._history.note("transaction", f"{life.name} {life.partition} {position}")
 
     def _letters_delivered(self, outgoing: Outgoing) -> None:
         for value in outgoing.values:

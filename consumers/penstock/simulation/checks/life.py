@@ -70,11 +70,14 @@ class Life:
         self._acked |= {one.number: one for one in reached}
 
     def committing(self, commit: Commit) -> None:
+        """A commit leaves the worker, or the end of a transaction."""
+        if self.over or self.suspended:
+            raise self.broken(f"{commit} is committed after the partition was handed back")
+
+    def committed(self, commit: Commit) -> None:
         """Check a commit: everything in it was delivered, it does not go back, and each cursor is
         bound to the version that was read.
         """
-        if self.over or self.suspended:
-            raise self.broken(f"{commit} is committed after the partition was handed back")
         claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
             raise self.broken(f"the metadata {commit.metadata!r} cannot be read")

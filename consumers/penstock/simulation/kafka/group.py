@@ -19,6 +19,8 @@ SESSION_S = 8.0
 GATHERING_S = 0.05
 # So likely a partition stays with its member, beyond chance.
 STAYS = 0.5
+# The broker takes back what is open for longer.
+TRANSACTION_S = 30.0
 
 
 def _of_one_topic(number: int) -> Where:
@@ -77,6 +79,18 @@ class Member(Protocol):
     def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
 
 
+class Open:
+    """A transaction of a member: open, then decided or taken back."""
+
+    def __init__(self, member: Member, positions: Mapping[int, Commit], began_s: float) -> None:
+        self.member = member
+        self.positions = positions
+        self.began_s = began_s
+        self.place = 0
+        self.is_decided = False
+        self.is_taken_back = False
+
+
 class Group:
     """`coordinate` is its one task. It reads the whole topic, or only these partitions."""
 
@@ -100,6 +114,12 @@ class Group:
         self._owners: dict[int, Member] = {}
         # Members whose last commit was refused.
         self._fenced: set[Member] = set()
+        # The transactions that will move positions, in the order of their positions; and for each
+        # partition the place of the one that moved it last.
+        self._open: dict[Open, None] = {}
+        self._pending: dict[int, list[Open]] = {}
+        self._places: dict[int, int] = {}
+        self._place = 0
         self._wanted = asyncio.Event()
         self._handing: dict[Member, asyncio.Future[None]] = {}
 
@@ -134,12 +154,81 @@ class Group:
         """Move the position as an operator does, or as a topic that is created again: the metadata
         stays.
         """
+        if self.is_undecided(partition):
+            return  # the end of a transaction would move it again
         before = self.start(partition)
         self._reached[partition] = min(offset, self.reached(partition))
         moved = Commit(offset, before.metadata)
         if moved != before:
             self.committed[partition] = self._moved[partition] = moved
         self._history.note("move", f"{partition} {moved}")
+
+    # Transactions.
+
+    def is_undecided(self, partition: int) -> bool:
+        """May a transaction still move the position? Nobody may begin there before."""
+        return bool(self._pending.get(partition))
+
+    def decided(self, partition: int) -> Commit:
+        """Where the position is, or will be in a moment."""
+        ended = [one for one in self._pending.get(partition, ()) if one.is_decided]
+        return ended[-1].positions[partition] if ended else self.start(partition)
+
+    def begin(self, member: Member, positions: Mapping[int, Commit]) -> Open:
+        loop = asyncio.get_running_loop()
+        opened = Open(member, positions, loop.time())
+        self._open[opened] = None
+        loop.call_later(TRANSACTION_S, self.take_back, opened)
+        return opened
+
+    def stage(self, opened: Open, generation: int) -> bool:
+        """The positions arrive. Returns False if the group went on without this member."""
+        member = opened.member
+        if opened.is_taken_back or generation != self.generation or member not in self._members:
+            self._history.note("fenced transaction", f"{member.name} {opened.positions}")
+            self._fenced.add(member)
+            return False
+        self._fenced.discard(member)
+        opened.place = self._place = self._place + 1
+        for partition in opened.positions:
+            assert self._owners[partition] is member
+            self._pending.setdefault(partition, []).append(opened)
+        return True
+
+    def decide(self, opened: Open, marked_in_s: float) -> bool:
+        """The transaction is committed, unless it was taken back; the positions move a moment
+        later.
+        """
+        if opened.is_taken_back:
+            return False
+        opened.is_decided = True
+        asyncio.get_running_loop().call_later(marked_in_s, self._move_with, opened)
+        return True
+
+    def _move_with(self, opened: Open) -> None:
+        self._forget(opened)
+        for partition, position in opened.positions.items():
+            if self._places.get(partition, 0) < opened.place:
+                self._places[partition] = opened.place
+                self.put(partition, position)
+
+    def take_back(self, opened: Open) -> None:
+        if not opened.is_decided and opened in self._open:
+            self._history.note("taken back", f"{opened.member.name} {opened.positions}")
+            opened.is_taken_back = True
+            self._forget(opened)
+
+    def take_back_older(self, than_s: float) -> None:
+        """Of whatever member: one that lives begins again."""
+        latest_s = asyncio.get_running_loop().time() - than_s
+        for opened in [one for one in self._open if one.began_s <= latest_s]:
+            self.take_back(opened)
+
+    def _forget(self, opened: Open) -> None:
+        self._open.pop(opened, None)
+        for waiting in self._pending.values():
+            if opened in waiting:
+                waiting.remove(opened)
 
     def reached(self, partition: int) -> int:
         return self._reached.get(partition, 0)
@@ -164,6 +253,7 @@ class Group:
         for partition, commit in commits.items():
             assert self._owners[partition] is member
             self._history.note("commit", f"{member.name} {partition} {commit}")
+            self._places[partition] = self._place = self._place + 1
             self.put(partition, commit)
         return True
 

@@ -11,19 +11,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from penstock.adapters.memory.inbox import Inbox, behind
-from penstock.errors import Transient
-from penstock.ports import Commit, Rebalance, Record, Where
+from penstock.errors import Transient, Undecided
+from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.simulation.checks.history import History
 from penstock.simulation.faults import Weather
 from penstock.simulation.kafka.group import Group, Topic
 from penstock.simulation.kafka.sink import IN_ORDER_S
 from penstock.simulation.unreliable_services import Process
 
-# A hand-back may take this much longer than the drain: commits may fail, outlets may close slowly,
-# and the worker looks at those only every ten seconds.
+# A hand-back may take this much longer than the drain: commits may fail, producers may close
+# slowly, and the worker looks at those only every ten seconds.
 STOP_S = 30.0
 ASK_AGAIN_S = 0.2
 MOST_QUESTIONS = 20
+# How long a new owner waits for the end of an open transaction before it takes it back.
+ABANDONED_S = 1.0
 
 
 class Watched(Protocol):
@@ -33,6 +35,8 @@ class Watched(Protocol):
     suspended: bool
 
     def committing(self, commit: Commit) -> None: ...
+
+    def committed(self, commit: Commit) -> None: ...
 
 
 W = TypeVar("W", bound=Watched)
@@ -71,7 +75,8 @@ class SimulatedSource(Generic[W]):
         self._weather = weather
         self._history = history
         self._rebalance: Rebalance | None = None
-        self._generation = 0
+        self.generation = 0
+        self._undecided_since_s: dict[int, float] = {}
         self._ours: set[int] = set()
         self._suspended: set[int] = set()
         self._inbox = Inbox(self._read)
@@ -85,8 +90,14 @@ class SimulatedSource(Generic[W]):
         self._rebalance = rebalance
         self._group.join(self)
 
-    def owns(self, partition: int) -> bool:
-        return partition in self._ours
+    def life(self, partition: int) -> W:
+        """For what is published on the partition."""
+        life = self.lives.get(partition)
+        if life is None:
+            raise self._history.broken(
+                f"{self.name} publishes on partition {partition}, which is not its own"
+            )
+        return life
 
     def hand_back(self) -> asyncio.Future[None]:
         handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -154,7 +165,7 @@ class SimulatedSource(Generic[W]):
 
     async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
         assert self._rebalance is not None
-        self._generation = generation
+        self.generation = generation
         self._ours = set(partitions)
         await self._lose(self._suspended - self._ours)
         for _ in range(MOST_QUESTIONS):
@@ -163,7 +174,7 @@ class SimulatedSource(Generic[W]):
             ):
                 break
             await asyncio.sleep(ASK_AGAIN_S)  # as while the coordinator loads its log
-        starts = {number: self._group.start(number) for number in partitions}
+        starts = {number: self._start(number) for number in partitions}
         await self._weather.pass_by()
         if self._rebalance is not None:  # the worker may have left
             await self._assigned(starts)
@@ -178,9 +189,9 @@ class SimulatedSource(Generic[W]):
 
     async def _assigned(self, starts: Mapping[int, Commit]) -> None:
         assert self._rebalance is not None
-        generation = self._generation
+        generation = self.generation
         kept = await self._rebalance.assigned(starts)
-        if generation != self._generation:
+        if generation != self.generation:
             return
         for number in kept:
             self._history.note("kept", f"{self.name} {number} {starts[number]} {kept[number]}")
@@ -188,10 +199,13 @@ class SimulatedSource(Generic[W]):
         for number in self._suspended.intersection(starts).difference(kept):
             self._history.note("not kept", f"{self.name} {number} {starts[number]}")
         self._suspended.clear()
-        anew = {number: starts[number] for number in starts if number not in kept}
-        if not self._exactly_once:
-            self._begin(anew)
-            self._inbox.go_to({number: anew[number] for number in anew if number in self._ours})
+        anew = {
+            number: start
+            for number, start in starts.items()
+            if number not in kept and start != UNDECIDED
+        }
+        self._begin(anew)
+        self._inbox.go_to({number: anew[number] for number in anew if number in self._ours})
         self._inbox.go_to({number: Commit(kept[number]) for number in kept})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
@@ -200,17 +214,29 @@ class SimulatedSource(Generic[W]):
         await self._weather.pass_by()
         if self._weather.happens(self._weather.faults.commit_fails):
             raise Transient("the committed positions were not answered")
-        starts = {number: self._group.start(number) for number in partitions}
+        starts = {number: self._start(number) for number in partitions}
         await self._weather.pass_by()
         await self._process.gate()
+        if UNDECIDED in starts.values():
+            raise Undecided("a transaction is open")
         ours = {number: start for number, start in starts.items() if number in self._ours}
         self._begin(ours)
         self._inbox.go_to(ours)
         return ours
 
+    def _start(self, number: int) -> Commit:
+        if not self._exactly_once or not self._group.is_undecided(number):
+            self._undecided_since_s.pop(number, None)
+            return self._group.start(number)
+        self._history.counts["undecided"] += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._undecided_since_s.setdefault(number, now_s) > ABANDONED_S:
+            self._group.take_back_older(ABANDONED_S)
+        return UNDECIDED
+
     def _begin(self, starts: Mapping[int, Commit]) -> None:
         for number, start in starts.items():
-            name = f"{self.name} generation {self._generation}"
+            name = f"{self.name} generation {self.generation}"
             self._history.note("life", f"{name} {number} {start}")
             if start.metadata:
                 self._history.counts["resumed inside a record"] += 1
@@ -230,14 +256,14 @@ class SimulatedSource(Generic[W]):
         back and was assigned again, at its beginning; unless a rebalance does that meanwhile.
         """
         assert self._rebalance is not None
-        generation = self._generation
+        generation = self.generation
         self._inbox.positions.pop(number)
         await self._rebalance.revoked([number])
         self._end_life(number)
         await self._weather.pass_by()
         await self._process.gate()
         start = {number: Commit(0)}
-        is_ours = generation == self._generation and number in self._ours
+        is_ours = generation == self.generation and number in self._ours
         if is_ours and self._group.commit(self, generation, start):
             self._history.note("begin again", f"{self.name} {number}")
             await self._assigned(start)
@@ -257,11 +283,12 @@ class SimulatedSource(Generic[W]):
         ours = {number: commit for number, commit in commits.items() if number in self._ours}
         for number, commit in ours.items():
             self.lives[number].committing(commit)
+            self.lives[number].committed(commit)
         fails = self._weather.happens(self._weather.faults.commit_fails)
         is_lost = fails and self._weather.happens(0.5)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[None] = loop.create_future()
-        generation = self._generation
+        generation = self.generation
 
         def arrive() -> None:
             if not (is_lost or self._process.is_cut):

@@ -31,6 +31,9 @@ class Unwatched:
     def __init__(self, name: str, partition: int, start: Commit) -> None:
         pass
 
+    def committed(self, commit: Commit) -> None:
+        return
+
     def committing(self, commit: Commit) -> None:
         pass
 

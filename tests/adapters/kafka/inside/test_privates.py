@@ -24,18 +24,19 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
+from aiokafka.producer.sender import Sender, TxnOffsetCommitHandler
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import HeartbeatRequest
 
 from penstock import config
 from penstock.adapters.kafka import inside
+from penstock.adapters.kafka.exactly_once.transactions import KafkaTransactions
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.producers import producer_of
 from penstock.adapters.kafka.topics import controller_known, topics_known
-from penstock.adapters.kafka.transactions import KafkaOutlet, KafkaTransactions
 from penstock.errors import Fatal, Fenced, PenstockError, Transient
-from penstock.ports import Commit, Outgoing
+from penstock.ports import Commit, Outgoing, Where
 from penstock.process.clock import SystemClock
 from penstock.simulation.virtual_time import virtual_time
 from tests.test_layers import privates
@@ -56,6 +57,8 @@ PRIVATES = {
         "_pending_tasks _proc_fetch_request _records"
     ),
     FetchRequest: "_max_wait_ms",
+    Sender: "_do_txn_offset_commit _find_coordinator _txn_manager",
+    TxnOffsetCommitHandler: "_sender",
     GroupCoordinator: (
         "_get_metadata_snapshot _group_instance_id _group_subscription _metadata_snapshot _send_req"
     ),
@@ -75,6 +78,8 @@ async def test_aiokafka_has_every_private_attribute_that_we_use() -> None:
         consumer,
         admin,
         producer,
+        producer._sender,
+        TxnOffsetCommitHandler(producer._sender, {}, "group"),
         accumulator,
         MessageBatch(OUT, batch, 1.0, 0.0),
         batch,
@@ -194,10 +199,12 @@ async def test_a_transaction_that_was_ended_says_why_not_what_followed(
     producer = Refusing(transactional_id="t")
     producer.why = why
     producer._txn_manager.set_pid_and_epoch(1, 0)
-    outlet = KafkaOutlet(KafkaTransactions(producer, "group", SystemClock(), {}), SOURCE)
+    passage = KafkaTransactions(producer, "group", SystemClock(), {})
+    where = Where(SOURCE.topic, SOURCE.partition)
+    records = Outgoing("predictions", 0, [None], [b"row"])
     try:
         with pytest.raises(kind) as caught:
-            await outlet.publish([Outgoing("predictions", 0, [None], [b"row"])], Commit(1))
+            await passage.publish([records], {where: Commit(1)})
         assert type(caught.value) is kind
     finally:
         await give_up(producer)

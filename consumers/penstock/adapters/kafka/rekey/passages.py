@@ -7,7 +7,11 @@ nothing any more. Owner: the rekeyer.
 from collections.abc import Mapping
 
 from penstock import config
-from penstock.adapters.kafka.transactions import KafkaTransactions, opened, transactional_producer
+from penstock.adapters.kafka.exactly_once.transactions import (
+    KafkaTransactions,
+    opened,
+    transactional_producer,
+)
 from penstock.ports import Clock
 
 

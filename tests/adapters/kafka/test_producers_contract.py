@@ -1,21 +1,27 @@
-"""The contract of exactly-once outlets, in memory."""
+"""The contract of transactional producers, in memory."""
 
 import pytest
 
 from penstock.adapters.memory.kafka import MemorySink, MemorySource
-from penstock.adapters.memory.transactions import MemoryOutlets
-from penstock.ports import Commit
-from tests.adapters.kafka.outlets_contract import Ground, OutletsContract
+from penstock.adapters.memory.transactions import MemoryProducers
+from penstock.ports import Commit, Where
+from tests.adapters.kafka.producers_contract import Ground, ProducersContract
 
 
 class MemoryGround:
     def __init__(self) -> None:
         self.source = MemorySource(partitions=2)
         self.sink = MemorySink()
-        self.outlets = MemoryOutlets(self.source, self.sink)
+        self.producers = MemoryProducers(self.source, self.sink)
 
     def topic(self, name: str) -> str:
         return name
+
+    def place(self, partition: int) -> Where:
+        return self.source.where(partition)
+
+    def expel(self) -> None:
+        self.producers.expelled = True
 
     async def values(self, name: str) -> list[bytes]:
         return [value for _, value in self.sink.topics[name][0]]
@@ -24,7 +30,7 @@ class MemoryGround:
         return self.source.committed.get(partition)
 
 
-class TestMemoryOutlets(OutletsContract):
+class TestMemoryProducers(ProducersContract):
     @pytest.fixture
     async def ground(self) -> Ground:
         return MemoryGround()

@@ -1,15 +1,14 @@
-"""Exactly once by aiokafka: transactions, and outlets with a producer per input partition.
+"""Transactions by aiokafka.
 
-Rule: an outlet's transactional id names its input partition, so a worker that starts its producer
-fences all former owners of that partition; aiokafka cannot fence by the group. Every delivery is
-awaited before the commit, because aiokafka commits the rest even if a batch failed. After a failure
-the producer is never used again. Owner: one publish task per outlet, and the rekeyer.
+Rule: every delivery is awaited before the commit, because aiokafka commits the rest even if a batch
+failed. After a failure the producer is never used again. Two things fence: a later start with the
+same transactional id, and the group, if the transactions say whose they are. Owner: the worker's
+pool of producers, and the rekeyer.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -18,9 +17,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import reason, translated
+from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.inside.batches import BATCH_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.inside.handles import transaction_end_of
+from penstock.adapters.kafka.inside.membership import NotMemberError, commit_as
 from penstock.adapters.kafka.inside.sending import begin_transactions_soon
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fenced, Transient, Unreachable
@@ -50,44 +51,6 @@ _STALE = (
 )
 
 
-class KafkaOutlets:
-    """`batch_bytes`: the largest batch by topic, as the sink learns it. `where`: the source's, if
-    there are several input topics. `groups`: by topic, the group of another region that reads it.
-    """
-
-    def __init__(
-        self,
-        settings: config.Kafka,
-        clock: Clock,
-        batch_bytes: Mapping[str, int],
-        where: Callable[[int], Where] | None = None,
-        *,
-        groups: Mapping[str, str] | None = None,
-        compression: str = "none",
-    ) -> None:
-        self._groups = groups or {}
-        self._where = where or partial(Where, settings.input_topic)
-        self._settings = settings
-        self._batch_bytes = batch_bytes
-        self._clock = clock
-        self._compression = compression
-
-    async def open(self, partition: int) -> "KafkaOutlet":
-        where = self._where(partition)
-        group = self._groups.get(where.topic, self._settings.group)
-        id_ = transactional_id(group, where)
-        producer = transactional_producer(self._settings, id_, self._compression)
-        transactions = KafkaTransactions(producer, group, self._clock, self._batch_bytes)
-        return KafkaOutlet(await opened(transactions), where)
-
-
-def transactional_id(group: str, where: Where) -> str:
-    """Unique for each input partition even if the group's name has a `/`: no topic's name has
-    one, so the last two `/` mark where the group's name ends.
-    """
-    return f"{group}/{where.topic}/{where.partition}"
-
-
 def transactional_producer(
     settings: config.Kafka, id_: str, compression: str = "none"
 ) -> AIOKafkaProducer:
@@ -102,34 +65,33 @@ def transactional_producer(
     )
 
 
-class KafkaOutlet:
-    def __init__(self, transactions: "KafkaTransactions", source: Where) -> None:
-        self._transactions = transactions
-        self._source = source
-
-    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
-        await self._transactions.publish(outgoing, {self._source: position})
-
-    async def close(self) -> None:
-        await self._transactions.close()
-
-
 class KafkaTransactions:
-    """One transaction after the other, each with records and with positions of the group."""
+    """One transaction after the other, each with records and with positions of one group: this one,
+    or that of `member_of` the topic, whose membership then goes with it.
+    """
 
     def __init__(
-        self, producer: Any, group: str, clock: Clock, batch_bytes: Mapping[str, int]
+        self,
+        producer: Any,
+        group: str,
+        clock: Clock,
+        batch_bytes: Mapping[str, int],
+        member_of: Callable[[str], GroupMember] | None = None,
     ) -> None:
         self._producer = producer
         self._group = group
+        self._member_of = member_of
+        self._topic = ""
+        if member_of is not None:
+            commit_as(producer, lambda: member_of(self._topic))
         self._clock = clock
         self._batch_bytes = batch_bytes
         self._unfinished = False
         self._closed = False
 
     async def start(self) -> None:
-        """Fences the former owner. Kafka answers once that one's last transaction is committed or
-        aborted.
+        """Fences who had this id before. Kafka answers once that one's last transaction is
+        committed or aborted.
         """
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -154,6 +116,11 @@ class KafkaTransactions:
         self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
     ) -> None:
         producer, now_ms = self._producer, self._clock.wall_ms()
+        if self._member_of is not None:
+            self._topic = next(iter(positions)).topic
+            member = self._member_of(self._topic)
+            member.check()
+            self._group = member.group
         await producer.begin_transaction()
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
@@ -176,8 +143,17 @@ class KafkaTransactions:
 
     def _raise(self, error: kafka_errors.KafkaError) -> None:
         why = self._behind(reason(error))
+        if isinstance(why, NotMemberError):
+            raise Fenced(
+                f"the group has gone on without this worker (error {why.code}); what was begun is "
+                "dropped"
+            ) from error
         if isinstance(why, kafka_errors.ProducerFenced):
             self._unfinished = False
+            if self._member_of is not None:
+                raise Transient(
+                    "a transaction lasted too long and was taken back; it is repeated"
+                ) from error
             raise Fenced(
                 "another worker took it over, or a transaction lasted too long; what was begun "
                 "is dropped"

@@ -1,0 +1,92 @@
+"""Takes back transactions that a dead or frozen member left open, so that their partitions do not
+stand still until the broker's time is over.
+
+Rule: it is asked only while a position waits for an open transaction. What it then sees open twice,
+a second apart, is taken back, whosever it is: a member that lives has its transaction repeated, and
+the group has gone on without all others. Without the right to look, or on a broker before Kafka
+3.0, the broker's time decides. Owner: the source.
+"""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.transaction import InitProducerIdRequest
+
+from penstock.adapters.kafka.client import translated
+from penstock.adapters.kafka.exactly_once.requests import DescribeTransactions, ListTransactions
+from penstock.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+# Ten times what a transaction takes on a busy broker.
+ABANDONED_S = 1.0
+LOOK_EVERY_S = 0.3
+# Where a transaction keeps the positions of groups.
+OFFSETS = "__consumer_offsets"
+ONGOING = "Ongoing"
+
+
+class _Seen(NamedTuple):
+    transactional_id: str
+    timeout_ms: int
+    began_ms: int
+    producer_id: int
+    producer_epoch: int
+
+
+def id_of(group: str, worker: str, number: int) -> str:
+    """The transactional id of a worker's producer."""
+    return f"{_of_group(group)}{worker}/{number}"
+
+
+def _of_group(group: str) -> str:
+    return f"{group}/"
+
+
+class Abandoned:
+    """`look` again and again while a position waits."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._seen: dict[_Seen, float] = {}
+        self._looked_s = -LOOK_EVERY_S
+        self._may_look = True
+
+    async def look(self, client: AIOKafkaClient) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if not self._may_look or now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        try:
+            for node in [broker.nodeId for broker in client.cluster.brokers()]:
+                await self._look_at(client, node, now_s)
+        except (NotImplementedError, PenstockError) as error:
+            # Of a release that does not know the request, or because it may not be asked.
+            self._may_look = False
+            log.warning("open transactions end when the broker's time for them is over: %r", error)
+
+    async def _look_at(self, client: AIOKafkaClient, node: int, now_s: float) -> None:
+        for one in await self._open(client, node):
+            if now_s - self._seen.setdefault(one, now_s) >= ABANDONED_S:
+                log.warning("the transaction of %s, which nobody ends, is taken back", one[0])
+                with translated("the end of an open transaction"):
+                    request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
+                    await client.send(node, request)
+
+    async def _open(self, client: AIOKafkaClient, node: int) -> list[_Seen]:
+        with translated("a question about open transactions"):
+            listed = await client.send(node, ListTransactions(ONGOING))
+            prefix = _of_group(self._group)
+            ids = [id_ for id_, *_ in listed.transactions if id_.startswith(prefix)]
+            if not ids:
+                return []
+            described = await client.send(node, DescribeTransactions(ids))
+        return [
+            _Seen(id_, timeout_ms, began_ms, producer_id, epoch)
+            for code, id_, state, timeout_ms, began_ms, producer_id, epoch, topics, _ in (
+                described.transactions
+            )
+            if not code and state == ONGOING and OFFSETS in {name for name, *_ in topics}
+        ]

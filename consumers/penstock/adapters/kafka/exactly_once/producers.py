@@ -1,0 +1,57 @@
+"""The transactional producers of a worker.
+
+Rule: their ids are the worker's own, so nobody else starts with one of them, except to take back
+what a dead worker left. With an instance id they outlast the worker: the start that takes its place
+takes back at once what it had begun. Owner: the worker.
+"""
+
+from collections.abc import Callable, Mapping
+from uuid import uuid4
+
+from penstock import config
+from penstock.adapters.kafka.exactly_once.abandoned import id_of
+from penstock.adapters.kafka.exactly_once.transactions import (
+    KafkaTransactions,
+    opened,
+    transactional_producer,
+)
+from penstock.adapters.kafka.group.instance import instance_of
+from penstock.adapters.kafka.group.member import GroupMember
+from penstock.ports import Clock, Where
+
+
+class KafkaProducers:
+    """`batch_bytes`: the largest batch by topic, as the sink learns it. `member_of`: the source's.
+    `groups`: by topic, the group of another region that reads it.
+    """
+
+    def __init__(
+        self,
+        settings: config.Kafka,
+        clock: Clock,
+        batch_bytes: Mapping[str, int],
+        member_of: Callable[[str], GroupMember],
+        *,
+        groups: Mapping[str, str] | None = None,
+        compression: str = "none",
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._batch_bytes = batch_bytes
+        self._member_of = member_of
+        self._groups = groups or {}
+        self._compression = compression
+        self._worker = instance_of(settings) or uuid4().hex
+
+    def group(self, where: Where) -> str:
+        return self._groups.get(where.topic, self._settings.group)
+
+    def id_of(self, number: int) -> str:
+        return id_of(self._settings.group, self._worker, number)
+
+    async def open(self, number: int) -> KafkaTransactions:
+        group = self._settings.group
+        producer = transactional_producer(self._settings, self.id_of(number), self._compression)
+        return await opened(
+            KafkaTransactions(producer, group, self._clock, self._batch_bytes, self._member_of)
+        )

@@ -1,0 +1,232 @@
+"""Exactly once: which of the worker's producers carries which partitions' answers.
+
+Rule: the partitions share a few producers. Whatever waits when a producer is free goes into one
+transaction, so transactions grow with the load, and without load none waits for others. A partition
+has one release under way at a time, so its order holds whichever producer carries it. If a
+transaction fails, all of its partitions go on from what Kafka has; those go alone from then on
+until one succeeds, on half of the producers, so that a partition that always fails takes no other
+down with it. Owner: the pipeline.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from functools import partial
+
+from penstock.errors import Fenced, PenstockError, Transient
+from penstock.ports import Commit, Outgoing, Passage, Producers, Where
+
+# Of each worker. More would make smaller transactions, and one that fails take fewer partitions
+# along; each has up to three connections.
+PRODUCERS = 8
+# How many of them may carry partitions whose last transaction failed.
+SUSPECTS = PRODUCERS // 2
+# A transaction takes no more releases from this size or number of partitions on: it must end well
+# within its time, and the broker writes to each partition once more at its end.
+TRANSACTION_BYTES = 8 << 20
+TRANSACTION_PARTITIONS = 64
+
+
+class _Share:
+    """What one partition adds to a transaction."""
+
+    def __init__(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        self.where = where
+        self.outgoing = outgoing
+        self.position = position
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transaction: _Transaction | None = None
+
+    @property
+    def cost_bytes(self) -> int:
+        return sum(sum(map(len, out.values)) for out in self.outgoing)
+
+    def ended(self, error: PenstockError | None = None) -> None:
+        if self.done.done():
+            return  # its lane was cancelled
+        if error is None:
+            self.done.set_result(None)
+        else:
+            # Each lane raises its own: several tasks would share one traceback.
+            self.done.set_exception(copy(error))
+
+
+class _Transaction:
+    def __init__(self, number: int, shares: Sequence[_Share]) -> None:
+        self.number = number
+        self.shares = shares
+        self.task: asyncio.Task[None]
+        self._is_taken_back = False
+
+    def begin(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+        for share in self.shares:
+            share.transaction = self
+
+    async def take_back(self) -> None:
+        """Returns when nothing of it will be published any more. Cancelled once only: a second time
+        would disturb the end of its producer.
+        """
+        if not self._is_taken_back:
+            self._is_taken_back = True
+            self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+class TransactionPool:
+    """`outlet` for a partition; `tasks` is where the transactions run."""
+
+    tasks: asyncio.TaskGroup
+
+    def __init__(self, producers: Producers) -> None:
+        self._producers = producers
+        self._open: dict[int, Passage] = {}
+        # The longest idle one is first: the broker may still be writing the markers of the others'
+        # last transactions, and lets them wait for that.
+        self._idle = deque(range(PRODUCERS))
+        self._waiting: dict[_Share, None] = {}
+        self._suspects: set[Where] = set()
+        self._running: set[_Transaction] = set()
+        self._alone = 0
+        self._is_looking = False
+
+    def outlet(self, where: Where) -> "PoolOutlet":
+        return PoolOutlet(self, where)
+
+    def open(self) -> None:
+        """Start the producers, if they are not. It takes back at once what a former process of our
+        name had begun, and spares the first answers the wait.
+        """
+        closed = [number for number in self._idle if number not in self._open]
+        for number in closed:
+            self._idle.remove(number)
+            self._begin(_Transaction(number, ()))
+
+    async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        share = _Share(where, outgoing, position)
+        self._waiting[share] = None
+        self._look_soon()
+        try:
+            await share.done
+        except asyncio.CancelledError:
+            self._waiting.pop(share, None)
+            if share.transaction is not None:
+                await share.transaction.take_back()
+            raise
+
+    def _look_soon(self) -> None:
+        """After this turn of the loop: lanes whose answers came in one batch share a
+        transaction.
+        """
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        while self._idle and (shares := self._next()):
+            for share in shares:
+                del self._waiting[share]
+            self._begin(_Transaction(self._idle.popleft(), shares))
+
+    def _next(self) -> list[_Share]:
+        """The oldest share that may leave, and all that may leave with it."""
+        found: list[_Share] = []
+        room_bytes, group = TRANSACTION_BYTES, ""
+        for share in self._waiting:
+            if share.where in self._suspects:
+                if not found and self._alone < SUSPECTS:
+                    return [share]
+                continue
+            if not found:
+                group = self._producers.group(share.where)
+            elif room_bytes <= 0 or len(found) == TRANSACTION_PARTITIONS:
+                break
+            elif self._producers.group(share.where) != group:
+                continue
+            found.append(share)
+            room_bytes -= share.cost_bytes
+        return found
+
+    def _begin(self, transaction: _Transaction) -> None:
+        work = self._carry(transaction)
+        try:
+            transaction.begin(self.tasks.create_task(work))
+        except RuntimeError:
+            work.close()  # a task has failed: the lanes are cancelled, too
+            return
+        is_alone = self._is_suspicious(transaction)
+        self._alone += is_alone
+        self._running.add(transaction)
+        transaction.task.add_done_callback(partial(self._end, transaction, is_alone))
+
+    def _is_suspicious(self, transaction: _Transaction) -> bool:
+        return any(share.where in self._suspects for share in transaction.shares)
+
+    async def _carry(self, transaction: _Transaction) -> None:
+        number, shares = transaction.number, transaction.shares
+        is_spent = True
+        try:
+            if number not in self._open:
+                self._open[number] = await self._producers.open(number)
+            if shares:
+                outgoing = [out for share in shares for out in share.outgoing]
+                positions = {share.where: share.position for share in shares}
+                await self._open[number].publish(outgoing, positions)
+            is_spent = False
+        except Transient as error:
+            if not isinstance(error, Fenced):
+                self._suspects.update(share.where for share in shares)
+            failure: PenstockError = error
+        except PenstockError as error:
+            if not shares:
+                raise
+            failure = error
+        finally:
+            if is_spent:
+                await self._close(number)
+        if is_spent:
+            for share in shares:
+                share.ended(failure)
+            return
+        self._suspects.difference_update(share.where for share in shares)
+        for share in shares:
+            share.ended()
+
+    def _end(self, transaction: _Transaction, is_alone: bool, task: asyncio.Task[None]) -> None:
+        """The producer is free. Also called for a task that was cancelled before it began."""
+        self._alone -= is_alone
+        self._running.discard(transaction)
+        self._idle.append(transaction.number)
+        if task.cancelled():
+            for share in transaction.shares:
+                share.ended(Transient("a transaction was taken back with that of another lane"))
+        if self._waiting:
+            self._look_soon()
+
+    async def _close(self, number: int) -> None:
+        if (passage := self._open.pop(number, None)) is not None:
+            await passage.close()
+
+    def stop(self) -> None:
+        """Once no lane is left: what still runs is the start of a producer."""
+        for transaction in self._running:
+            transaction.task.cancel()
+
+    async def close(self) -> None:
+        """Once nothing runs."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in list(self._open):
+                tasks.create_task(self._close(number))
+
+
+class PoolOutlet:
+    """The port `Outlet`."""
+
+    def __init__(self, pool: TransactionPool, where: Where) -> None:
+        self._pool = pool
+        self._where = where
+
+    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        await self._pool.publish(self._where, outgoing, position)

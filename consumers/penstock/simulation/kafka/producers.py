@@ -1,0 +1,139 @@
+"""The transactional producers of one worker, in memory: what a transaction holds is visible at
+once, or never.
+
+Rule: as at the broker, a transaction is three requests. The positions are refused if the group has
+gone on without this member; they then wait at the group, whose positions nobody may read meanwhile.
+The end decides. What is on the wire may arrive after the worker's death, and who dies in between
+leaves an open transaction. Owner: the simulation, one of each per worker.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.errors import Fenced, Transient
+from penstock.ports import Commit, Outgoing, Where
+from penstock.simulation.checks.life import Life
+from penstock.simulation.faults import Weather
+from penstock.simulation.kafka.group import Group, Open
+from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.unreliable_services import Process
+
+# While the broker is in trouble, closing a producer may take this long.
+CLOSE_S = 5.0
+
+
+class Landing(NamedTuple):
+    """The records of a transaction, and its positions with the life that each belongs to."""
+
+    outgoing: Sequence[Outgoing]
+    positions: Sequence[tuple[Life, Commit]]
+
+
+# Called when a transaction is committed.
+Land = Callable[[Landing], None]
+
+
+class SimulatedProducers:
+    def __init__(
+        self,
+        source: SimulatedSource[Life],
+        group: Group,
+        land: Land,
+        process: Process,
+        weather: Weather,
+        *,
+        is_slow: bool,
+    ) -> None:
+        self._source = source
+        self._group = group
+        self._land = land
+        self._process = process
+        self._weather = weather
+        self._is_slow = is_slow
+        self._last: dict[int, Open] = {}
+
+    def group(self, where: Where) -> str:
+        return "group"
+
+    async def open(self, number: int) -> "SimulatedPassage":
+        await self._process.gate()
+        await self._weather.pass_by()
+        if self._weather.happens(self._weather.faults.commit_fails):
+            raise Transient("no producer could be opened")
+        if number in self._last:
+            self._group.take_back(self._last[number])
+        await self._weather.pass_by()
+        await self._process.gate()
+        return SimulatedPassage(self, number)
+
+    async def publish(
+        self, number: int, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
+        source, group, faults = self._source, self._group, self._weather.faults
+        await self._process.gate()
+        lives = [(source.life(where.partition), to) for where, to in positions.items()]
+        opened = self._last[number] = group.begin(
+            source, {where.partition: position for where, position in positions.items()}
+        )
+        is_lost = self._weather.happens(faults.commit_fails) and self._weather.happens(0.5)
+        generation = source.generation
+        is_taken = await self._request(lambda: not is_lost and group.stage(opened, generation))
+        if is_lost or self._weather.happens(faults.answer_lost):
+            raise Transient("the positions were not answered")
+        if not is_taken:
+            raise Fenced("the group has gone on without this member")
+        for life, position in lives:
+            life.committing(position)
+        is_lost = self._weather.happens(faults.commit_fails)
+
+        def end() -> bool:
+            if is_lost or not group.decide(opened, self._weather.delay_s()):
+                return False
+            self._land(Landing(outgoing, lives))
+            return True
+
+        is_committed = await self._request(end)
+        if is_lost or self._weather.happens(faults.answer_lost):
+            raise Transient("the transaction was not answered")
+        if not is_committed:
+            raise Transient("another producer has taken the transaction back")
+
+    async def _request(self, arrive: Callable[[], bool]) -> bool:
+        """The answer of the broker, which it also gives to requests of the dead."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def reach_broker() -> None:
+            found = not self._process.is_cut and arrive()
+            if not answer.done():
+                answer.set_result(found)
+
+        asyncio.get_running_loop().call_later(self._weather.delay_s(), reach_broker)
+        found = await answer
+        await self._weather.pass_by()
+        await self._process.gate()
+        return found
+
+    async def close(self, number: int) -> None:
+        """Takes back what is open, unless that request is lost."""
+        await self._weather.pass_by()
+        is_lost = not self._process.alive or self._process.is_cut
+        if self._is_slow and self._weather.happens(self._weather.faults.commit_fails):
+            is_lost = True
+            await asyncio.sleep(CLOSE_S)
+        if number in self._last and not is_lost:
+            self._group.take_back(self._last[number])
+
+
+class SimulatedPassage:
+    def __init__(self, producers: SimulatedProducers, number: int) -> None:
+        self._producers = producers
+        self._number = number
+
+    async def publish(
+        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
+        await self._producers.publish(self._number, outgoing, positions)
+
+    async def close(self) -> None:
+        await self._producers.close(self._number)
