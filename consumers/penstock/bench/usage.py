@@ -25,7 +25,7 @@ class Usage(NamedTuple):
 def usage(pid: int) -> Usage:
     """All zero for a process that is gone."""
     cpu_ticks = peak_rss = wakeups = 0
-    for member in _family(pid):
+    for member in family(pid):
         try:
             fields = _stat(member)
             # utime and stime. Fields 15 and 16 are of children that have ended.
@@ -63,7 +63,8 @@ def _wakeups(pid: int) -> int:
     return total
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """The process and all its living children, their children included."""
     found = [pid]
     for member in found:
         for children in (_PROC / str(member) / "task").glob("*/children"):

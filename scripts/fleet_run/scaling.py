@@ -1,0 +1,107 @@
+"""Do two workers twice as much as one? Each has a part of one core, services have the other.
+
+Rule: all references are there before a worker starts; the rate is that of the middle of the rows,
+by the broker's stamps. What the services' core had left is told beside it: without any, the figure
+is theirs. Owner: `scripts/fleet`.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from chaos_run.plan import PARTITIONS
+from chaos_run.speaking import producing
+from chaos_run.workers import Crew
+from fleet_run.stage import WORKERS_CORE, Figure, services_apart, stage, stamped, tell
+from penstock import config
+from penstock.bench.load import csv_body
+from penstock.bench.services import cpu_by_name, service_pids
+from penstock.bench.topics_and_bucket import count_records, end_watcher
+from penstock.errors import Fatal
+
+ROWS, OBJECTS = 5_000, 8
+PERIOD_US = 20_000
+GROUPS = Path("/sys/fs/cgroup/cpu")
+GOAL = 1.8
+WAIT_S = 150.0
+# Of the rows: starts and ends of workers are left out.
+MIDDLE = (0.3, 0.8)
+
+
+async def measured(folder: Path, cores: float, rows: int) -> list[Figure]:
+    with _groups(2, cores) as groups:
+        rates = [await _rate(folder / str(count), groups[:count], rows) for count in (1, 2)]
+    return tell(
+        Figure("rows/s of two workers by that of one", rates[1] / rates[0], "x", least=GOAL)
+    )
+
+
+@contextmanager
+def _groups(count: int, cores: float) -> Iterator[list[Path]]:
+    """Control groups (version 1), each with this part of a core."""
+    made = [GROUPS / f"penstock-{os.getpid()}-{number}" for number in range(count)]
+    try:
+        for one in made:
+            one.mkdir()
+            (one / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (one / "cpu.cfs_quota_us").write_text(str(round(PERIOD_US * cores)))
+    except OSError as error:
+        raise Fatal(f"control groups (version 1) cannot be made here: {error}") from error
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.rmdir()
+
+
+async def _rate(folder: Path, groups: Sequence[Path], rows: int) -> float:
+    folder.mkdir()
+
+    def launcher(worker: str) -> tuple[str, ...]:
+        group = groups[int(worker.rpartition("-")[2]) - 1]
+        enter = f'echo $$ > {group}/cgroup.procs && exec taskset -c {WORKERS_CORE} "$@"'
+        return ("sh", "-c", enter, "sh")
+
+    async with stage(folder, {}, launcher) as (place, bucket):
+        await bucket.put({f"{n}.csv": csv_body(ROWS, n) for n in range(OBJECTS)})
+        topic = place.config.kafka.input_topic
+        async with producing(place.config.kafka) as producer:
+            for number in range(rows // ROWS):
+                key = f"{number % OBJECTS}.csv"
+                reference = {"bucket": place.bucket, "key": key, "stream": f"{number % PARTITIONS}"}
+                value = orjson.dumps(reference)
+                await producer.send(topic, value, partition=number % PARTITIONS)
+        pids = service_pids(place.config)
+        with services_apart(place.config):
+            before, begun_s = cpu_by_name(pids), time.monotonic()
+            async with asyncio.TaskGroup() as tasks:
+                crew = Crew(place, tasks)
+                for _ in groups:
+                    crew.join()
+                try:
+                    await _all_there(place.config, rows // ROWS * ROWS)
+                finally:
+                    crew.end()
+            after, took_s = cpu_by_name(pids), time.monotonic() - begun_s
+        times = sorted(
+            one.at_ms for one in await stamped(place.config.kafka, place.config.output.topic)
+        )
+        first, last = (times[int(share * len(times))] for share in MIDDLE)
+        rate = (MIDDLE[1] - MIDDLE[0]) * len(times) / (last - first) * 1000
+        busy = sum(after[name] - before[name] for name in pids) / took_s
+        tell(
+            Figure(f"{len(groups)} x: rows/s", rate, ""),
+            Figure(f"{len(groups)} x: the services' core was used", busy * 100, "%"),
+        )
+        return rate
+
+
+async def _all_there(cfg: config.Config, rows: int) -> None:
+    async with asyncio.timeout(WAIT_S), end_watcher(cfg.kafka) as watcher:
+        while await count_records(watcher, cfg.output.topic, PARTITIONS) < rows:
+            await asyncio.sleep(0.2)

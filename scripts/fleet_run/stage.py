@@ -1,0 +1,114 @@
+"""What the measurements share: topics of their own, services on one core, and figures with goals.
+
+Rule: the broker stamps what is measured, and everything that was moved to a core is given back.
+Owner: the measurement.
+"""
+
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos_run.plan import PARTITIONS
+from chaos_run.services_under_test import Place, environ_of
+from penstock import config
+from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
+from penstock.bench.services import service_pids
+from penstock.bench.topics_and_bucket import TOPIC_SETTINGS, Bucket, fresh_bucket
+from penstock.bench.usage import family
+
+SERVICES_CORE, WORKERS_CORE = 0, 1
+
+
+class Figure(NamedTuple):
+    """`most`, `least`: the goal; None: there is none."""
+
+    what: str
+    value: float
+    unit: str
+    most: float | None = None
+    least: float | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        return (self.most is None or self.value <= self.most) and (
+            self.least is None or self.value >= self.least
+        )
+
+
+def tell(*figures: Figure) -> list[Figure]:
+    """Print them, each with its goal."""
+    for one in figures:
+        goals = {"at most": one.most, "at least": one.least}
+        goal = "".join(f"  ({how} {bound:g})" for how, bound in goals.items() if bound is not None)
+        mark = "  " if not goal else "ok" if one.is_kept else "NO"
+        sys.stdout.write(f"{mark} {one.what:<58} {one.value:10,.2f} {one.unit}{goal}\n")
+        sys.stdout.flush()
+    return list(figures)
+
+
+@asynccontextmanager
+async def stage(
+    folder: Path, changes: Mapping[str, str], launcher: Callable[[str], Sequence[str]]
+) -> AsyncIterator[tuple[Place, Bucket]]:
+    """Topics, a group and a bucket of its own. `launcher`: as in `Place`."""
+    name = f"fleet-{uuid.uuid4().hex[:8]}"
+    topics = {"KAFKA__INPUT_TOPIC": name, "OUTPUT__TOPIC": f"{name}.out"}
+    topics |= {"OUTPUT__DLQ_TOPIC": f"{name}.dlq", "KAFKA__GROUP": name}
+    environ = environ_of(topics | {"HTTP__PORT": "0", "MODEL__REQUEST": "float32"} | dict(changes))
+    cfg = config.load(environ=environ)
+    await create_topics(cfg.kafka, cfg.topics, TopicShape(PARTITIONS, settings=TOPIC_SETTINGS))
+    try:
+        async with fresh_bucket(cfg.objects) as bucket:
+            nothing = lambda *_: None  # noqa: E731
+            yield (
+                Place(environ, bucket.name, folder, nothing, nothing, nothing, launcher=launcher),
+                bucket,
+            )
+    finally:
+        await delete_topics(cfg.kafka, cfg.topics)
+
+
+class Stamped(NamedTuple):
+    """A record, when the broker had it."""
+
+    partition: int
+    offset: int
+    at_ms: int
+    value: bytes
+
+
+async def stamped(kafka: config.Kafka, topic: str) -> list[Stamped]:
+    """Everything that the topic holds."""
+    async with open_reader(kafka, "read_committed") as reader:
+        spans = await reader.spans(topic)
+        return [
+            Stamped(partition, one.offset, one.timestamp, one.value)
+            async for partition, records in reader.runs(topic, spans, lambda _: None)
+            for one in records
+        ]
+
+
+@contextmanager
+def services_apart(cfg: config.Config) -> Iterator[None]:
+    """The services, and this process, are on their core during the block."""
+    everywhere = os.sched_getaffinity(0)
+    pids = [os.getpid(), *service_pids(cfg).values()]
+    place(pids, {SERVICES_CORE})
+    try:
+        yield
+    finally:
+        place(pids, everywhere)
+
+
+def place(pids: Sequence[int], cores: set[int]) -> None:
+    """Move these processes, their children and all threads."""
+    for pid in pids:
+        for member in family(pid):
+            for thread in Path(f"/proc/{member}/task").glob("*"):
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread.name), cores)

@@ -1,0 +1,278 @@
+"""How late answers are around a restart, a joiner and a death: 16 streams at 10 Hz, four workers.
+
+Rule: lateness runs from the broker's stamp of the reference to its stamp of the answer; nobody
+else's clock is asked. A process begins on the services' core and is moved when it is `AGE_S` old,
+so that the start of an interpreter delays nobody. Owner: `scripts/fleet`.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import orjson
+
+from chaos_run.plan import PARTITIONS
+from chaos_run.services_under_test import Place
+from chaos_run.speaking import producing
+from chaos_run.workers import LOOK_S, Crew, Worker
+from fleet_run.stage import (
+    SERVICES_CORE,
+    WORKERS_CORE,
+    Figure,
+    place,
+    services_apart,
+    stage,
+    stamped,
+    tell,
+)
+from penstock.bench.load import csv_body
+from penstock.bench.percentiles import percentile
+from penstock.bench.topics_and_bucket import count_records, end_watcher
+from penstock.bench.usage import family
+
+WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8
+# An interpreter has started, and joined, by then.
+AGE_S = 3.0
+QUIET_S = 3.0
+# The supervisor has started another one in the dead one's place.
+RESTART_S = 6.0
+SETTLE_S = 2.0
+KILLS = 5
+SESSION_S = 8.0
+# Workers start, and work off what has gathered meanwhile.
+WAIT_S = 60.0
+
+
+class Event(NamedTuple):
+    """Something that happened, and the partitions whose worker changed over it."""
+
+    began_ms: float
+    ended_ms: float
+    moved: frozenset[int]
+
+
+class Answered(NamedTuple):
+    """A reference, when the broker had it, and how much later its last row; infinite: never."""
+
+    partition: int
+    at_ms: float
+    late_ms: float
+
+
+class Fleet:
+    """Workers under load; `events` are those so far. `answered`: all references, at the end."""
+
+    def __init__(self, crew: Crew, *, is_static: bool) -> None:
+        self.crew, self.is_static = crew, is_static
+        self.events: list[Event] = []
+        self.answered: list[Answered] = []
+
+    def owners(self) -> dict[int, str]:
+        return {number: worker.name for worker in self.crew.free() for number in worker.partitions}
+
+    @asynccontextmanager
+    async def event(self, *, moved: frozenset[int] = frozenset()) -> AsyncIterator[None]:
+        """What the block does, and what follows until it has settled."""
+        before, began_ms = self.owners(), time.time() * 1000
+        yield
+        await asyncio.sleep(SETTLE_S)
+        after = self.owners()
+        moved |= {number for number in before if before[number] != after.get(number)}
+        self.events.append(Event(began_ms, time.time() * 1000, moved))
+
+
+async def measured(folder: Path) -> list[Figure]:
+    found: list[Figure] = []
+    async with _fleet(folder / "dynamic", WORKERS) as fleet:
+        await _roll(fleet)
+        rolled, fleet.events = fleet.events, []
+        async with fleet.event():
+            joiner = fleet.crew.join()
+            await _has(joiner)
+        joined, fleet.events = fleet.events, []
+        async with fleet.event():
+            victim = fleet.crew.free()[0]
+            victim.lose()
+            await asyncio.sleep(SESSION_S + 4.0)
+        lost = fleet.events
+    late = fleet.answered
+    found += _told("rolling restart", late, rolled, stay_ms=300, move_ms=2_000)
+    found += _told("a worker joins", late, joined, stay_ms=300, move_ms=700)
+    found += tell(
+        Figure("a host is lost: silence", _silence_s(late, lost[0]), "s", most=SESSION_S + 2)
+    )
+    async with _fleet(folder / "static", WORKERS, static=True) as fleet:
+        await _roll(fleet)
+    what = "rolling restart, static members"
+    found += _told(what, fleet.answered, fleet.events, stay_ms=300)
+    changed = [len(one.moved) for one in fleet.events]
+    found += tell(Figure("the same: partitions moved", sum(changed), "", most=0))
+    for spare, most_s in (("", 2.0), (" --spare", 1.0)):
+        async with _fleet(
+            folder / f"processes{spare.strip()}", 1, f"run --processes {WORKERS}{spare}"
+        ) as fleet:
+            for number in range(KILLS):
+                async with fleet.event():
+                    children = _children(fleet)
+                    os.kill(children[number % len(children)], signal.SIGKILL)
+                    await asyncio.sleep(RESTART_S)
+        silences = [_silence_s(fleet.answered, one) for one in fleet.events]
+        what = f"kill -9 of one of run --processes {WORKERS}{spare}: silence"
+        found += tell(
+            Figure(f"{what}, median", median(silences), "s", most=most_s),
+            Figure(f"{what}, worst", max(silences), "s"),
+        )
+    return found
+
+
+def _told(
+    what: str,
+    answered: list[Answered],
+    events: list[Event],
+    stay_ms: float,
+    move_ms: float | None = None,
+) -> list[Figure]:
+    stays: list[float] = []
+    moves: list[float] = []
+    for one in events:
+        for record in answered:
+            if one.began_ms <= record.at_ms <= one.ended_ms:
+                (moves if record.partition in one.moved else stays).append(record.late_ms)
+    figures = [Figure(f"{what}: p99 of {len(stays)} that stay", _p99(stays), "ms", most=stay_ms)]
+    if moves:
+        move = f"{what}: p99 of {len(moves)} that move"
+        figures.append(Figure(move, _p99(moves), "ms", most=move_ms))
+    return tell(*figures)
+
+
+def _p99(values: list[float]) -> float:
+    return percentile(values, 0.99) if values else float("inf")
+
+
+def _silence_s(answered: list[Answered], event: Event) -> float:
+    """The longest time without an answer of any partition during the event."""
+    ends = [event.began_ms, event.ended_ms]
+    times: dict[int, list[float]] = {number: [*ends] for number in range(PARTITIONS)}
+    for one in answered:
+        if event.began_ms <= one.at_ms + one.late_ms <= event.ended_ms:
+            times[one.partition].append(one.at_ms + one.late_ms)
+    pairs = (pair for each in times.values() for pair in itertools.pairwise(sorted(each)))
+    return max(later - earlier for earlier, later in pairs) / 1000
+
+
+async def _roll(fleet: Fleet) -> None:
+    for worker in fleet.crew.free():
+        # Its partitions are away and back, unless nobody else gets them.
+        async with fleet.event(moved=frozenset() if fleet.is_static else worker.partitions):
+            life = worker.life
+            worker.terminate()
+            while worker.life == life:
+                await asyncio.sleep(LOOK_S)
+            await _has(worker)
+
+
+async def _has(worker: Worker) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not worker.partitions:
+            await asyncio.sleep(0.05)
+
+
+def _children(fleet: Fleet) -> list[int]:
+    """The processes that work; the youngest of a supervisor with a spare is in reserve."""
+    (supervisor,) = (worker.pid for worker in fleet.crew.free() if worker.pid)
+    direct = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return [int(pid) for pid in direct][:WORKERS]
+
+
+@asynccontextmanager
+async def _fleet(
+    folder: Path, workers: int, command: str = "run", *, static: bool = False
+) -> AsyncIterator[Fleet]:
+    """Workers that have their partitions, under load; at the end all is answered."""
+    folder.mkdir()
+    changes = {"DELIVERY__DRAIN_MS": "2000"}
+    if static:
+        changes |= {"KAFKA__SESSION_MS": "30000"}
+
+    def launcher(worker: str) -> tuple[str, ...]:
+        begins = ("taskset", "-c", str(SERVICES_CORE))
+        return (*begins, "env", f"PENSTOCK_KAFKA__INSTANCE_ID={worker}") if static else begins
+
+    async with stage(folder, changes, launcher) as (place, bucket):
+        await bucket.put({f"{n}.csv": csv_body(ROWS, n) for n in range(STREAMS)})
+        with services_apart(place.config):
+            async with asyncio.TaskGroup() as tasks:
+                crew = Crew(place, tasks, command)
+                for _ in range(workers):
+                    crew.join()
+                helpers = [tasks.create_task(_age(crew)), tasks.create_task(_load(place))]
+                try:
+                    await _caught_up(place)
+                    await asyncio.sleep(AGE_S + QUIET_S)
+                    fleet = Fleet(crew, is_static=static)
+                    yield fleet
+                    helpers[1].cancel()
+                    await asyncio.sleep(QUIET_S)
+                    fleet.answered = await _answered(place)
+                finally:
+                    for helper in helpers:
+                        helper.cancel()
+                    crew.end()
+
+
+async def _caught_up(place: Place) -> None:
+    """Wait until all but the references of the last second are answered."""
+    topics = (place.config.kafka.input_topic, place.config.output.topic)
+    async with asyncio.timeout(WAIT_S), end_watcher(place.config.kafka) as watcher:
+        while True:
+            asked, answers = [await count_records(watcher, each, PARTITIONS) for each in topics]
+            if answers and asked <= answers / ROWS + HZ * STREAMS:
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def _age(crew: Crew) -> None:
+    """Move each process to the workers' core when it is old enough."""
+    begun: dict[int, float] = {}
+    while True:
+        for worker in crew.free():
+            for pid in family(worker.pid or 0):
+                if time.monotonic() - begun.setdefault(pid, time.monotonic()) > AGE_S:
+                    place([pid], {WORKERS_CORE})
+        await asyncio.sleep(0.25)
+
+
+async def _load(place: Place) -> None:
+    """Announce an object of each stream, `HZ` times a second, spread over the period."""
+    topic = place.config.kafka.input_topic
+    messages = [
+        orjson.dumps({"bucket": place.bucket, "key": f"{n}.csv", "stream": f"stream-{n}"})
+        for n in range(STREAMS)
+    ]
+    async with producing(place.config.kafka) as producer:
+        await producer.partitions_for(topic)
+        begun_s = time.monotonic()
+        for tick in itertools.count():
+            number = tick % STREAMS
+            await producer.send(topic, messages[number], partition=number % PARTITIONS)
+            await asyncio.sleep(begun_s + (tick + 1) / (HZ * STREAMS) - time.monotonic())
+
+
+async def _answered(place: Place) -> list[Answered]:
+    ends: dict[tuple[int, int], int] = {}
+    for record in await stamped(place.config.kafka, place.config.output.topic):
+        document = orjson.loads(record.value)
+        if document.get("last"):
+            ends.setdefault((record.partition, document["source"]["offset"]), record.at_ms)
+    never = float("inf")
+    return [
+        Answered(one.partition, one.at_ms, ends.get((one.partition, one.offset), never) - one.at_ms)
+        for one in await stamped(place.config.kafka, place.config.kafka.input_topic)
+    ]
