@@ -41,11 +41,12 @@ class Bounds:
         settings, pipeline = era.settings, worker.pipeline
         budget = pipeline.wiring.budget
         of_objects = budget.spent_bytes - budget.messages_bytes
-        self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
+        # What may be held at most takes longer to add up than all the rest, and is rarely needed.
+        if of_objects > GROWTH * settings.buffer_bytes:
+            self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
+        # A record with several objects is admitted whole as soon as there is room for one of them.
+        most = settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(era)
         for lane in pipeline.wiring.lanes.values():
-            # A record with several objects is admitted whole as soon as there is room for one of
-            # them.
-            most = settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(era)
             of_models = (
                 [jobs.in_work for jobs in lane.jobs.values()]
                 if settings.lane.order_by_stream

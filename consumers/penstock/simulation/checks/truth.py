@@ -138,7 +138,8 @@ class Truths:
         most_bytes: int | None = None,
     ) -> None:
         self.options = options
-        self.step_bytes = 0
+        self.step_bytes = 0  # the most that the rows of one step cost, with their answers
+        self._answer_bytes = 0
         self._answer = answer
         self._chunk_bytes = chunk_bytes
         self._most_bytes = most_bytes
@@ -185,13 +186,13 @@ class Truths:
             for runs in decoded(
                 self.options, data, chunk_bytes, key=key, format=format, compression=compression
             ):
-                cost_bytes = 0
+                cost_bytes = self._answer_bytes = 0
                 for run in runs:
                     rows += self._predicted(run)
                     cost_bytes += BLOCK_COST_BYTES + len(run.error or "") * 2
                     if run.payload is not None:
                         cost_bytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
-                self.step_bytes = max(self.step_bytes, cost_bytes)
+                self.step_bytes = max(self.step_bytes, cost_bytes + self._answer_bytes)
         except Unforeseen:
             raise
         except Poison as error:
@@ -218,6 +219,7 @@ class Truths:
         ]
 
     def _row(self, value: bytes, member: str | None) -> Row:
+        self._answer_bytes += len(value)  # short ones are part of `ROW_COST_BYTES`, too
         if self._most_bytes is not None and len(value) > self._most_bytes:
             return Row(None, "result_too_large", member)
         return Row(orjson.loads(value), None, member)
