@@ -12,9 +12,11 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
+from penstock.ops.topics import mind_topics
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
@@ -80,7 +82,10 @@ READING = [
     *each(Api.FETCH, parts(FENCED_EPOCH), parts(OFFSET_NOT_AVAILABLE), spoil(UNKNOWN), CUT, LOSE),
     *(Step({Api.FETCH: (parts(NOT_LEADER),), Api.METADATA: (act,)}) for act in (CUT, LOSE)),
     # Its topic is gone from the client's list, and so from the group's partitions, until the next.
-    Step({Api.FETCH: (parts(NOT_LEADER),), Api.METADATA: (spoil(NO_LEADER),)}),
+    *(
+        Step({Api.FETCH: (parts(NOT_LEADER),), Api.METADATA: (spoil(code),)})
+        for code in (NO_LEADER, NO_TOPIC)
+    ),
 ]
 MEMBERSHIP = [
     *each(Api.HEARTBEAT, refuse(NOT_AVAILABLE), refuse(MOVED), CUT),
@@ -306,6 +311,31 @@ async def test_a_topic_that_is_deleted_is_called_gone_by_the_batch_that_nobody_t
     assert code == 2, said
     assert f"there is no topic {topics.output}" in said
     assert "penstock topics create" in said
+
+
+@pytest.mark.stack
+async def test_a_broker_that_does_not_know_the_topics_for_two_looks_ends_no_worker(
+    services: Services, topics: Topics
+) -> None:
+    """The code means "ask again", as a broker says it, too, while it still reads what there is."""
+    async with proxy_before(services.bootstrap_servers) as proxy:
+        kafka = config.Kafka(bootstrap_servers=proxy.address, input_topic=topics.input)
+        output = config.Output(topic=topics.output, dlq_topic=topics.dlq)
+        cfg = replace(config.Config(), kafka=kafka, output=output)
+        sink = KafkaSink(kafka, SystemClock())
+        async with stopped_after(sink.stop):
+            await sink.start()
+            proxy.plan(Api.METADATA, *[spoil(NO_TOPIC)] * 1_000)
+            before = proxy.seen[Api.METADATA]
+            minding = asyncio.create_task(mind_topics(cfg, sink))
+
+            async def was_looked_twice() -> bool:
+                # Of the client's own questions there may be one or two among them.
+                return minding.done() or proxy.seen[Api.METADATA] - before >= 2 * 3 + 2
+
+            await until(was_looked_twice, lambda: str(proxy), within_s=60.0)
+            assert not minding.done()
+            minding.cancel()
 
 
 @pytest.mark.stack
