@@ -1,19 +1,23 @@
 """What every decoder promises: cuts do not matter, and only `Poison` escapes."""
 
+import io
 import json
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.all_rows import decoded
+from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.registry import open_decoder
 from tests.formats.picture_bodies import JPEG, PNG
-from tests.formats.support import decode_until_failure, gzipped, rows_of, tar_of
+from tests.formats.support import decode_until_failure, gzipped, matrix, rows_of, tar_of
 
 _CSV = (
     b'a,"b ""x""",c\r\n1,2.5,-3e2\n\n"4","5\n",6\r\n7,8\n9,x,1_0\n+1,.5, 7 \n,,\n'
@@ -105,6 +109,34 @@ def test_a_row_limit_holds_wherever_the_data_is_cut(name: str, form: Form) -> No
     key, data = OBJECTS[name]
     options = RowOptions(form=form, row_bytes=12)
     assert outcome(key, data, options, list(range(len(data)))) == outcome(key, data, options, [])
+
+
+@every_object
+@every_form
+def test_an_object_ends_where_it_may_have_no_more_rows_wherever_it_is_cut(
+    name: str, form: Form
+) -> None:
+    key, data = OBJECTS[name]
+    rows = rows_of(decode_until_failure(data, key, RowOptions(form=form))[0])
+    limited = RowOptions(form=form, rows=2)
+    for cuts in ([], list(range(len(data)))):
+        found, failure = decode_until_failure(data, key, limited, cuts=cuts)
+        assert rows_of(found) == rows[:2]
+        if len(rows) > 2:
+            assert failure is not None
+            assert (failure.code, str(failure)) == (
+                "too_large",
+                "it has more than 2 rows (limits.rows)",
+            )
+
+
+def test_a_table_ends_where_it_may_have_no_more_rows() -> None:
+    pq.write_table(pa.table({"a": range(100)}), out := io.BytesIO(), row_group_size=7)
+    found: list[Run] = []
+    pieces = decoded(RowOptions(rows=10), out.getvalue(), 100, key="x.parquet")
+    with pytest.raises(Poison, match=r"more than 10 rows \(limits.rows\)"):
+        found.extend(run for runs in pieces for run in runs)
+    assert matrix(found) == [[float(row)] for row in range(10)]
 
 
 @settings(max_examples=150)

@@ -36,7 +36,7 @@ class FallingParser:
 
 @every_error
 def test_an_object_that_a_parser_falls_over_is_bad_format_behind_its_rows(error: Exception) -> None:
-    decoder = PushDecoder(FallingParser(error), fail_on_bad_row=False)
+    decoder = PushDecoder(FallingParser(error), RowOptions())
     assert decoder.feed(b"x") == [ROW]
     with pytest.raises(Unforeseen, match=type(error).__name__) as caught:
         decoder.close()
@@ -56,6 +56,6 @@ def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Except
 
 
 def test_what_is_raised_on_purpose_stays_what_it_is() -> None:
-    decoder = PushDecoder(FallingParser(Transient("later")), fail_on_bad_row=False)
+    decoder = PushDecoder(FallingParser(Transient("later")), RowOptions())
     with pytest.raises(Transient, match="later"):
         decoder.feed(b"x")

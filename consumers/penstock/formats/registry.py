@@ -108,7 +108,7 @@ def open_decoder(
 ) -> Decoder:
     """The decoder of one object, to be fed its bytes."""
     parser = open_parser(options, key=key, format=format, compression=compression)
-    return PushDecoder(parser, fail_on_bad_row=options.fail_on_bad_row)
+    return PushDecoder(parser, options)
 
 
 def open_parser(

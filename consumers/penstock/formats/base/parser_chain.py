@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Protocol
 
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.core.rows.costs import BLOCK_COST_BYTES
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.runs import Run
+from penstock.formats.base.judging import Judge, add, cost_of
+from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.unexpected_errors import foreseen
 
 # A feed is about 1 ms of the event loop: text is read at 100-400 MB/s.
@@ -52,12 +53,11 @@ def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
 
 
 class PushDecoder:
-    """The `Decoder` around a chain of parsers; applies `on_bad_row`."""
+    """The `Decoder` around a chain of parsers."""
 
-    def __init__(self, parser: Parser, *, fail_on_bad_row: bool) -> None:
+    def __init__(self, parser: Parser, options: RowOptions) -> None:
         self._parser = parser
-        self._fail_on_bad_row = fail_on_bad_row
-        self._rows = 0
+        self._judge = Judge(options)
         self._runs: Iterator[Run] | None = None
         self._failure: Poison | None = None
         self._closed = False
@@ -87,7 +87,8 @@ class PushDecoder:
         return self._piece()
 
     def _then(self, runs: Iterator[Run]) -> None:
-        self._runs = runs if self._runs is None else chain(self._runs, runs)
+        passing = self._judge.passing(runs)
+        self._runs = passing if self._runs is None else chain(self._runs, passing)
 
     def _piece(self) -> list[Run]:
         runs: list[Run] = []
@@ -104,27 +105,12 @@ class PushDecoder:
         return runs
 
     def _take(self, found: Iterator[Run], runs: list[Run]) -> None:
-        """Take runs until they are enough for one piece; neighbouring rows that are bad for the
-        same reason are joined into one run.
-        """
-        nbytes = 0
-        enough = self._rows + PIECE_ROWS
+        """Take runs until they are enough for one piece."""
+        nbytes = rows = 0
         for run in found:
-            if run.payload is not None:
-                nbytes += run.payload.nbytes + run.rows * ROW_COST_BYTES
-                nbytes += run.kept.nbytes if run.kept is not None else 0
-            elif run.error is not None and self._fail_on_bad_row:
-                raise Poison("bad_row", self._describe(run))
-            self._rows += run.rows
-            before = runs[-1] if run.error is not None and runs else None
-            if before is not None and (before.error, before.member) == (run.error, run.member):
-                runs[-1] = before._replace(rows=before.rows + run.rows)
-            else:
-                runs.append(run)
-            if nbytes + len(runs) * BLOCK_COST_BYTES > PIECE_BYTES or self._rows >= enough:
+            add(runs, run)
+            nbytes += cost_of(run)
+            rows += run.rows
+            if nbytes + len(runs) * BLOCK_COST_BYTES > PIECE_BYTES or rows >= PIECE_ROWS:
                 return
         self._runs = None
-
-    def _describe(self, run: Run) -> str:
-        where = f' of member "{run.member}"' if run.member is not None else ""
-        return f"row {self._rows}{where}: {run.error} (rows.on_bad_row is fail_object)"

@@ -8,10 +8,11 @@ unforeseen exception becomes one. Owner: the process that decodes; tests, in the
 from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from penstock.errors import PenstockError, Poison
+from penstock.core.rows.costs import BLOCK_COST_BYTES
+from penstock.errors import PenstockError
 from penstock.formats.archives.tar_header import BLOCK_BYTES
 from penstock.formats.base.format import WantsRanges
+from penstock.formats.base.judging import Judge, add, cost_of
 from penstock.formats.base.parser_chain import PIECE_ROWS, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
@@ -47,15 +48,8 @@ def read_object(
 
 def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
     """The runs up to the first bad row, if bad rows end an object, and up to the limit of rows."""
-    row = 0
     try:
-        for run in runs:
-            if run.error is not None and options.fail_on_bad_row:
-                raise Poison("bad_row", _described(run, row))
-            row += run.rows
-            if row > options.rows:
-                raise Poison("too_large", f"it has more than {options.rows} rows (limits.rows)")
-            yield run
+        yield from Judge(options).passing(runs)
     except PenstockError:
         raise
     except Exception as error:
@@ -81,9 +75,9 @@ class Pieces:
             self.flush()
 
     def add(self, run: Run) -> None:
-        _add(self._runs, run)
+        add(self._runs, run)
         self._bad_rows += run.rows if run.error is not None else 0
-        self._nbytes += _nbytes(run)
+        self._nbytes += cost_of(run)
         nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
         if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_ROWS:
             self.flush()
@@ -148,23 +142,3 @@ class _Taken:
             else:
                 self._head.clear()
             yield chunk
-
-
-def _add(piece: list[Run], run: Run) -> None:
-    before = piece[-1] if piece and run.error is not None else None
-    if before is not None and (before.error, before.member) == (run.error, run.member):
-        piece[-1] = before._replace(rows=before.rows + run.rows)
-    else:
-        piece.append(run)
-
-
-def _nbytes(run: Run) -> int:
-    if run.payload is None:
-        return 0
-    kept_bytes = run.kept.nbytes if run.kept is not None else 0
-    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
-
-
-def _described(run: Run, row: int) -> str:
-    where = f' of member "{run.member}"' if run.member is not None else ""
-    return f"row {row}{where}: {run.error} (rows.on_bad_row is fail_object)"
