@@ -49,6 +49,7 @@ def _options(settings: bytes) -> RowOptions:
         row_bytes=_ROW_BYTES[settings[0] >> 1 & 3],
         columns=_COLUMNS[settings[0] >> 3 & 3],
         max_columns=4 if settings[1] & 1 else 250_000,
+        rows=3 if settings[1] & 32 else 100_000_000,
         members=2 if settings[1] & 2 else 100_000,
         member="*" if settings[1] & 4 else None,
         own=(CsvOptions(header=("auto", "yes", "no", "auto")[settings[0] >> 5 & 3]),),
