@@ -15,9 +15,8 @@ from typing import Final, NamedTuple, Protocol
 import lz4.frame
 from backports import zstd
 
-from penstock.errors import ErrorCode, Poison
-from penstock.formats.archives.compression import GZIP_MAGIC, PIECE_BYTES, Expansion
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.archives.compression import GZIP_MAGIC, PIECE_BYTES, Expansion, Unpacking
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import Run
 
 # The default limit of the programs `zstd` and `xz` themselves: 128 MiB.
@@ -91,25 +90,17 @@ def is_begun(data: bytes) -> bool:
     return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
 
 
-class PackedParser:
-    """Hands the unpacked bytes to the parser of the content."""
-
-    step_bytes = EXPANDING_STEP_BYTES
-    damage: ErrorCode = "bad_format"
+class PackedParser(Unpacking):
+    """Of one of `CODECS`."""
 
     def __init__(
         self, codec: Codec, inner: Parser, expansion: Expansion, *, limit_bytes: int | None
     ) -> None:
-        """`limit_bytes`: for a member of an archive."""
+        super().__init__(inner, expansion, limit_bytes)
         self._codec = codec
-        self._inner = inner
-        self._expansion = expansion
-        self._limit_bytes = limit_bytes
         self._slice = bytearray()
         self._frame: _Unpacker | None = None
         self._frames = 0
-        self._taken_bytes = 0
-        self._made_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Run]:
         at = 0
@@ -123,7 +114,9 @@ class PackedParser:
     def close(self) -> Iterator[Run]:
         yield from self._read_slice()
         if self._frame is not None or self._slice:
-            raise self._broken(f"data ends early, after {self._taken_bytes} bytes")
+            raise self._broken(
+                f"{self._codec.name} data ends early, after {self._taken_bytes} bytes"
+            )
         yield from self._inner.close()
 
     def _read_slice(self) -> Iterator[Run]:
@@ -149,7 +142,7 @@ class PackedParser:
             try:
                 piece = self._frame.decompress(data, room)
             except _DAMAGE as error:
-                raise self._broken(f"data is damaged: {error}") from error
+                raise self._broken(f"{self._codec.name} data is damaged: {error}") from error
             data = b""
             if self._frame.eof:
                 data = bytes(self._frame.unused_data or b"")
@@ -165,19 +158,9 @@ class PackedParser:
         if self._codec is _SKIPPED and not head.startswith(_SKIPPABLE):
             found = [codec for codec in _AFTER_SKIPPED if head.startswith(codec.magic)]
             if not found:
-                raise self._broken("frames to be skipped are followed by neither of the two")
+                raise self._broken(
+                    f"{self._codec.name} frames to be skipped are followed by neither of the two"
+                )
             self._codec = found[0]
         self._frames += 1
         return self._codec.new()
-
-    def _broken(self, message: str) -> Poison:
-        """Damage of the packing counts as damage of the content: a cut tar.zst is `bad_archive`."""
-        return Poison(self._inner.damage, f"{self._codec.name} {message}")
-
-    def _check(self) -> None:
-        self._expansion.check()
-        if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
-            raise Poison(
-                "too_large",
-                f"it inflates to more than {self._limit_bytes} bytes (limits.member_bytes)",
-            )

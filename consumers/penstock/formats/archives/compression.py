@@ -70,21 +70,42 @@ class Expansion:
             )
 
 
-class GzipParser:
-    """Hands the inflated bytes to the parser of the content."""
+class Unpacking:
+    """Base of the parsers that hand unpacked bytes to the parser of the content. `limit_bytes`: for
+    a member of an archive.
+    """
 
     step_bytes = EXPANDING_STEP_BYTES
     damage: ErrorCode = "bad_format"
 
-    def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
-        """`limit_bytes`: for a member of an archive."""
+    def __init__(self, inner: Parser, expansion: Expansion, limit_bytes: int | None) -> None:
         self._inner = inner
         self._expansion = expansion
         self._limit_bytes = limit_bytes
-        self._member: zlib._Decompress | None = None
-        self._members = 0
         self._taken_bytes = 0
         self._made_bytes = 0
+
+    def _broken(self, message: str) -> Poison:
+        """Damage of the packing counts as damage of the content: a cut tar.gz is `bad_archive`."""
+        return Poison(self._inner.damage, message)
+
+    def _check(self) -> None:
+        """After the content was read, so that packed data inside it counts, too."""
+        self._expansion.check()
+        if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
+            raise Poison(
+                "too_large",
+                f"it inflates to more than {self._limit_bytes} bytes (limits.member_bytes)",
+            )
+
+
+class GzipParser(Unpacking):
+    """Of gzip."""
+
+    def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
+        super().__init__(inner, expansion, limit_bytes)
+        self._member: zlib._Decompress | None = None
+        self._members = 0
 
     def feed(self, data: bytes) -> Iterator[Run]:
         for piece in self._inflate(data):
@@ -144,16 +165,3 @@ class GzipParser:
             self._members += 1
             self._member = zlib.decompressobj(_GZIP_WBITS)
         return data
-
-    def _broken(self, message: str) -> Poison:
-        """Damage of the packing counts as damage of the content: a cut tar.gz is `bad_archive`."""
-        return Poison(self._inner.damage, message)
-
-    def _check(self) -> None:
-        """Check the limits after the content was read, so that gzip data inside it counts, too."""
-        self._expansion.check()
-        if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
-            raise Poison(
-                "too_large",
-                f"it inflates to more than {self._limit_bytes} bytes (limits.member_bytes)",
-            )
