@@ -29,7 +29,7 @@ FAILED = {
     451: "deaths and hang-ups of a row were added up",
     158: "an object was taken for empty whose first bytes were none",
     274: "a commit that had not counted was not made again when the partition came back",
-    200_303: "long answers were left out of what the rows of a step may cost (a fault of the check)",
+    200_303: "the check left long answers out of what the rows of a step may cost",
     30_395: "a name that says packed was not held against an object decoded where it arrived",
 }
 
