@@ -146,16 +146,20 @@ async def test_what_was_delivered_without_a_commit_is_repeated_from_the_last_com
 
 
 @virtual_time
-async def test_a_transaction_of_which_kafka_does_not_tell_yet_is_not_made_again() -> None:
+async def test_a_transaction_of_which_kafka_does_not_tell_yet_is_waited_for() -> None:
     world = World(exactly_once=True)
     world.announce("a.csv", csv(10))
     async with running(world):
         await until(lambda: world.next_offset() == 1)
         await world.source.suspend([0])
-        world.source.committed[0] = Commit(0)
+        world.source.undecided.add(0)
+        world.announce("b.csv", csv(10))
         await world.source.assign([0])
-        await until(lambda: world.next_offset() == 1)
-    assert rows(world) == all_rows(10)
+        await asyncio.sleep(1.0)
+        assert rows(world) == all_rows(10)
+        world.source.undecided.clear()
+        await until(lambda: world.next_offset() == 2)
+    assert rows(world) == all_rows(10, 10)
 
 
 @virtual_time

@@ -79,7 +79,7 @@ class Lane:
         self.number = number
         self.topic, self.partition = where
         self.generation = generation
-        self._committed = self._committed_before = start
+        self._committed = start
         begin = position.read(start.next_offset, start.metadata, limits.line.digest)
         if not begin.is_whole:
             log.warning(
@@ -166,18 +166,15 @@ class Lane:
 
     def committed_up_to(self, commit: Commit) -> None:
         """Kafka has stored this position."""
-        self._committed_before, self._committed = self._committed, commit
+        self._committed = commit
 
-    def was_left_at(self, start: Commit, *, exactly_once: bool) -> bool:
+    def was_left_at(self, start: Commit) -> bool:
         """May the lane go on where the group says that the partition begins?
 
-        At least once, only from a commit with which all that was delivered is covered. If a commit
+        Only from its own last commit, and only if that covers all that was delivered. If a commit
         failed, or did not count because the member was expelled, another member may have repeated
-        a part of that meanwhile, and readers would miss the rest of its repeat. A transaction
-        covers what it delivers; right after it Kafka may tell the commit before for a moment.
+        a part of that meanwhile, and readers would miss the rest of its repeat.
         """
-        if exactly_once:
-            return start in (self._committed, self._committed_before)
         return start == self._committed == self.progress
 
     @property

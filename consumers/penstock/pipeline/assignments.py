@@ -128,9 +128,7 @@ class Assignments:
     def _goes_on(self, partition: int, start: Commit) -> bool:
         """Was the partition suspended, and did nobody get further with it meanwhile?"""
         lane = self._lanes.get(partition)
-        if lane is None or not lane.suspended:
-            return False
-        return lane.was_left_at(start, exactly_once=self.exactly_once)
+        return lane is not None and lane.suspended and lane.was_left_at(start)
 
     def _work(self, partition: int, start: Commit) -> Coroutine[Any, Any, None]:
         if self._takeover is None:
