@@ -1,5 +1,6 @@
 """Faults of stores, models and brokers, each planted alone by a stand-in, and none in health."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,14 @@ from penstock import config
 from penstock.doctor import stores
 from penstock.doctor.examine import examine
 from penstock.doctor.finding import Finding
+from penstock.doctor.results import look_at_leftovers, look_at_results
+from penstock.doctor.worker import look_at_worker
+from penstock.errors import Fatal
 from penstock.process.children import free_port
 from tests.support.json_server import json_server
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+KEY = re.compile("<Key>(.*)</Key>")
 UPLOAD = (
     "<Upload><Key>{0}.jsonl</Key><UploadId>{0}</UploadId><Initiated>{1:%Y-%m-%dT%H:%M:%S.000Z}"
     "</Initiated></Upload>"
@@ -32,9 +37,17 @@ def _no(code: str, status: int) -> web.Response:
 
 @asynccontextmanager
 async def store(
-    *, clock: timedelta = timedelta(), uploads: tuple[timedelta, ...] = ()
+    *,
+    clock: timedelta = timedelta(),
+    uploads: tuple[timedelta, ...] = (),
+    removes: bool = True,
+    written: list[str] | None = None,
 ) -> AsyncIterator[config.Objects]:
-    """An S3 server with the buckets `there` and `secret`, and nothing in them."""
+    """An S3 server with the buckets `there` and `secret`, and nothing in them but what is
+    `written`.
+    """
+
+    written = [] if written is None else written
 
     async def answer(request: web.Request) -> web.Response:
         bucket = request.path.split("/")[1]
@@ -44,6 +57,17 @@ async def store(
             return web.Response(text=text, content_type="application/xml")
         if bucket == "secret":
             return _no("AccessDenied", 403)
+        if request.method == "PUT" and bucket == "there":
+            written.append(request.path.removeprefix("/there/"))
+            return web.Response(headers={"ETag": '"1"'})
+        if request.method == "POST" and "delete" in request.query:
+            [key] = KEY.findall(await request.text())
+            if removes:
+                written.remove(key)
+            what = "Deleted" if removes else "Error"
+            why = "" if removes else "<Code>AccessDenied</Code><Message>no right</Message>"
+            text = f"<DeleteResult><{what}><Key>{key}</Key>{why}</{what}></DeleteResult>"
+            return web.Response(text=text, content_type="application/xml")
         return _no("NoSuchKey" if bucket == "there" else "NoSuchBucket", 404)
 
     async def with_date(_: web.Request, response: web.StreamResponse) -> None:
@@ -90,16 +114,83 @@ async def test_buckets_that_may_be_read_must_be_there() -> None:
 async def test_uploads_that_nobody_completed_are_found(hours: tuple[int, ...], count: int) -> None:
     async with store(uploads=tuple(timedelta(hours=each) for each in hours)) as objects:
         cfg = config.Config(objects=objects)
-        found = await stores.look_at_leftovers(cfg, "s3://there/{bucket}/{key}.jsonl", NOW)
+        found = await look_at_leftovers(cfg, "s3://there/{bucket}/{key}.jsonl", NOW)
     assert [one.level for one in found] == ["mind"] * bool(count)
     if found:
         assert found[0].said.startswith(f"{count} uploads were begun more than a day ago")
         assert "put-bucket-lifecycle-configuration --bucket there" in found[0].said
 
 
+async def test_rights_to_write_results_are_tried_and_nothing_stays() -> None:
+    written: list[str] = []
+    async with store(written=written) as objects:
+        cfg = config.Config(objects=objects)
+        [found] = await look_at_results(cfg, "s3://there/answers/{bucket}/{key}.jsonl")
+    assert (found.level, written) == ("ok", [])
+
+
+async def test_a_probe_that_cannot_be_removed_is_told_with_its_name() -> None:
+    written: list[str] = []
+    async with store(removes=False, written=written) as objects:
+        cfg = config.Config(objects=objects)
+        [found] = await look_at_results(cfg, "s3://there/answers/{bucket}/{key}.jsonl")
+    assert found.level == "mind"
+    [key] = written
+    assert key.startswith("answers/penstock-doctor-")
+    assert f"Remove {key} of there by hand" in found.said
+
+
+@pytest.mark.parametrize("bucket", ["secret", "gone"])
+async def test_a_bucket_that_takes_no_results_is_found(bucket: str) -> None:
+    template = f"s3://{bucket}/{{bucket}}/{{key}}.jsonl"
+    async with store() as objects:
+        cfg = config.Config(objects=objects, output=config.Output(objects=template))
+        found = [one async for one in examine(cfg, (), fix=False) if one.what == "results"]
+    assert [one.level for one in found] == ["wrong"]
+    assert "the result cannot be written" in found[0].said
+
+
+async def test_a_folder_for_results_is_tried_as_far_as_it_is_there(tmp_path: Path) -> None:
+    template = f"file://{tmp_path}/answers/{{bucket}}/{{key}}.jsonl"
+    [found] = await look_at_results(config.Config(), template)
+    assert found.level == "ok"
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
+    (tmp_path / "answers").touch()
+    with pytest.raises(Fatal, match="let this user write there"):
+        await look_at_results(config.Config(), template)
+
+
+async def test_what_the_worker_here_says_is_told_as_on_its_page() -> None:
+    port = free_port()
+    late = {"level": "warn", "what": "cam-7 is 4.2 s behind", "do": "Look at its objects"}
+    document: dict[str, object] = {"problems": [{**late, "level": "bad"}, late]}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer open":
+            return web.Response(status=401)
+        return web.json_response(document)
+
+    app = web.Application()
+    app.router.add_get("/api/status", answer)
+    cfg = config.Config(http=config.Http(port=port, token="open"))
+    assert [one.level for one in await look_at_worker(cfg)] == ["ok"]
+    async with TestServer(app, port=port):
+        found = await look_at_worker(cfg)
+        assert [one.level for one in found] == ["wrong", "mind"]
+        assert found[0].said == "cam-7 is 4.2 s behind. Look at its objects"
+        with pytest.raises(Fatal, match="another token"):
+            await look_at_worker(replace(cfg, http=replace(cfg.http, token="other")))
+        document["problems"] = []
+        assert [one.level for one in await look_at_worker(cfg)] == ["ok"]
+        # Another program may listen there.
+        document.clear()
+        [found_none] = await look_at_worker(cfg)
+        assert found_none.said.startswith("none runs at")
+
+
 async def test_a_folder_has_no_leftovers(tmp_path: Path) -> None:
     cfg = config.Config(objects=config.Objects(endpoint_url=f"file://{tmp_path}"))
-    assert await stores.look_at_leftovers(cfg, "s3://b/{bucket}/{key}.jsonl", NOW) == []
+    assert await look_at_leftovers(cfg, "s3://b/{bucket}/{key}.jsonl", NOW) == []
 
 
 async def test_all_services_away_are_told_one_by_one(tmp_path: Path) -> None:

@@ -118,6 +118,28 @@ def test_each_fault_is_found_alone_with_what_mends_it(fault: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("of_input", "of_rekey", "says"),
+    [("600000", "600000", None), ("-1", "-1", None), ("600000", "-1", None),
+     ("604800000", "86400000", "keeps messages for 24.0 h, less than refs.*retention.ms=604800000"),
+     ("-1", "86400000", "retention.ms=-1")],
+)  # fmt: skip
+def test_a_topic_of_rekey_keeps_what_its_input_keeps(
+    of_input: str, of_rekey: str, says: str | None
+) -> None:
+    cfg = config.Config(kafka=config.Kafka(rekey="by-stream"))
+    kept = {"refs": of_input, "by-stream": of_rekey}
+    topics = {
+        topic: TopicShape(
+            4, 1, {**HEALTHY, **({"retention.ms": kept[topic]} if topic in kept else {})}
+        )
+        for topic in cfg.topics
+    }
+    [found] = judge(cfg, Facts(topics, []), NOW_MS)
+    assert found.level == ("ok" if says is None else "mind")
+    assert re.search(says or "messages to do", found.said)
+
+
+@pytest.mark.parametrize(
     "well",
     [
         HEALTH,

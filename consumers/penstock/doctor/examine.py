@@ -1,7 +1,8 @@
 """Checks everything that a worker needs, and says how to correct it.
 
-Rule: it asks what a worker asks at its start, by the same code, and changes nothing; only with
-`fix` it creates topics that are missing. Owner: the command `doctor`.
+Rule: it asks what a worker asks at its start, by the same code, and what the worker says that runs
+here. It changes nothing: the small object that it writes beside the results is removed again. Only
+with `fix` it creates topics that are missing. Owner: the command `doctor`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -15,13 +16,17 @@ from penstock.doctor.finding import Finding, all_found, found
 from penstock.doctor.first_row import try_first_row
 from penstock.doctor.group import look_at_group
 from penstock.doctor.machine import limits_here, look_at_machine
+from penstock.doctor.results import look_at_leftovers, look_at_results
 from penstock.doctor.routes import look_at_routes
 from penstock.doctor.topics import look_at_progress, look_at_topics
+from penstock.doctor.worker import look_at_worker
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
     """Run the checks one after the other; `urls`: objects that a worker should be able to read."""
     for one in look_at_machine(cfg, limits_here()):
+        yield one
+    for one in await all_found("worker", partial(look_at_worker, cfg)):
         yield one
     are_there = True
     for one in await all_found("topics", partial(look_at_topics, cfg, fix=fix)):
@@ -66,9 +71,11 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
         look = partial(stores.look_at_named, name, cfg.stores[name])
         yield await found(f"stores.{name}", look)
     if cfg.output.objects is not None:
-        results = await found("results", partial(stores.look_at_results, cfg, cfg.output.objects))
-        yield results
-        if results.is_well:
-            look_back = partial(stores.look_at_leftovers, cfg, cfg.output.objects, now)
+        template, are_well = cfg.output.objects, True
+        for one in await all_found("results", partial(look_at_results, cfg, template)):
+            are_well = are_well and one.is_well
+            yield one
+        if are_well:
+            look_back = partial(look_at_leftovers, cfg, template, now)
             for one in await all_found("results", look_back):
                 yield one

@@ -1,4 +1,4 @@
-"""Do the stores answer, are the objects readable, and can results be written?"""
+"""Do the stores answer, and are the objects readable?"""
 
 import asyncio
 from datetime import datetime
@@ -7,11 +7,9 @@ from typing import Final
 
 from penstock import config
 from penstock.adapters.http.clock import time_of
-from penstock.adapters.result_stores.choice import leftovers_of
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import NoBucket, folder_of
 from penstock.calls.wait_for_services import PROBE, ask_store
-from penstock.core.records.result_template import parsed
 from penstock.core.routing.places import Places
 from penstock.doctor.finding import Finding
 from penstock.errors import EXIT_USAGE, Fatal, Poison
@@ -20,8 +18,6 @@ from penstock.messages.urls import split_url
 from penstock.ports import Location
 
 CLOCK_S: Final = 5.0
-# Nobody uploads one result for a day.
-LEFTOVER_S: Final = 86_400
 
 
 async def look_at_default(cfg: config.Config) -> str:
@@ -72,27 +68,6 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
     return found
 
 
-async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
-    """Uploads of killed workers: nobody sees them, and they are paid for."""
-    leftovers = leftovers_of(cfg, template)
-    if leftovers is None:
-        return []
-    bucket = parsed(template).bucket
-    try:
-        begun = await leftovers.begun(bucket) if "{" not in bucket else None
-    finally:
-        await leftovers.aclose()
-    old = [one for one in begun or () if (now - one).total_seconds() > LEFTOVER_S]
-    if not old:
-        return []
-    said = (
-        f"{len(old):,} uploads were begun more than a day ago and never completed, the oldest on "
-        f"{min(old):%Y-%m-%d}: give the bucket a rule that aborts incomplete multipart uploads "
-        f"(aws s3api put-bucket-lifecycle-configuration --bucket {bucket})"
-    )
-    return [Finding(f"bucket {bucket}", "mind", said)]
-
-
 async def look_at_named(name: str, store: config.Store) -> str:
     objects = open_store(name, store)
     try:
@@ -124,27 +99,3 @@ def place_of(cfg: config.Config, url: str) -> Location:
     except SchemaError as error:
         raise Fatal(str(error), exit_code=EXIT_USAGE) from None
     return Location(bucket, key, store=Places(places_of_caller(cfg)).of(named, bucket, key))
-
-
-async def look_at_results(cfg: config.Config, template: str) -> str:
-    """Is there a place to write to? An object that is not there is asked for: nothing is written,
-    so that rights to write are not seen.
-    """
-    try:
-        names = parsed(template)
-    except ValueError as error:
-        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
-    if names.scheme == "file" or "{" in names.bucket:
-        return f"{template}; its bucket is found with the first result"
-    place = place_of(cfg, f"{names.scheme}://{names.bucket}/{PROBE.key}")
-    objects = open_objects(cfg, lazily=True)
-    try:
-        await objects.part(place, 0, 1)
-    except NoBucket as error:
-        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
-    except Poison:
-        # No such object, or no right to read it: the bucket is there.
-        pass
-    finally:
-        await objects.aclose()
-    return f"{template}; the bucket is there"

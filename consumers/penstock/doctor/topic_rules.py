@@ -20,6 +20,7 @@ SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 
 # A night: shorter, an outage that nobody sees until the morning loses messages.
 SHORT_MS: Final = 8 * 3_600_000
+_FOR_EVER: Final = float("inf")
 # Clocks of machines that keep time differ by milliseconds.
 CLOCK_MS: Final = 5_000
 # With fewer messages an uneven hour means nothing. Hot is a partition with four times its part, or
@@ -68,6 +69,7 @@ def judge(cfg: config.Config, facts: Facts, now_ms: int) -> list[Finding]:
         *_copies(facts, cfg),
         *_limits(cfg, facts),
         *_retention(cfg, facts, now_ms),
+        *_between(cfg, facts),
         *_lost(cfg, facts),
         *_stopped(cfg, facts),
         *_clocks(facts, now_ms),
@@ -116,7 +118,7 @@ def _limits(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
         for topic, shape in facts.topics.items()
         if MOST_BYTES in shape.settings
     }
-    for topic in cfg.all_inputs:
+    for topic in cfg.after_rekey().all_inputs:
         if letters in most and most[letters] < most.get(topic, 0):
             yield Finding(
                 letters,
@@ -153,6 +155,30 @@ def _retention(cfg: config.Config, facts: Facts, now_ms: int) -> Iterator[Findin
                 f"it keeps messages for {_hours(kept_ms)} only: an outage of that length loses "
                 f"them; {_set(cfg, topic, f'{RETENTION}=604800000')}",
             )
+
+
+def _between(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
+    """The topic of `kafka.rekey`: its messages have the time of the input's."""
+    rekey = cfg.kafka.rekey
+    if rekey is None or rekey not in facts.topics:
+        return
+    kept_ms = _kept_ms(facts, rekey)
+    longest_ms = max((_kept_ms(facts, topic) for topic in cfg.kafka.inputs), default=kept_ms)
+    if kept_ms < longest_ms:
+        keep = "-1" if longest_ms == _FOR_EVER else f"{longest_ms:.0f}"
+        yield Finding(
+            rekey,
+            "mind",
+            f"it keeps messages for {_hours(int(kept_ms))}, less than {cfg.kafka.inputs[0]}: "
+            "messages keep their time when they are passed on, so an older one is deleted before "
+            f"it is answered; {_set(cfg, rekey, f'{RETENTION}={keep}')}",
+        )
+
+
+def _kept_ms(facts: Facts, topic: str) -> float:
+    shape = facts.topics.get(topic)
+    kept_ms = int(shape.settings.get(RETENTION, -1)) if shape is not None else 0
+    return kept_ms if kept_ms >= 0 else _FOR_EVER
 
 
 def _hours(ms: int) -> str:

@@ -55,8 +55,7 @@ async def _made(kafka: config.Kafka, topic: str, shapes: dict[str, TopicShape]) 
 
 async def look_at_progress(cfg: config.Config) -> list[Finding]:
     """How the group stands in its input, and what the topics do with old records."""
-    cfg = cfg.after_rekey()
-    kafka, now_ms = hurried(cfg.kafka), SystemClock().wall_ms()
+    kafka, now_ms = hurried(cfg.after_rekey().kafka), SystemClock().wall_ms()
     shapes = await topic_shapes(kafka, cfg.topics, SETTINGS)
     async with open_reader(kafka, "read_uncommitted") as reader:
         parts: list[Part] = []

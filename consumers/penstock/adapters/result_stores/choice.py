@@ -24,10 +24,13 @@ from penstock.core.records.result_template import parsed
 from penstock.core.routing.places import DEFAULT, Places
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.messages.urls import S3
-from penstock.ports import Location, Results
+from penstock.ports import Location
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
+
+# Both are the port `Results`, and can be tried by `penstock doctor`.
+StoreResults = ObstoreResults | FolderResults
 
 # obstore draws the pause before a retry between the first and the longest. The number of retries is
 # so high that only the time ends them: twenty retries of a store that answered 500 lasted 4-28 s.
@@ -42,7 +45,7 @@ RETRIES: "Final[RetryConfig]" = {
 LEFTOVERS_AT_A_TIME: Final = 100
 
 
-def open_results(cfg: config.Config, template: str) -> Results:
+def open_results(cfg: config.Config, template: str) -> StoreResults:
     """Raises `Fatal` for settings that cannot be right."""
     try:
         names = parsed(template)
@@ -56,12 +59,12 @@ def open_results(cfg: config.Config, template: str) -> Results:
     return _default(cfg.objects) if store == DEFAULT else _named(store, cfg.stores)
 
 
-def _default(settings: config.Objects) -> Results:
+def _default(settings: config.Objects) -> StoreResults:
     folder = folder_of(settings.endpoint_url)
     return _s3(settings, DEFAULT, DEFAULT) if folder is None else FolderResults(folder)
 
 
-def _named(name: str, stores: Mapping[str, config.Store]) -> Results:
+def _named(name: str, stores: Mapping[str, config.Store]) -> StoreResults:
     store, section = stores[name], f"stores.{name}"
     scheme = place_of(name, store).scheme
     if scheme == S3:
@@ -77,7 +80,7 @@ def _named(name: str, stores: Mapping[str, config.Store]) -> Results:
     )
 
 
-def _s3(settings: config.Access, section: str, name: str) -> Results:
+def _s3(settings: config.Access, section: str, name: str) -> StoreResults:
     exact = S3fsObjects(settings, section=section)
     reach = s3_buckets(settings, section, READ_TIMEOUT_S, RETRIES)
     return ObstoreResults(reach, S3Leftovers(exact), translated, name, exact.aclose)

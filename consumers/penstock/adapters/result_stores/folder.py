@@ -36,6 +36,12 @@ class FolderResults:
     async def has(self, location: Location) -> bool:
         return await asyncio.to_thread(self._path(location).is_file)
 
+    async def try_write(self, location: Location) -> str | None:
+        """As of `ObstoreResults`, in the folder as far as it is there: the first result makes the
+        rest.
+        """
+        return await asyncio.to_thread(_try_write, self._path(location))
+
     def _path(self, location: Location) -> Path:
         return self._root / location.bucket / location.key.lstrip("/")
 
@@ -121,10 +127,28 @@ class FileUpload:
         self._live.discard(self._part)
 
     def _translated(self, error: OSError) -> PenstockError:
-        said = f"the result {self._path}: {error.strerror or error}"
-        if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError):
-            return Fatal(f"{said}; let this user write there", exit_code=EXIT_USAGE)
-        return Transient(said)
+        return _translated(self._path, error)
+
+
+def _translated(path: Path, error: OSError) -> PenstockError:
+    said = f"the result {path}: {error.strerror or error}"
+    if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError):
+        return Fatal(f"{said}; let this user write there", exit_code=EXIT_USAGE)
+    return Transient(said)
+
+
+def _try_write(path: Path) -> str | None:
+    folder = next(parent for parent in path.parents if parent.exists())
+    file = folder / path.name
+    try:
+        file.open("xb").close()
+    except OSError as error:
+        raise _translated(file, error) from None
+    try:
+        file.unlink()
+    except OSError as error:
+        return f"{file}: {error.strerror or error}"
+    return None
 
 
 def _write(file: FileIO, data: bytes) -> None:

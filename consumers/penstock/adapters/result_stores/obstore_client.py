@@ -95,6 +95,18 @@ class ObstoreResults:
             raise meant from None
         return True
 
+    async def try_write(self, location: Location) -> str | None:
+        """Write an empty object and remove it again. What keeps it from being removed; None if
+        nothing does. Raises as `Upload.complete` does.
+        """
+        upload = self.begin(location)
+        await upload.complete()
+        try:
+            await obstore.delete_async(self._store(location.bucket), location.key)
+        except (BaseError, OSError) as error:
+            return str(self._meaning(error, location._replace(store=self._name)))
+        return None
+
     async def aclose(self) -> None:
         if self._close is not None:
             await self._close()

@@ -1,0 +1,69 @@
+"""Can results be written, and did killed workers leave some half written?
+
+Rule: rights are seen by writing. The object that is written for it lies beside the results, has a
+name of its own, and is removed again. Owner: `examine`.
+"""
+
+import secrets
+from datetime import datetime
+from typing import Final
+
+from penstock import config
+from penstock.adapters.result_stores.choice import leftovers_of, open_results
+from penstock.core.records.result_template import Template, parsed
+from penstock.doctor.finding import Finding
+from penstock.errors import EXIT_USAGE, Fatal
+from penstock.ports import Location
+
+# Nobody uploads one result for a day.
+LEFTOVER_S: Final = 86_400
+
+
+async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
+    try:
+        names = parsed(template)
+    except ValueError as error:
+        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
+    if "{" in names.bucket:
+        said = f"{template}; its bucket is found with the first result"
+        return [Finding("results", "ok", said)]
+    results = open_results(cfg, template)
+    try:
+        probe = Location(names.bucket, _probe_key(names))
+        kept = await results.try_write(probe)
+    finally:
+        await results.aclose()
+    if kept is None:
+        return [Finding("results", "ok", f"{template}; an object could be written and removed")]
+    said = (
+        f"{template}: an object could be written, but not removed, which nobody needs but us: "
+        f"{kept}. Remove {probe.key} of {names.bucket or 'this machine'} by hand"
+    )
+    return [Finding("results", "mind", said)]
+
+
+def _probe_key(names: Template) -> str:
+    """In the folder that all results have in common, as rights may differ by folder."""
+    folder = names.key.partition("{")[0].rpartition("/")
+    return f"{folder[0]}{folder[1]}penstock-doctor-{secrets.token_hex(8)}"
+
+
+async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
+    """Uploads of killed workers: nobody sees them, and they are paid for."""
+    leftovers = leftovers_of(cfg, template)
+    if leftovers is None:
+        return []
+    bucket = parsed(template).bucket
+    try:
+        begun = await leftovers.begun(bucket) if "{" not in bucket else None
+    finally:
+        await leftovers.aclose()
+    old = [one for one in begun or () if (now - one).total_seconds() > LEFTOVER_S]
+    if not old:
+        return []
+    said = (
+        f"{len(old):,} uploads were begun more than a day ago and never completed, the oldest on "
+        f"{min(old):%Y-%m-%d}: give the bucket a rule that aborts incomplete multipart uploads "
+        f"(aws s3api put-bucket-lifecycle-configuration --bucket {bucket})"
+    )
+    return [Finding(f"bucket {bucket}", "mind", said)]
