@@ -10,10 +10,10 @@ import yaml
 from prometheus_client import generate_latest
 
 from penstock.telemetry.worker import Telemetry
+from tests.deploy.capture import RULES
 from tests.deploy.scenarios import FAILURES, HEALTH, QUIET, Series, named
-from tests.deploy.tools import DEPLOY, ROOT, tool
+from tests.deploy.tools import ROOT, tool
 
-RULES = DEPLOY / "prometheus" / "rules.yml"
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
 }

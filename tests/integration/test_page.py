@@ -1,14 +1,12 @@
 """The live page of a real worker: what its first line says of planted causes, and its buttons."""
 
-import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp import web
-
 from tests.support.chromium import Tab, chromium
 from tests.support.loads import csv
+from tests.support.moods import moody_model
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message
@@ -70,38 +68,13 @@ async def test_poison_rows_are_told_counted_and_sent_back_and_a_stopped_line_goe
         worker.may_end()
 
 
-class Moody:
-    """A JSON model server. It hangs up on everybody whom its mood `dislikes`."""
-
-    def __init__(self) -> None:
-        self.dislikes: Callable[[bytes], bool] = bool
-
-    async def answer(self, request: web.Request) -> web.Response:
-        body = await request.read()
-        if self.dislikes(body):
-            assert request.transport is not None
-            request.transport.abort()
-            return web.Response()
-        return web.json_response([1.0] * (len(json.loads(body)) if body else 0))
-
-
 async def test_a_model_that_hangs_up_on_rows_and_one_that_is_away_are_told_apart(
     services: Services, topics: Topics, bucket: str, s3: Any, broker: Broker
 ) -> None:
     s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join(ROWS))
-    model = Moody()
-
-    async def answer(request: web.Request) -> web.Response:
-        return await model.answer(request)
-
-    app = web.Application()
-    app.router.add_route("*", "/", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        environ = environment(services, topics, MODEL__PROTOCOL="http", MODEL__URL=url)
+    async with moody_model() as model:
+        model.dislikes = bool
+        environ = environment(services, topics, MODEL__PROTOCOL="http", MODEL__URL=model.url)
         async with seen(environ) as (worker, tab):
             await tab.until(first_line_has("All is well"))
             message = Message({"bucket": bucket, "key": "a.csv", "stream": "s"}, 1)
@@ -119,5 +92,3 @@ async def test_a_model_that_hangs_up_on_rows_and_one_that_is_away_are_told_apart
             await tab.until("!last.status.outages.length")
             assert not tab.complaints
             worker.may_end()
-    finally:
-        await runner.cleanup()

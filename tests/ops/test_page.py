@@ -49,7 +49,9 @@ def trouble(cause: str) -> dict[str, Any]:
             outage = {"service": "model server", "away_s": 8.0, "why": "it hangs up"}
             return whole | {"outages": [outage], "model": model | {"asked_s": 2.0}}
         case "store slow":
-            return whole | {"flow": flow | {"way_ms": WAY_MS | {"fetch": 2_300.0}}}
+            late = [one | {"p99_ms": 2_900.0} for one in whole["streams"]]
+            way = {"way_ms": WAY_MS | {"fetch": 2_300.0}}
+            return whole | {"flow": flow | way, "streams": late}
         case "skew":
             hot = whole["assignments"][1] | {"lag": 9_000}
             return whole | {"flow": flow | {"bound_by": "skew"}, "assignments": [hot]}

@@ -151,9 +151,14 @@ def test_skew_names_the_partition_and_its_hot_stream() -> None:
 
 def test_a_store_that_takes_most_of_the_way_is_slow_though_it_limits_nothing() -> None:
     way = document()["flow"]["way_ms"] | {"fetch": 1200.0}
-    assert said(flow(way_ms=way)) == [
+    slow = [stream(f"cam-{number}", p99_ms=1_400.0) for number in range(3)]
+    # The bound is so high that they are on time.
+    known = {"bound_ms": 2_000.0, "streams_known": 3}
+    assert said(flow(way_ms=way) | known | {"streams": slow}) == [
         ("warn", "store", "the store is slow: fetchers 20 % busy, 1.2 s until its first answer")
     ]
+    # One stream with slow objects makes the mean slow, too.
+    assert said(flow(way_ms=way) | known | {"streams": [slow[0], stream("a"), stream("b")]}) == []
 
 
 def test_one_late_stream_is_named_and_so_are_those_behind_it() -> None:
@@ -180,12 +185,24 @@ def test_lateness_by_an_outage_is_told_as_the_outage() -> None:
     assert [kind for _, kind, _ in found] == ["away"]
 
 
+def test_a_service_is_named_apart_from_the_sentence() -> None:
+    outage = {"service": "model server", "away_s": 9.0}
+    model = document()["model"]
+    for asked_s, kind in ((2.0, "unanswered_rows"), (12.0, "away")):
+        [one] = problems(document() | {"outages": [outage], "model": model | {"asked_s": asked_s}})
+        assert (one["kind"], one["service"], one["stream"]) == (kind, "model server", None)
+
+
 def test_a_full_buffer_names_the_stream_that_owes_most() -> None:
     budget = {"spent_bytes": int(FULL * (256 << 20)) + 1, "limit_bytes": 256 << 20}
     streams = [stream("cam-1", owed=3), stream("cam-2", owed=40)]
-    assert said({"budget": budget, "streams": streams}) == [
-        ("warn", "buffer", "the buffer is full: 243 of 256 MiB; cam-2 owes the most")
-    ]
+    full = ("buffer", "the buffer is full: 243 of 256 MiB; cam-2 owes the most")
+    assert said({"budget": budget, "streams": streams}) == [("warn", *full)]
+    # A worker that is full for this reason alone needs no other worker.
+    late = {"budget": budget, "streams": streams, "backlog_s": 5.0}
+    assert said(flow(bound_by="worker") | late) == [("bad", *full)]
+    busy = {"busy": document()["flow"]["busy"] | {"loop": 0.95}}
+    assert said(flow(bound_by="worker", **busy) | late)[0][1] == "worker"
 
 
 def test_a_worker_without_a_partition_says_so() -> None:

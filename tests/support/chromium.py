@@ -41,7 +41,10 @@ class Tab:
         async for message in self._socket:
             said = message.json()
             if "id" in said:
-                self._answers.pop(said["id"]).set_result(said)
+                answer = self._answers.pop(said["id"])
+                # Who asked may have given up.
+                if not answer.done():
+                    answer.set_result(said)
             elif said["method"] == "Runtime.exceptionThrown":
                 self.complaints.append(str(said["params"]["exceptionDetails"]))
             elif said["method"] == "Log.entryAdded":

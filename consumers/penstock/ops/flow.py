@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.calls.outage import KAFKA, MODEL, STORE
-from penstock.core.health.bound_by import Away, Bound, Busy, bound_by, is_late
+from penstock.core.health.bound_by import PARTS, Away, Backlogs, Bound, Busy, bound_by, is_late
+from penstock.core.health.late_streams import are_most_late
 from penstock.core.health.steady import Steady
 from penstock.ops.ages import Ages
 from penstock.ops.lookout import Lookout
@@ -23,6 +24,8 @@ from penstock.telemetry.worker import Telemetry
 SAMPLE_S: Final = 1.0
 # Rates are over this time: long enough to be steady, short enough to be current.
 OVER_S: Final = 10.0
+# How busy a part is must be seen sooner: a limit is told within ten seconds.
+BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
 # A service that has not answered for less than this may be back with the next request.
 AWAY_S: Final = 1.0
@@ -38,6 +41,7 @@ class Sample(NamedTuple):
     spent_s: Mapping[str, float]
     batches: Mapping[str, float]
     wanted_cpu_s: float
+    committed: Mapping[int, int]
     calls_s: Mapping[str | None, float]
     buffer: float
     fetchers: float
@@ -138,6 +142,7 @@ class Flow:
             dict(telemetry.spent_s),
             dict(telemetry.batches),
             self._cpu_s(),
+            {number: lane.committed.next_offset for number, lane in wiring.lanes.items()},
             {model: track.microbatch.used.share_s(now_s) for model, track in wiring.tracks.items()},
             min(1.0, wiring.budget.spent_bytes / wiring.budget.limit_bytes),
             max(
@@ -155,9 +160,9 @@ class Flow:
         told = self._telemetry.streams.told(backlog.streams, stopped, now_s)
         for one in told.streams:
             one["ages_s"] = self._ages.of(one["stream"])
-        return Figures(self._flow(now_s, backlog), told, backlog)
+        return Figures(self._flow(now_s, backlog, told), told, backlog)
 
-    def _flow(self, now_s: float, backlog: Backlog) -> dict[str, Any]:
+    def _flow(self, now_s: float, backlog: Backlog, told: Told) -> dict[str, Any]:
         now, before = self._sample(), self._before(OVER_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         totals = {name: total - before.totals[name] for name, total in now.totals.items()}
@@ -166,10 +171,12 @@ class Flow:
         arrived_per_s, waiting = self._arrived_per_s(totals["records"] / over_s, now, backlog)
         whole = self._telemetry.streams.whole.minute(now_s)
         p50_ms, p99_ms = quantiles_ms(whole, 0.5, 0.99)
-        busy, over_bound = self._busy(now, before), self._over_bound(now)
+        busy, over_bound = self._busy(now), self._over_bound(now)
         lag_s = waiting / delivered_per_s if delivered_per_s else 0.0
         late = is_late(backlog.moving_age_s, lag_s, over_bound)
-        lags = list(self._lookout.lags.values())
+        backlogs = Backlogs(self._lookout.lags, _grown(now.committed, before.committed))
+        slowest_ms = max(spent_s.get(part, 0.0) for part in PARTS) / max(1.0, delivered) * 1000
+        widely = are_most_late(told.streams, told.others, slowest_ms)
         return {
             "arrived_per_s": round(arrived_per_s, 2),
             "delivered_per_s": round(delivered_per_s, 2),
@@ -179,7 +186,7 @@ class Flow:
             "utilisation": max(busy.loop, busy.calls, busy.buffer),
             "busy": {part: share for part, share in busy._asdict().items() if part != "publishing"},
             "bound_by": self._limit.tell(
-                bound_by(busy, self._away(), spent_s, lags, late=late), now_s
+                bound_by(busy, self._away(), spent_s, backlogs, late=late, widely=widely), now_s
             ),
             "over_bound": over_bound,
             "p50_ms": p50_ms,
@@ -211,7 +218,8 @@ class Flow:
         over = now.totals["over_bound"] - before["over_bound"]
         return round(over / delivered, 4) if delivered else None
 
-    def _busy(self, now: Sample, before: Sample) -> Busy:
+    def _busy(self, now: Sample) -> Busy:
+        before = self._before(BUSY_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         seen = [one for one in self._samples if one.at_s > before.at_s] + [now]
 
@@ -250,6 +258,10 @@ class Flow:
             else round(min(1.0, rows_mean / self._pipeline.waiting.max_rows), 3),
             "closed_by": {why: round(n / over_s, 2) for why, n in closed.items()},
         }
+
+
+def _grown(now: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:
+    return {number: end - before[number] for number, end in now.items() if number in before}
 
 
 def _drain_s(waiting: float, delivered_per_s: float, arrived_per_s: float) -> float | None:

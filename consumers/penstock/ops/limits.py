@@ -4,9 +4,10 @@ Rule: pure; it reads `flow.bound_by` and tells the figures behind it. A limit al
 is bad once answers are late by it. Owner: the rules of problems.py.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from penstock.core.health.late_streams import are_most_late
 from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, percent, seconds
 
 # Above this share of objects over the bound, or this age of the oldest one, a limit does harm.
@@ -16,11 +17,17 @@ BACKLOG_S: Final = 2.0
 SLOW_STORE_MS: Final = 500.0
 # The share of the buffer from which objects wait for room.
 FULL: Final = 0.95
+# From this share on an event loop has no time, whatever else is full.
+FULL_LOOP: Final = 0.8
 
 
 def limit(document: Document) -> Iterator[Problem]:
-    """What `bound_by` names; or a store that is slow although it limits nothing."""
+    """What `bound_by` names; or a store that is slow although it limits nothing. Of a full buffer
+    `buffer_full` tells.
+    """
     by = of(document, "flow", "bound_by")
+    if by == "worker" and _is_full(document) and _busy(document, "loop") < FULL_LOOP:
+        return
     if by is None and _store_is_slow(document):
         by = "store"
     if by in SENTENCES:
@@ -37,7 +44,10 @@ def _level(document: Document) -> str:
 def _store_is_slow(document: Document) -> bool:
     way: Mapping[str, float | None] = of(document, "flow", "way_ms") or {}
     fetch_ms = way.get("fetch") or 0.0
-    return fetch_ms >= SLOW_STORE_MS and fetch_ms > sum(ms or 0.0 for ms in way.values()) / 2
+    if fetch_ms < SLOW_STORE_MS or fetch_ms <= sum(ms or 0.0 for ms in way.values()) / 2:
+        return False
+    streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
+    return are_most_late(streams, document.get("streams_others"), fetch_ms)
 
 
 def _each(document: Document, part: str, what: str) -> str:
@@ -50,7 +60,9 @@ def _busy(document: Document, part: str) -> float:
 
 
 def _model(document: Document) -> tuple[str, str, str | None]:
-    calls, most = of(document, "window", "calls"), of(document, "window", "most_calls")
+    calls, allowed = of(document, "window", "calls"), of(document, "window", "most_calls")
+    # Calls that run go on when fewer are allowed.
+    most = max(calls or 0, allowed or 0)
     return (
         f"the model is the limit: {calls} of {most} calls busy{_each(document, 'call', 'each')}",
         "Add model workers, or servers in model.replicas; more Penstock workers do not help",
@@ -145,10 +157,15 @@ def over_bound(document: Document) -> Iterator[Problem]:
     )
 
 
-def buffer_full(document: Document) -> Iterator[Problem]:
+def _is_full(document: Document) -> bool:
     spent, most = of(document, "budget", "spent_bytes"), of(document, "budget", "limit_bytes")
-    if not most or spent < FULL * most:
+    return bool(most) and spent >= FULL * most
+
+
+def buffer_full(document: Document) -> Iterator[Problem]:
+    if not _is_full(document):
         return
+    spent, most = of(document, "budget", "spent_bytes"), of(document, "budget", "limit_bytes")
     held: Mapping[str, Any] | None = max(
         document.get("streams") or (), key=lambda one: one["owed"] or 0, default=None
     )
@@ -156,7 +173,7 @@ def buffer_full(document: Document) -> Iterator[Problem]:
         "" if held is None or not held["owed"] else f"; {named(held['stream'])} owes the most"
     )
     yield Problem(
-        WARN,
+        _level(document),
         "buffer",
         f"the buffer is full: {spent / 2**20:,.0f} of {most / 2**20:,.0f} MiB{of_stream}",
         "Answers leave more slowly than objects come; limits.buffer_bytes may be raised if there "

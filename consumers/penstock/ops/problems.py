@@ -96,18 +96,19 @@ def _away(document: Document) -> Iterator[Problem]:
         if outage["away_s"] < AWAY_S:
             continue
         service = outage["service"]
-        for_s, why = seconds(outage["away_s"]), outage.get("why")
+        kind, for_s, why = "away", seconds(outage["away_s"]), outage.get("why")
         what = f"the {service} has not answered for {for_s}" + (f": {one_line(why)}" if why else "")
         if service.startswith("model server") and _answers_probes(document, outage["away_s"]):
             what = (
                 f"the {service} answers questions without rows, and has failed on rows for {for_s}"
             ) + (f": {one_line(why)}" if why else "")
+            kind = "unanswered_rows"
             do = "Look at its handler and its log: does it raise on these rows? penstock doctor"
         else:
             mend = MEND.get(service.split()[0], "Check it")
             do = f"{mend}; nothing is lost, work goes on by itself"
         level = WARN if service.startswith("shadow") else BAD
-        yield Problem(level, "away", what, do, service=service)
+        yield Problem(level, kind, what, do, service=service)
 
 
 def _answers_probes(document: Document, away_s: float) -> bool:
@@ -244,9 +245,9 @@ def _no_partition(document: Document) -> Iterator[Problem]:
 
 # What is most to be known first.
 KINDS: Final = (
-    *("process", "stopped", "away", "breaker", "refused"),
+    *("process", "stopped", "away", "unanswered_rows", "breaker", "refused"),
     *("model", "store", "kafka", "worker", "skew"),
-    *("late", "buffer", "over_bound", "route", "no_partition"),
+    *("buffer", "late", "over_bound", "route", "no_partition"),
 )
 
 RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
@@ -255,8 +256,8 @@ RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
     _models,
     _refused,
     limit,
-    _late,
     buffer_full,
+    _late,
     over_bound,
     _unmatched,
     _no_partition,

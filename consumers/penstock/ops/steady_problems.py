@@ -15,7 +15,7 @@ from penstock.ops.problems import in_order
 # By kind: the place that it takes. Of the kinds with the same place one is found at a time. Kinds
 # that are not here are states, or last for a minute by themselves.
 PLACES: Final[Mapping[str, str]] = {
-    "away": "away",
+    **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
     **dict.fromkeys(("model", "store", "kafka", "worker", "skew"), "limit"),
     "late": "late",

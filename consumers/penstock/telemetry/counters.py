@@ -6,7 +6,7 @@ The exposed text is the same. Only the event loop's thread adds and reads. Owner
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -131,6 +131,27 @@ class LevelBy(Collector):
         family = GaugeMetricFamily(*self._said, labels=[self._label])
         for value, level in self._values.items():
             family.add_metric([value], level)
+        yield family
+
+
+class Marks(Collector):
+    """A gauge that is 1 for each combination of labels that is true now; the others are gone."""
+
+    def __init__(
+        self, name: str, meaning: str, labels: Sequence[str], registry: CollectorRegistry
+    ) -> None:
+        self._said = (name, meaning)
+        self._labels = labels
+        self._marked: Collection[Sequence[str]] = ()
+        registry.register(self)
+
+    def set(self, marked: Collection[Sequence[str]]) -> None:
+        self._marked = marked
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(*self._said, labels=self._labels)
+        for values in self._marked:
+            family.add_metric(values, 1.0)
         yield family
 
 

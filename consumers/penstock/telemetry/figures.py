@@ -5,15 +5,16 @@ together; what is not known is not shown. Owner: the worker's telemetry; the hea
 Only the retention is set once, by the application at the start.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from penstock.telemetry.counters import Level, LevelBy
+from penstock.telemetry.counters import Level, LevelBy, Marks
 from penstock.telemetry.streams import Told
 
 BOUNDS: Final = ("worker", "model", "store", "kafka", "skew")
+PROBLEM: Final = ("level", "kind", "service", "stream")
 
 
 class FigureMetrics:
@@ -39,7 +40,7 @@ class FigureMetrics:
             "penstock_utilisation", "The busiest of event loop, model calls and buffer, 0 to 1", reg
         )
         self._busy = LevelBy(
-            "penstock_busy", "How busy each part was over ten seconds, 0 to 1", "part", reg
+            "penstock_busy", "How busy each part was over five seconds, 0 to 1", "part", reg
         )
         self._bound_by = LevelBy("penstock_bound_by", "1 for what limits the worker", "by", reg)
         self._stream_p99 = LevelBy(
@@ -60,6 +61,16 @@ class FigureMetrics:
         self._stream_rejected = LevelBy(
             "penstock_stream_rejected", "Rows and objects answered by an error", "stream", reg
         )
+
+        self._problems = Marks(
+            "penstock_problem",
+            "1 for each thing that the page's first lines say is wrong",
+            PROBLEM,
+            reg,
+        )
+
+    def show_problems(self, problems: Iterable[Mapping[str, Any]]) -> None:
+        self._problems.set({tuple(one[label] or "" for label in PROBLEM) for one in problems})
 
     def show(self, flow: Mapping[str, Any], owed: int, told: Told) -> None:
         self._owed.set(owed)

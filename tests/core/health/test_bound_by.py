@@ -1,9 +1,12 @@
 """What limits a worker, by each rule."""
 
+from typing import Any
+
 import pytest
 
-from penstock.core.health.bound_by import Away, Busy, bound_by, is_late
+from penstock.core.health.bound_by import Away, Backlogs, Busy, bound_by, is_late
 from penstock.core.health.growth import Growth
+from penstock.core.health.late_streams import are_most_late
 
 WAY = {"kafka_in": 9.0, "queue": 0.1, "fetch": 0.1, "wait": 0.1, "call": 0.1, "publish": 0.1}
 
@@ -16,10 +19,14 @@ def verdict(
     away: Away = NONE_AWAY,
     way_s: dict[str, float] | None = None,
     lags: tuple[int, ...] = (5, 5),
+    done: tuple[int, ...] = (),
     *,
     late: bool = True,
+    widely: bool = True,
 ) -> str | None:
-    return bound_by(busy, away, WAY if way_s is None else way_s, lags, late=late)
+    backlogs = Backlogs(dict(enumerate(lags)), dict(enumerate(done)))
+    way_s = WAY if way_s is None else way_s
+    return bound_by(busy, away, way_s, backlogs, late=late, widely=widely)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,47 @@ def test_one_hot_partition_is_skew_and_no_lack_of_workers() -> None:
     assert verdict(Busy(loop=1.0), lags=hot) == "skew"
     assert verdict(Busy(calls=1.0), lags=hot) == "model"
     assert verdict(lags=(100,)) is None
+
+
+def test_a_partition_that_waits_for_one_slow_object_is_not_hot() -> None:
+    hot = (0, 100, 3)
+    assert verdict(lags=hot, done=(40, 80, 40)) == "skew"
+    assert verdict(lags=hot, done=(40, 40, 40)) is None
+    assert verdict(Busy(loop=1.0), lags=hot, done=(40, 2, 40)) == "worker"
+
+
+def test_no_part_is_blamed_for_what_few_streams_suffer() -> None:
+    slow = WAY | {"fetch": 9.0}
+    assert verdict(way_s=slow) == "store"
+    assert verdict(way_s=slow, widely=False) is None
+    assert verdict(Busy(calls=0.9), widely=False) == "model"
+
+
+@pytest.mark.parametrize(
+    ("late", "on_time", "others_ms", "expected"),
+    [
+        (1, 3, None, False),
+        (2, 2, None, False),
+        (3, 1, None, True),
+        (1, 0, None, True),
+        (0, 0, None, False),
+        (20, 0, 30.0, False),
+        (20, 0, 90.0, True),
+        (19, 1, 90.0, False),
+    ],
+)
+def test_most_streams_are_late_or_only_a_few(
+    late: int, on_time: int, others_ms: float | None, expected: bool
+) -> None:
+    slow: list[dict[str, Any]] = [
+        {"age_s": 2.0, "p99_ms": None},
+        {"age_s": 0.01, "p99_ms": 60.0},
+    ] * late
+    well = {"age_s": 0.01, "p99_ms": 40.0}
+    stopped = {"age_s": 900.0, "p99_ms": None, "stopped": True}
+    streams = [*slow[:late], *[well] * on_time, stopped]
+    others = None if others_ms is None else well | {"p99_ms": others_ms}
+    assert are_most_late(streams, others, 50.0) == expected
 
 
 def test_a_worker_is_late_by_age_by_lag_or_by_its_bound() -> None:

@@ -3,11 +3,11 @@
 Rule: nothing limits a worker that is on time. Of one that is late, a service that is away is named
 first. Then the part that is full; of several the one furthest down the flow, as everything before
 it waits for it. A worker that is full is told to be skewed if one partition has the backlog: its
-records cannot go to another worker. If no part is full, the slowest part of the way is named, if
-it takes half of the time. Pure. Owner: the worker's figures.
+records cannot go to another worker. If no part is full and most streams are late, the slowest part
+of the way is named, if it takes half of the time. Pure. Owner: the worker's figures.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 Bound = Literal["worker", "model", "store", "kafka", "skew"]
@@ -21,6 +21,8 @@ LATE_S: Final = 1.0
 LATE_SHARE: Final = 0.01
 # So much of a worker's backlog must be of one partition of several to call it skewed.
 HOT_SHARE: Final = 0.8
+# And it must do so many times as much as another one.
+HOT_TIMES: Final = 2
 # This part of the way is the limit if it takes so much of the time, without the time in Kafka.
 LONGEST_SHARE: Final = 0.5
 
@@ -61,12 +63,36 @@ def is_late(age_s: float, lag_s: float, over_bound: float | None) -> bool:
     return age_s > LATE_S or lag_s > LATE_S or (over_bound or 0.0) > LATE_SHARE
 
 
+class Backlogs(NamedTuple):
+    """By partition: records not committed, and records that were committed of late."""
+
+    lags: Mapping[int, int]
+    done: Mapping[int, int]
+
+    @property
+    def are_skewed(self) -> bool:
+        """Has one of several nearly all, although it does much more than the others? One that waits
+        for slow objects has a backlog as well, but does no more than they.
+        """
+        lags, done = self.lags, self.done
+        hot = max(lags, key=lambda number: lags[number], default=None)
+        if hot is None or len(lags) < 2 or lags[hot] <= HOT_SHARE * sum(lags.values()):
+            return False
+        of_hot = done.get(hot, 0)
+        of_another = (sum(done.values()) - of_hot) / (len(lags) - 1)
+        return of_hot >= HOT_TIMES * of_another
+
+
 def bound_by(
-    busy: Busy, away: Away, way_s: Mapping[str, float], lags: Sequence[int], *, late: bool
+    busy: Busy,
+    away: Away,
+    way_s: Mapping[str, float],
+    backlogs: Backlogs,
+    *,
+    late: bool,
+    widely: bool,
 ) -> Bound | None:
-    """`way_s`: where the time of delivered objects went; `lags`: records not committed, by
-    partition.
-    """
+    """`way_s`: where the time of delivered objects went; `widely`: are most streams late?"""
     if away.kafka:
         return "kafka"
     if not late:
@@ -75,23 +101,26 @@ def bound_by(
         return "model"
     if away.store:
         return "store"
-    return _full(busy, lags) or _slowest(way_s) or ("skew" if _is_skewed(lags) else None)
+    worker: Bound = "skew" if backlogs.are_skewed else "worker"
+    if found := _full(busy, worker) or (_slowest(way_s) if widely else None):
+        return found
+    return "skew" if worker == "skew" else None
 
 
-def _full(busy: Busy, lags: Sequence[int]) -> Bound | None:
+def _full(busy: Busy, worker: Bound) -> Bound | None:
     # Before all others: a loop without time makes every service look slow.
     if busy.loop >= FULL:
-        return "skew" if _is_skewed(lags) else "worker"
+        return worker
     if busy.publishing >= FULL:
         return "kafka"
     if busy.calls >= FULL:
         return "model"
     if busy.decoders >= FULL:
-        return "skew" if _is_skewed(lags) else "worker"
+        return worker
     if busy.fetchers >= FULL:
         return "store"
     if busy.buffer >= FULL:
-        return "skew" if _is_skewed(lags) else "worker"
+        return worker
     return None
 
 
@@ -100,7 +129,3 @@ def _slowest(way_s: Mapping[str, float]) -> Bound | None:
     part = max(PARTS, key=lambda part: parts.get(part, 0.0))
     longest_s = parts.get(part, 0.0)
     return PARTS[part] if longest_s and longest_s >= LONGEST_SHARE * sum(parts.values()) else None
-
-
-def _is_skewed(lags: Sequence[int]) -> bool:
-    return len(lags) > 1 and max(lags) > HOT_SHARE * sum(lags)

@@ -1,0 +1,260 @@
+"""Eight causes of trouble, planted one after the other on one real worker: its page's first line,
+the doctor and an alert name each, with the stream.
+
+Rule: causes that leave letters come last, as these are news for a minute; before them what is told
+before anything else. The alerts are judged by promtool, on what this worker exported while the
+cause lasted. The worker needs a processor: if it gets none, that is its first line, and rightly.
+Times are written, not judged: `pytest -s` shows after which update of the page and
+after how many seconds each cause was named.
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from penstock import config
+from penstock.doctor.worker import look_at_worker
+from tests.deploy.capture import EVERY_S, Scraped, at_once, note, series
+from tests.deploy.tools import tool
+from tests.support.chromium import Tab, chromium
+from tests.support.loads import csv
+from tests.support.moods import MoodyModel, SlowStore, moody_model, slow_store
+from tests.support.reference_model import random_rows
+from tests.support.services import Services
+from tests.support.topic_tools import Broker, Message
+from tests.support.worker import Worker, environment, running_worker
+
+STREAMS = 4
+# A row whose answer is long.
+LONG = 777.0
+SCRAPES = 4
+
+
+class Cause(NamedTuple):
+    """`line`: what the first line must match. `alert`, and what it must tell."""
+
+    line: str
+    alert: str
+    tells: tuple[str, ...]
+
+
+CAUSES = {
+    "full buffer": Cause(
+        r"^The buffer is full: .* cam-2 owes the most", "PenstockBufferFull", ("buffer", "cam-2")
+    ),
+    "slow camera": Cause(r"^cam-3 is \d.* behind", "PenstockObjectsLate", ("late", "cam-3")),
+    "store slow": Cause(r"^The store is slow", "PenstockObjectsLate", ("store",)),
+    "skew": Cause(r"^Partition 1 has \d+ % .* of cam-1", "PenstockSkewed", ("skew", "cam-1")),
+    "model away": Cause(
+        r"^The model server has not answered for", "PenstockModelBound", ("away", "model server")
+    ),
+    "model hangs up on rows": Cause(
+        r"^The model server .*without rows",
+        "PenstockModelBound",
+        ("unanswered_rows", "model server"),
+    ),
+    "poison stream": Cause(
+        r"^cam-0.* its rows are refused, bad_row",
+        "PenstockLettersRising",
+        ("refused", "cam-0"),
+    ),
+    "stopped line": Cause(r"^cam-0 stands still at", "PenstockLineStopped", ("stopped", "cam-0")),
+}
+
+
+class Plant:
+    """One worker, and what is around it. A stream has its partition; each is announced by `key`."""
+
+    def __init__(
+        self, topic: str, bucket: str, broker: Broker, model: MoodyModel, store: SlowStore
+    ) -> None:
+        self.topic = topic
+        self.bucket = bucket
+        self.broker = broker
+        self.model = model
+        self.store = store
+        self.keys = ["good.csv"] * STREAMS
+
+    async def load(self) -> None:
+        """Each stream announces an object twice a second; every third one has its own key."""
+        for turn in count():
+            keys = self.keys if turn % 3 == 0 else ["good.csv"] * STREAMS
+            await self.say([(stream, {"key": key}) for stream, key in enumerate(keys)])
+            await asyncio.sleep(0.5)
+
+    async def say(self, messages: list[tuple[int, dict[str, Any]]]) -> None:
+        await self.broker.publish(
+            self.topic,
+            [
+                Message(
+                    {"stream": f"cam-{stream}"}
+                    | ({"bucket": self.bucket} if "key" in what else {})
+                    | what,
+                    stream,
+                )
+                for stream, what in messages
+            ],
+        )
+
+    @asynccontextmanager
+    async def planted(self, cause: str) -> AsyncIterator[None]:
+        """While the body runs."""
+        match cause:
+            case "slow camera":
+                with self._slow(lambda path: 4.0 * path.endswith("slow.csv")):
+                    self.keys[3] = "slow.csv"
+                    yield
+            case "store slow":
+                with self._slow(lambda _: 1.5):
+                    yield
+            case "skew":
+                # Objects of one partition wait for each other's turn, 64 at a time.
+                self.model.delay_s = 0.1
+                await self.say([(1, {"inline": [[0.0] * 16]})] * 4_000)
+                yield
+            case "full buffer":
+                # Long answers wait behind one object that is slow to come.
+                with self._slow(lambda path: 60.0 * path.endswith("slow.csv")):
+                    row = [LONG, *[0.0] * 15]
+                    await self.say([(2, {"key": "slow.csv"}), *[(2, {"inline": [row]})] * 63])
+                    yield
+            case "model away":
+                await self.model.leave()
+                yield
+                await self.model.come()
+            case "model hangs up on rows":
+                self.model.dislikes = bool
+                yield
+            case "poison stream":
+                self.keys[0] = "bad.csv"
+                yield
+            case "stopped line":
+                await self.say([(0, {"key": f"missing-{n}.csv"}) for n in range(12)])
+                yield
+        self.model.delay_s, self.model.dislikes = 0.0, lambda _: False
+        self.keys = ["good.csv"] * STREAMS
+
+    @contextmanager
+    def _slow(self, delay_s: Callable[[str], float]) -> Iterator[None]:
+        self.store.delay_s = delay_s
+        yield
+        self.store.delay_s = lambda _: 0.0
+
+
+# Counts the updates, and keeps each first line that is new.
+COUNT = """{ const told = verdict; verdict = (...all) => {
+  heard += 1; told(...all); const line = document.querySelector("#verdict .first").innerText;
+  if (lines.at(-1)?.[1] !== line) lines.push([heard, line]) } }"""
+
+
+async def lines_until(tab: Tab, line: str) -> list[tuple[int, str]]:
+    """The first lines until one matches, each with the number of the update that brought it."""
+    await tab.run("heard = 0; lines = []")
+    await tab.until(f"lines.some(([_, line]) => RegExp({json.dumps(line)}).test(line))")
+    found: list[tuple[int, str]] = await tab.run("lines")
+    return found
+
+
+async def captured(worker: Worker) -> Scraped:
+    found: Scraped = {}
+    await asyncio.sleep(1.0)
+    for _ in range(SCRAPES):
+        await asyncio.sleep(0.5)
+        note((await worker.get("/metrics"))[1], found)
+    return found
+
+
+def fired(folder: Path, alert: str, scraped: Scraped) -> str:
+    """What the alert tells, at the last scrape; empty if its expression is not true."""
+    at = f"{EVERY_S * (SCRAPES - 1)}s"
+    test = {
+        "interval": f"{EVERY_S}s",
+        "input_series": series(scraped),
+        # Wrong on purpose: promtool then prints what it got instead.
+        "alert_rule_test": [{"eval_time": at, "alertname": alert, "exp_alerts": []}],
+    }
+    file = folder / "tests.yml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "rule_files": [str(at_once(folder))],
+                "evaluation_interval": f"{EVERY_S}s",
+                "tests": [test],
+            }
+        )
+    )
+    command = [tool("promtool"), "test", "rules", str(file)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if said.returncode == 0 else said.stdout + said.stderr
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.skipif(not os.environ.get("EVERY_CAUSE"), reason="a minute or two: scripts/test long")
+async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
+    services: Services,
+    make_topics: Any,
+    bucket: str,
+    s3: Any,
+    broker: Broker,
+    tmp_path: Path,
+) -> None:
+    topics = await make_topics(STREAMS)
+    rows = csv(random_rows(4))
+    bad = rows + 40 * b"oops\n"
+    for key, body in {"good.csv": rows, "slow.csv": rows, "bad.csv": bad}.items():
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+    scraped: dict[str, Scraped] = {}
+    lines: dict[str, list[tuple[int, str]]] = {}
+    async with (
+        moody_model() as model,
+        slow_store(services.endpoint_url) as store,
+        chromium() as browser,
+        browser.tab() as tab,
+        asyncio.TaskGroup() as tasks,
+    ):
+        model.answer = lambda row: "x" * 200_000 if row[0] == LONG else 1.0
+        environ = environment(
+            services,
+            topics,
+            MODEL__PROTOCOL="http",
+            MODEL__URL=model.url,
+            OBJECTS__ENDPOINT_URL=store.url,
+            LIMITS__BUFFER_BYTES=8 << 20,
+            LIMITS__DLQ_CONSECUTIVE=8,
+        )
+        http = config.Http(port=int(environ["PENSTOCK_HTTP__PORT"]))
+        cfg = config.Config(http=http)
+        plant = Plant(topics.input, bucket, broker, model, store)
+        async with running_worker(environ) as worker:
+            await worker.ready(STREAMS)
+            await tab.open(f"http://127.0.0.1:{http.port}/")
+            loading = tasks.create_task(plant.load())
+            await tab.until("document.querySelector('#verdict .first')")
+            await tab.run("heard = 0; lines = []; " + COUNT)
+            for cause, named in CAUSES.items():
+                began_s = monotonic()
+                async with plant.planted(cause):
+                    lines[cause] = await lines_until(tab, named.line)
+                    took_s = monotonic() - began_s
+                    sys.stdout.write(f"{cause}: {took_s:.1f} s, {lines[cause]}\n")
+                    doctor = await look_at_worker(cfg)
+                    assert re.search(named.line, doctor[0].said, re.IGNORECASE), doctor
+                    scraped[cause] = await captured(worker)
+            loading.cancel()
+            assert not tab.complaints
+            worker.may_end()
+    told = {cause: fired(tmp_path, CAUSES[cause].alert, scraped[cause]) for cause in CAUSES}
+    for cause, named in CAUSES.items():
+        assert all(one in told[cause] for one in named.tells), (cause, told[cause])
