@@ -8,6 +8,7 @@ the event loop in a rebalance. Owner: the consume task polls, settle commits.
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError
 
@@ -35,7 +36,7 @@ from penstock.adapters.kafka.group.reprieve import Reprieve
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.adapters.kafka.starting_points import Places
-from penstock.errors import Fatal
+from penstock.errors import Fatal, Transient
 from penstock.ports import Commit, Rebalance, Record, Where
 from penstock.process.stopping import stopped_after
 
@@ -211,7 +212,8 @@ class ConfluentSource:
         await self._reads.seek(starts, self._assignment.ours)
 
     async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        self._count = await self._questions.partitions() or self._count
+        with suppress(Transient):  # it is a figure for people; the next assignment asks again
+            self._count = await self._questions.partitions() or self._count
         return await self._places.starts(partitions)
 
     # The end.

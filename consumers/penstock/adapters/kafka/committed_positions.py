@@ -28,7 +28,7 @@ from penstock.adapters.kafka.exactly_once.abandoned import Abandoned
 from penstock.adapters.kafka.exactly_once.requests import DecidedOffsets, offsets_in
 from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer_terms
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.adapters.kafka.metadata import ask_for_inputs
+from penstock.adapters.kafka.metadata import ask_for_inputs, count_partitions
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit
 
@@ -138,6 +138,11 @@ class GroupPositions:
 
     async def words(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
         return await words(client_of(self._admin), self._settings.group, partitions)
+
+    async def partitions(self, topics: Collection[str]) -> int:
+        """How many the topics have together."""
+        client = client_of(self._admin)
+        return sum([await count_partitions(client, topic) for topic in topics])
 
     async def stop(self) -> None:
         await close(self._admin, LEAVE_S, "the end of the consumer")
