@@ -13,6 +13,7 @@ import click
 
 from penstock import logs
 from penstock.commands.answers.progress import progress
+from penstock.commands.answers.top import top
 from penstock.commands.answers.trace import trace
 from penstock.commands.answers.watch import watch
 from penstock.commands.bench import bench
@@ -59,8 +60,8 @@ def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
 
 
 for command in (
-    demo, run, rekey, predict, produce, progress, verify, watch, trace, scenes, dlq, topics, doctor,
-    lint, bench, show_config, schema, route, compare, replay,
+    demo, run, rekey, predict, produce, progress, verify, watch, top, trace, scenes, dlq, topics,
+    doctor, lint, bench, show_config, schema, route, compare, replay,
 ):  # fmt: skip
     cli.add_command(command)
 

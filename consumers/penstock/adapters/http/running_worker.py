@@ -1,7 +1,7 @@
 """What the worker says of itself that listens at `http.host` and `http.port`.
 
 Rule: nobody who listens there, or a server that is no worker, is no failure. Owner: `penstock
-doctor`.
+doctor` and `penstock top`.
 """
 
 from typing import Any, Final
@@ -21,10 +21,8 @@ def url_of(http: config.Http) -> str:
     return f"http://{_EVERYWHERE.get(http.host, http.host)}:{http.port}"
 
 
-async def problems_of(http: config.Http) -> list[dict[str, Any]] | None:
-    """What its page's first lines say, the worst first; None: no worker answers. Raises `Fatal` if
-    it wants another token.
-    """
+async def status_of(http: config.Http) -> dict[str, Any] | None:
+    """What its page tells; None: no worker answers. Raises `Fatal` if it wants another token."""
     headers = {"Authorization": f"Bearer {http.token}"} if http.token else {}
     url = url_of(http)
     try:
@@ -38,5 +36,5 @@ async def problems_of(http: config.Http) -> list[dict[str, Any]] | None:
             document = msgspec.json.decode(await answer.read())
     except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
         return None
-    found = document.get("problems") if isinstance(document, dict) else None
-    return found if isinstance(found, list) else None
+    is_status = isinstance(document, dict) and isinstance(document.get("problems"), list)
+    return document if is_status else None

@@ -1,0 +1,97 @@
+"""What `penstock top` shows of a worker's page, and what it says where there is none."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from aiohttp import web
+from rich.console import Console
+
+from penstock import config
+from penstock.adapters.http.running_worker import status_of
+from penstock.commands.answers import top
+from penstock.errors import Fatal, Unreachable
+from penstock.ops.listening import as_json, serving
+from penstock.ops.top_table import render
+
+STREAM = {
+    "stream": "site-1/\x1b[2Jcam-3",
+    "objects_per_s": 20.0,
+    "rows_per_s": 160.0,
+    "p50_ms": 9.5,
+    "p99_ms": 41.25,
+    "age_s": 4.2,
+    "owed": 84,
+    "rejected": 3,
+    "last_code": "bad_row",
+    "last_message": "'oops' is not a number",
+    "stopped": False,
+}
+FLOW = {
+    "arrived_per_s": 20.0,
+    "delivered_per_s": 18.0,
+    "p50_ms": 9.5,
+    "p99_ms": 41.25,
+    "backlog_s": 4.2,
+    "utilisation": 0.5,
+    "bound_by": "model",
+}
+WORKER = {"host": "cams-0", "flow": FLOW, "streams": [STREAM], "assignments": [{}, {}]}
+PROBLEM = {"level": "bad", "what": "cam-3 is 4.2 s behind", "do": "look at its objects"}
+
+
+def lines(document: Mapping[str, Any]) -> list[str]:
+    page = io.StringIO()
+    Console(width=160, file=page).print(render(document))
+    return [line.rstrip() for line in page.getvalue().splitlines()]
+
+
+def test_causes_come_first_then_the_worker_then_its_streams() -> None:
+    cause, _, worker, _, _, stream = lines({**WORKER, "problems": [PROBLEM]})
+    assert cause == "cam-3 is 4.2 s behind. look at its objects"
+    assert worker.split() == [
+        "cams-0",
+        "20.0",
+        "18.0",
+        "9.5",
+        "41.2",
+        "4.2",
+        "50",
+        "%",
+        "model",
+        "2",
+    ]
+    assert stream.split()[1:8] == ["20.0", "160.0", "9.5", "41.2", "4.2", "84", "3"]
+    assert stream.endswith("bad_row 'oops' is not a number")
+    assert "\x1b" not in stream
+
+
+def test_all_is_well_and_nothing_moves_yet() -> None:
+    assert lines({"host": "cams-0", "flow": None, "problems": []})[0] == "all is well"
+
+
+def test_members_of_one_page_have_a_line_each() -> None:
+    silent = {"process": 1, "error": "it does not answer"}
+    document = {"problems": [], "processes": [{**WORKER, "process": 0}, silent]}
+    _, _, first, second, *_ = lines(document)
+    assert first.split()[0] == "0"
+    assert second.split() == ["1", "it", "does", "not", "answer"]
+
+
+async def test_the_page_is_asked_with_its_token() -> None:
+    async def status(_: web.Request) -> web.Response:
+        return as_json({**WORKER, "problems": []})
+
+    async with serving(config.Http(port=0, token="t"), {"/api/status": status}) as url:
+        http = config.Http(host="127.0.0.1", port=int(url.rpartition(":")[2]), token="t")
+        found = await status_of(http)
+        assert found is not None
+        assert found["host"] == "cams-0"
+        with pytest.raises(Fatal, match=r"http\.token"):
+            await status_of(config.Http(host=http.host, port=http.port, token="other"))
+
+
+async def test_where_no_worker_answers_it_says_what_to_start() -> None:
+    with pytest.raises(Unreachable, match="penstock run"):
+        await top.look(config.Http(port=1))
