@@ -89,10 +89,10 @@ def noticed(break_it: Callable[[], None], promise: str) -> None:
 def test_what_is_right_passes() -> None:
     watched = Watched()
     watched.deliver(*FIRST)
-    watched.life.committing(Commit(1))
+    watched.life.committed(Commit(1))
     watched.deliver(*SECOND)
     watched.log.letters.add(LETTER)
-    watched.life.committing(Commit(6))
+    watched.life.committed(Commit(6))
 
 
 @pytest.mark.parametrize(
@@ -123,26 +123,26 @@ def test_a_wrong_answer_is_noticed(answers: Sequence[Answer], promise: str) -> N
 def test_a_commit_before_the_delivery_is_acknowledged_is_noticed() -> None:
     watched = Watched()
     watched.life.published(FIRST)
-    noticed(lambda: watched.life.committing(Commit(1)), "not acknowledged is offset 0")
+    noticed(lambda: watched.life.committed(Commit(1)), "not acknowledged is offset 0")
 
 
 def test_a_commit_of_more_than_was_delivered_is_noticed() -> None:
     watched = Watched()
     watched.deliver(*FIRST)
-    noticed(lambda: watched.life.committing(Commit(6)), "not acknowledged is offset 5")
+    noticed(lambda: watched.life.committed(Commit(6)), "not acknowledged is offset 5")
 
 
 def test_a_cursor_that_is_one_row_ahead_is_noticed() -> None:
     watched = Watched()
     watched.deliver(*FIRST[:2])
-    watched.life.committing(at_row(2, "v"))
-    noticed(lambda: watched.life.committing(at_row(3, "v")), "only 2 rows are acknowledged")
+    watched.life.committed(at_row(2, "v"))
+    noticed(lambda: watched.life.committed(at_row(3, "v")), "only 2 rows are acknowledged")
 
 
 def test_a_cursor_of_another_version_is_noticed() -> None:
     watched = Watched()
     watched.deliver(*FIRST[:2])
-    noticed(lambda: watched.life.committing(at_row(2, "w")), "not bound to the version v")
+    noticed(lambda: watched.life.committed(at_row(2, "w")), "not bound to the version v")
 
 
 def test_a_commit_after_the_partition_was_handed_back_is_noticed() -> None:
@@ -155,7 +155,7 @@ def test_a_commit_after_the_partition_was_handed_back_is_noticed() -> None:
 def test_a_commit_without_its_dead_letter_is_noticed() -> None:
     watched = Watched()
     watched.deliver(*FIRST, *SECOND)
-    noticed(lambda: watched.life.committing(Commit(6)), "without the dead letter")
+    noticed(lambda: watched.life.committed(Commit(6)), "without the dead letter")
 
 
 def test_a_life_begins_at_the_row_its_cursor_says() -> None:
@@ -198,10 +198,10 @@ def test_streams_are_in_order_each_for_itself_where_that_is_promised() -> None:
 def test_what_is_committed_beyond_the_next_record_must_be_acknowledged_too() -> None:
     watched = Watched(by_stream=True)
     beyond = Commit(0, "p1:0;0.0.;5.1;;")
-    noticed(lambda: watched.life.committing(beyond), "not acknowledged is offset 5")
+    noticed(lambda: watched.life.committed(beyond), "not acknowledged is offset 5")
     watched.deliver(*SECOND)
     watched.log.letters.add(LETTER)
-    watched.life.committing(beyond)
+    watched.life.committed(beyond)
 
 
 def test_what_was_committed_beyond_the_next_record_is_not_published_again() -> None:

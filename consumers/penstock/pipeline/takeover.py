@@ -82,7 +82,7 @@ class Takeover:
 
     async def _begun(self, partition: int) -> Lane | None:
         """A lane at the committed position; None: the partition is no longer ours."""
-        is_told = False
+        began_s, is_told = self._clock.now(), False
         while True:
             try:
                 start = (await self._positions.rewind([partition])).get(partition)
@@ -92,6 +92,12 @@ class Takeover:
                     keys = of_place(*self._positions.where(partition))
                     log.info("partition %d waits: %s", partition, error, extra=keys)
                 is_told = True
+                if self._clock.now() - began_s > self._backoff.give_up_s:
+                    raise Fatal(
+                        f"no position for {self._backoff.give_up_s:g} s: {error}. Look for it by "
+                        "kafka-transactions.sh find-hanging",
+                        exit_code=EXIT_UNREACHABLE,
+                    ) from error
                 await asyncio.sleep(UNDECIDED_S)
 
     async def _work(self, lane: Lane) -> None:

@@ -57,7 +57,6 @@ class _Transaction:
         self.number = number
         self.shares = shares
         self.task: asyncio.Task[None]
-        self._is_taken_back = False
 
     def begin(self, task: asyncio.Task[None]) -> None:
         self.task = task
@@ -65,13 +64,14 @@ class _Transaction:
             share.transaction = self
 
     async def take_back(self) -> None:
-        """Returns when nothing of it will be published any more. Cancelled once only: a second time
-        would disturb the end of its producer.
-        """
-        if not self._is_taken_back:
-            self._is_taken_back = True
-            self.task.cancel()
+        """Returns when nothing of it will be published any more."""
+        self.cancel()
         await asyncio.wait([self.task])
+
+    def cancel(self) -> None:
+        """Once only: a second time would disturb the end of its producer."""
+        if not self.task.cancelling():
+            self.task.cancel()
 
 
 class TransactionPool:
@@ -88,6 +88,7 @@ class TransactionPool:
         self._waiting: dict[_Share, None] = {}
         self._suspects: set[Where] = set()
         self._running: set[_Transaction] = set()
+        self._is_stopping = False
         self._alone = 0
         self._is_looking = False
 
@@ -128,7 +129,13 @@ class TransactionPool:
         while self._idle and (shares := self._next()):
             for share in shares:
                 del self._waiting[share]
-            self._begin(_Transaction(self._idle.popleft(), shares))
+            self._begin(_Transaction(self._take(), shares))
+
+    def _take(self) -> int:
+        """An idle producer, one that is open if there is any: another may take long to open."""
+        number = next((each for each in self._idle if each in self._open), self._idle[0])
+        self._idle.remove(number)
+        return number
 
     def _next(self) -> list[_Share]:
         """The oldest share that may leave, and all that may leave with it."""
@@ -195,10 +202,17 @@ class TransactionPool:
             share.ended()
 
     def _end(self, transaction: _Transaction, is_alone: bool, task: asyncio.Task[None]) -> None:
-        """The producer is free. Also called for a task that was cancelled before it began."""
+        """The producer is free. Also called for a task that was cancelled before it began.
+
+        One that has failed is opened again at once: its start takes back what it may have left
+        open, for which readers of committed records wait.
+        """
         self._alone -= is_alone
         self._running.discard(transaction)
-        self._idle.append(transaction.number)
+        if transaction.shares and transaction.number not in self._open and not self._is_stopping:
+            self._begin(_Transaction(transaction.number, ()))
+        else:
+            self._idle.append(transaction.number)
         if task.cancelled():
             for share in transaction.shares:
                 share.ended(Transient("a transaction was taken back with that of another lane"))
@@ -211,8 +225,9 @@ class TransactionPool:
 
     def stop(self) -> None:
         """Once no lane is left: what still runs is the start of a producer."""
+        self._is_stopping = True
         for transaction in self._running:
-            transaction.task.cancel()
+            transaction.cancel()
 
     async def close(self) -> None:
         """Once nothing runs."""

@@ -64,6 +64,11 @@ class Assignment:
         self.changes += 1
         self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
 
+    def nothing_to_join(self) -> None:
+        """The time that a join may take has not begun."""
+        if self.joining_since_s is not None:
+            self.joining_since_s = self._loop.time()
+
     async def end(self) -> None:
         """From now on nothing is handed to the pipeline."""
         self._is_over = True
@@ -110,6 +115,9 @@ class Assignment:
             self._changing = None
 
     async def _assigned(self, numbers: Collection[int]) -> Mapping[int, Commit]:
+        if self.ours and not self._handle.is_incremental:
+            # librdkafka leaves out the revoke if its topics change while an assignment is made.
+            await self._revoked(set(self.ours))
         lost = self._suspended.difference(numbers)
         self._suspended.clear()
         if lost:

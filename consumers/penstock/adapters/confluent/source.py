@@ -139,29 +139,43 @@ class ConfluentSource:
 
     @property
     def _joining_since_s(self) -> float | None:
-        # Until a topic matches the pattern there is nothing to join for.
+        if not self._handle.topics:
+            self._assignment.nothing_to_join()  # until a topic matches the pattern
         return self._assignment.joining_since_s if self._handle.topics else None
 
     async def _take_notices(self) -> None:
         """Handle the errors that came among the records."""
-        notices = self._reads.notices
+        notices, later = self._reads.notices, []
         while notices:
             message = notices.popleft()
             error = message.error()
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                await self._find(self._numbered.number_of(message), message.offset())
+                number = self._numbered.number_of(message)
+                if self._reads.inbox.has_any(number):
+                    later.append(message)  # a seek drops what waits
+                else:
+                    await self._find(number, message.offset())
             elif is_unreleased(error):
                 self._is_refused = True
             elif isinstance(failure := of_ours("a read of the input topic", error), Fatal):
                 raise failure
             else:
                 noted(error)
+        notices.extend(later)
 
     async def _find(self, partition: int, offset: int) -> None:
-        """If the partition is read from another offset since, the error is out of date."""
-        reaches = self._reads.inbox.read_up_to()
-        if partition in self._assignment.ours and reaches[partition] == offset:
-            await self._places.find(partition, offset, self._rebalance)
+        """librdkafka says once that a position is lost, and reads the partition no more until it is
+        sought. Its position may be behind that of the last record, as it passes transaction marks;
+        if the log was cut, it names none. An earlier one is out of date.
+        """
+        reaches = self._reads.inbox.read_up_to().get(partition)
+        if partition not in self._assignment.ours or reaches is None or 0 <= offset < reaches:
+            return
+        lost = max(offset, reaches)
+        await self._places.find(partition, lost, self._rebalance)
+        if self._reads.inbox.read_up_to().get(partition) == reaches:
+            with suppress(Transient):  # then the broker is away, and the next read says so
+                await self.seek({partition: Commit(lost)})
 
     def pause(self, partition: int) -> None:
         self._reads.stopped.add(partition)

@@ -18,6 +18,8 @@ from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 LOOK_S = METADATA_MAX_AGE_MS / 1000
 # No read is made meanwhile. A broker that is up answers within milliseconds.
 ANSWER_S = 1.0
+# Kafka's own, which aiokafka leaves out, too.
+INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 
 class Subscription:
@@ -39,7 +41,7 @@ class Subscription:
             known = consumer.list_topics(timeout=ANSWER_S).topics
         except KafkaException:
             return False  # the broker is away; reads say so
-        found = sorted(filter(self._matches, known))
+        found = sorted(set(filter(self._matches, known)) - INTERNAL)
         if not found or found == self.topics:
             return False
         self.topics = found

@@ -42,6 +42,16 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
     raise kafka_errors.StaleMetadata(f"no word about {topic}")
 
 
+async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
+    """Make the client know so many partitions now. By itself it asks about a known topic every five
+    minutes, and until then it refuses batches for a partition that was added.
+    """
+    if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+        await client.force_metadata_update()
+    if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+        raise kafka_errors.StaleMetadata(f"not all partitions of {topic} are known")
+
+
 async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None:
     """Raises `Transient` unless the broker answers, and has the input topics."""
     with translated("a question about the input topic"):

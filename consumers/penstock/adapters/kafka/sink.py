@@ -21,6 +21,7 @@ from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_
 from penstock.adapters.kafka.inside.giving_up import give_up
 from penstock.adapters.kafka.metadata import (
     count_partitions,
+    know,
     max_batch_bytes,
     no_topic,
     retention_s,
@@ -100,20 +101,10 @@ class KafkaSink:
         if count:
             # So that the first batch does not wait for where the topic's leaders are.
             await client.add_topic(topic)
-            await self._know(topic, count)
+            await know(client, topic, count)
         most = await max_batch_bytes(client, topic) if count else None
         self.batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
         return count
-
-    async def _know(self, topic: str, count: int) -> None:
-        """Make the client know all partitions now. By itself it asks about a known topic every five
-        minutes, and until then it refuses batches for a partition that was added.
-        """
-        client = self._producer.client
-        if len(client.cluster.partitions_for_topic(topic) or ()) < count:
-            await client.force_metadata_update()
-        if len(client.cluster.partitions_for_topic(topic) or ()) < count:
-            raise kafka_errors.StaleMetadata(f"not all partitions of {topic} are known")
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         if self._is_anew:

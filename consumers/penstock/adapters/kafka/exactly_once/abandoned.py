@@ -3,12 +3,14 @@ stand still until the broker's time is over.
 
 Rule: it is asked only while a position waits for an open transaction. What it then sees open twice,
 a second apart, is taken back, whosever it is: a member that lives has its transaction repeated, and
-the group has gone on without all others. Without the right to look, or on a broker before Kafka
-3.0, the broker's time decides. Owner: the source.
+the group has gone on without all others. If that does not help, it waits twice as long the next
+time, as transactions may be slow. Without the right to look, or on a broker before Kafka 3.0, the
+broker's time decides. Owner: the source.
 """
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import NamedTuple
 
 from aiokafka.client import AIOKafkaClient
@@ -16,13 +18,18 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from penstock.adapters.kafka.client import translated
 from penstock.adapters.kafka.exactly_once.requests import DescribeTransactions, ListTransactions
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Transient
 
 log = logging.getLogger(__name__)
 
 # Ten times what a transaction takes on a busy broker.
 ABANDONED_S = 1.0
+MOST_S = 30.0
 LOOK_EVERY_S = 0.3
+# Who looks again after so long a pause was not waiting in between.
+FORGET_S = 10.0
+# A broker answers within milliseconds; one that is away is left out.
+LOOK_S = 5.0
 # Where a transaction keeps the positions of groups.
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
@@ -51,6 +58,7 @@ class Abandoned:
     def __init__(self, group: str) -> None:
         self._group = group
         self._seen: dict[_Seen, float] = {}
+        self._abandoned_s = ABANDONED_S
         self._looked_s = -LOOK_EVERY_S
         self._may_look = True
 
@@ -58,22 +66,35 @@ class Abandoned:
         now_s = asyncio.get_running_loop().time()
         if not self._may_look or now_s - self._looked_s < LOOK_EVERY_S:
             return
+        if now_s - self._looked_s > FORGET_S:
+            self._seen.clear()
+            self._abandoned_s = ABANDONED_S
         self._looked_s = now_s
+        taken = 0
         try:
             for node in [broker.nodeId for broker in client.cluster.brokers()]:
-                await self._look_at(client, node, now_s)
+                with suppress(Transient, TimeoutError):  # another broker may still answer
+                    async with asyncio.timeout(LOOK_S):
+                        taken += await self._look_at(client, node, now_s)
         except (NotImplementedError, PenstockError) as error:
             # Of a release that does not know the request, or because it may not be asked.
             self._may_look = False
             log.warning("open transactions end when the broker's time for them is over: %r", error)
+        if taken:
+            self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
-    async def _look_at(self, client: AIOKafkaClient, node: int, now_s: float) -> None:
+    async def _look_at(self, client: AIOKafkaClient, node: int, now_s: float) -> int:
+        """Returns how many it took back."""
+        taken = 0
         for one in await self._open(client, node):
-            if now_s - self._seen.setdefault(one, now_s) >= ABANDONED_S:
+            if now_s - self._seen.setdefault(one, now_s) >= self._abandoned_s:
+                self._seen[one] = now_s  # if it is refused, it is not asked for at each look
+                taken += 1
                 log.warning("the transaction of %s, which nobody ends, is taken back", one[0])
                 with translated("the end of an open transaction"):
                     request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
                     await client.send(node, request)
+        return taken
 
     async def _open(self, client: AIOKafkaClient, node: int) -> list[_Seen]:
         with translated("a question about open transactions"):

@@ -23,6 +23,7 @@ from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.inside.handles import transaction_end_of
 from penstock.adapters.kafka.inside.membership import NotMemberError, commit_as
 from penstock.adapters.kafka.inside.sending import begin_transactions_soon
+from penstock.adapters.kafka.metadata import know
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
@@ -111,6 +112,9 @@ class KafkaTransactions:
             raise _silent("a transaction", TRANSACTION_TIMEOUT_S) from None
         except kafka_errors.KafkaError as error:
             self._raise(error)
+        except (kafka_errors.IllegalOperation, AssertionError) as error:
+            # What aiokafka raises when its sender ended a moment ago.
+            self._raise(kafka_errors.InvalidTxnState(repr(error)))
 
     async def _transaction(
         self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
@@ -125,6 +129,8 @@ class KafkaTransactions:
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
+            if producer.client.cluster.partitions_for_topic(out.topic):  # else it asks by itself
+                await know(producer.client, out.topic, out.partition + 1)
             most = self._batch_bytes.get(out.topic, BATCH_BYTES)
             for batch in batches(producer, out, now_ms, most):
                 future = await producer.send_batch(batch, out.topic, partition=out.partition)
