@@ -88,6 +88,8 @@ class Tab:
 
         async def holds() -> bool:
             nonlocal text
+            if await self.run("document.readyState") != "complete":
+                return False
             text = await self.text("body")
             return bool(await self.run(f"Boolean({script})"))
 

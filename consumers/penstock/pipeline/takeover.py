@@ -56,6 +56,7 @@ class Takeover:
         self._telemetry = telemetry
         self._jitter = jitter
         self._idle_s = idle_s
+        self._patience_s = patience_s
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
     async def live(self, partition: int, lane: Lane | None = None) -> None:
@@ -92,9 +93,9 @@ class Takeover:
                     keys = of_place(*self._positions.where(partition))
                     log.info("partition %d waits: %s", partition, error, extra=keys)
                 is_told = True
-                if self._clock.now() - began_s > self._backoff.give_up_s:
+                if self._clock.now() - began_s > self._patience_s:
                     raise Fatal(
-                        f"no position for {self._backoff.give_up_s:g} s: {error}. Look for it by "
+                        f"no position for {self._patience_s:g} s: {error}. Look for it by "
                         "kafka-transactions.sh find-hanging",
                         exit_code=EXIT_UNREACHABLE,
                     ) from error
@@ -116,7 +117,7 @@ class Takeover:
         delay_s = self._backoff.delay_s(failures, self._clock.now() - since_s, self._jitter())
         if delay_s is None:
             raise Fatal(
-                f"no transaction for {self._backoff.give_up_s:g} s: {error}",
+                f"no transaction for {self._patience_s:g} s: {error}",
                 exit_code=EXIT_UNREACHABLE,
             ) from error
         return delay_s
