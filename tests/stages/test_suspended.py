@@ -299,3 +299,24 @@ async def test_words_about_a_stopped_stream_are_not_lost_in_a_rebalance() -> Non
         await asyncio.sleep(10.0)
         await world.source.assign([0])
         await until(lambda: world.next_offset() == 2)
+
+
+@virtual_time
+async def test_a_producer_that_failed_is_opened_again_though_nothing_waits_for_it() -> None:
+    """What it left open would keep readers of committed records waiting."""
+    world = World(exactly_once=True)
+    opened: list[int] = []
+
+    async def note(number: int) -> None:
+        opened.append(number)
+
+    async def fail(_partition: int) -> None:
+        world.producers.before_commit = None
+        raise Transient("the transaction failed")
+
+    world.producers.before_open, world.producers.before_commit = note, fail
+    world.announce("a.csv", csv(10))
+    async with running(world):
+        await until(lambda: world.next_offset() == 1)
+        assert len(opened) == len(set(opened)) + 1
+    assert rows(world) == all_rows(10)

@@ -437,11 +437,8 @@ class Lane:
         """A rebalance has begun. The releases that are leaving are delivered, no more are made."""
         self.suspended = True
 
-    def go_on(self, start: Commit) -> None:
-        """The partition came back as it was left, at this position."""
-        # Kafka may tell the commit before the last one, while a transaction is being ended.
-        if start != self._committed:
-            self.committed_up_to(start)
+    def go_on(self) -> None:
+        """The partition came back as it was left."""
         self.suspended = False
         self.wake()
 

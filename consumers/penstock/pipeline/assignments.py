@@ -120,7 +120,7 @@ class Assignments:
         for partition in anew:
             self._start(partition, self._work(partition, starts[partition]))
         for partition in kept:
-            self._lanes[partition].go_on(starts[partition])
+            self._lanes[partition].go_on()
         also = f"; {kept} go on" if kept else ""
         log.info("assigned partitions %s%s", _with_generations(anew, first), also)
         return {partition: self._lanes[partition].read_next for partition in kept}

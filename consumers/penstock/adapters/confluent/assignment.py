@@ -55,8 +55,8 @@ class Assignment:
         return self._changing is not None
 
     def now_joining(self) -> None:
-        """Whoever joins by `consumer` is a member at once; if there is no partition for it, it
-        hears nothing more.
+        """By the protocol `consumer` a worker is a member at once. If the group has no partition
+        for it, no callback follows, so there is no join to time.
         """
         self._reads.forget(self.ours)
         self._reads.notices.clear()

@@ -1,7 +1,7 @@
 """What the worker says of itself that listens at `http.host` and `http.port`.
 
-Rule: nobody who listens there, or a server that is no worker, is no failure. Owner: `penstock
-doctor` and `penstock top`.
+Rule: if nobody listens there, or another server does, the answer is None; the caller decides what
+that means. Owner: `penstock doctor` and `penstock top`.
 """
 
 from typing import Any, Final
