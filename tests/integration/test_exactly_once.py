@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from penstock import config
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
@@ -17,6 +18,7 @@ from tests.support.broker_stage import CLIENTS
 from tests.support.members import member
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker, Message, broker_of
+from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
 
 PARTITIONS = 4
@@ -177,6 +179,28 @@ async def test_a_worker_that_was_frozen_and_replaced_can_publish_nothing_when_it
         assert_calm(frozen)
         assert_calm(heir)
     await assert_each_row_once(broker, topics)
+
+
+async def test_what_a_dead_worker_left_open_holds_up_no_reader(
+    services: Services, topics: Topics, broker: Broker
+) -> None:
+    """It had sent records, and no position yet that anybody would wait for."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=services.bootstrap_servers,
+        transactional_id=f"{topics.input}/dead/3",
+        transaction_timeout_ms=600_000,
+    ) as dead:
+        await dead.begin_transaction()
+        await dead.send_and_wait(topics.output, b"half", partition=0)
+        async with running_worker(exactly_once(services, topics)) as worker:
+            await broker.publish(topics.input, [Message({"stream": "s", "inline": [[0.5] * 16]})])
+            await broker.until_committed(topics.input, topics.input, {0: 1})
+
+            async def is_readable() -> bool:
+                return bool((await broker.records(topics.output))[0])
+
+            await until(is_readable, lambda: worker.said)
+            assert await worker.stop() == 0, worker.said
 
 
 async def test_hundreds_of_partitions_are_answered_once_by_one_worker(

@@ -119,6 +119,8 @@ class Assignments:
         first = self._generation + 1
         for partition in anew:
             self._start(partition, self._work(partition, starts[partition]))
+        if anew and self._takeover is not None:
+            self._takeover.pool.take_back_left()
         for partition in kept:
             self._lanes[partition].go_on()
         also = f"; {kept} go on" if kept else ""

@@ -104,6 +104,14 @@ class TransactionPool:
             self._idle.remove(number)
             self._begin(_Transaction(number, ()))
 
+    def take_back_left(self) -> None:
+        """Partitions have come to us, maybe from a worker that is gone."""
+        work = self._producers.take_back_left()
+        try:
+            self.tasks.create_task(work)
+        except RuntimeError:
+            work.close()  # a task has failed: the lanes are cancelled, too
+
     async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
         share = _Share(where, outgoing, position)
         self._waiting[share] = None

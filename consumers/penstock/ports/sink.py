@@ -122,6 +122,12 @@ class Producers(Protocol):
         """
         ...
 
+    async def take_back_left(self) -> None:
+        """What workers that are gone had begun is decided within seconds, so that readers of
+        committed records do not wait for it. Raises nothing.
+        """
+        ...
+
     def group(self, where: Where) -> str:
         """Positions of one group only may go into one transaction."""
         ...

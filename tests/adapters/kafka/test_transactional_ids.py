@@ -28,4 +28,4 @@ def test_a_worker_that_is_started_again_in_its_place_has_the_ids_of_before() -> 
 
 
 def test_an_id_says_whose_group_it_is() -> None:
-    assert id_of("a/b", "c", 1).startswith("a/b/")
+    assert id_of("a/b", "c").startswith("a/b/")

@@ -79,6 +79,7 @@ class Assignment:
     # On the thread.
 
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self._handle.note_member()
         numbers = list(map(self._numbered.number, partitions))
         starts = self._in_loop(self._assigned(numbers)) or {}
         places = self._numbered.starts(starts)

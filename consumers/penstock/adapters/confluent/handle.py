@@ -6,15 +6,17 @@ The consumer may be replaced: after a refusal the member joins anew with another
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 from penstock import config
 from penstock.adapters.confluent.blocking_calls import CallThread
 from penstock.adapters.confluent.client import translated
-from penstock.adapters.confluent.member import member_options
+from penstock.adapters.confluent.member import described, member_options
 from penstock.adapters.confluent.subscription import Subscription
+from penstock.adapters.kafka.group.member import GroupMember
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ class Handle:
         self._subscription = Subscription(settings)
         self._thread: CallThread | None = None
         self._callbacks: dict[str, Callback] = {}
+        self._membership: bytes | None = None
 
     @property
     def topics(self) -> list[str]:
@@ -47,11 +50,27 @@ class Handle:
 
     def join(self, on_assign: Callback, on_revoke: Callback) -> None:
         self._callbacks = {"on_assign": on_assign, "on_revoke": on_revoke}
+        self._membership = None
         with translated(WHAT):
             self.consumer = Consumer(member_options(self._settings, *self._options))
             self._thread = self._thread or CallThread("kafka")
             if self.topics:
                 self.consumer.subscribe(self.topics, **self._callbacks)
+
+    def member(self) -> GroupMember:
+        """As it was noted last. By the protocol `consumer` its epoch grows between two assignments
+        of partitions, so who is refused with the old one finds the new one here when it asks again.
+        """
+        if self.is_incremental:
+            self.call(self.note_member)
+        if self._membership is None:
+            return GroupMember(self._settings.group, -1, "", None)
+        return described(self._membership)
+
+    def note_member(self) -> None:
+        """On the thread, as librdkafka's own thread has to answer this."""
+        with suppress(RuntimeError, KafkaException):  # it is closed
+            self._membership = self.consumer.consumer_group_metadata()
 
     def follow_topics(self) -> None:
         """On the thread, between two reads."""

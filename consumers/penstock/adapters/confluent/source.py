@@ -23,7 +23,6 @@ from penstock.adapters.confluent.client import (
     translated,
 )
 from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.member import described
 from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
@@ -184,7 +183,7 @@ class ConfluentSource:
         return Where(*self._numbers.of(partition))
 
     def member_of(self, topic: str) -> GroupMember:
-        return described(self._handle.consumer.consumer_group_metadata())
+        return self._handle.member()
 
     def reached(self) -> Mapping[int, int]:
         return self._reads.inbox.given_up_to()

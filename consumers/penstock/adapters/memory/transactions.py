@@ -29,6 +29,9 @@ class MemoryProducers:
         self.before_open: Callable[[int], Awaitable[None]] | None = None
         self.before_commit: Callable[[int], Awaitable[None]] | None = None
 
+    async def take_back_left(self) -> None:
+        """A reader here never waits."""
+
     async def open(self, number: int) -> "MemoryPassage":
         self.opened += 1
         await asyncio.sleep(0)

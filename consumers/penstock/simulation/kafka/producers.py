@@ -56,6 +56,9 @@ class SimulatedProducers:
     def group(self, where: Where) -> str:
         return "group"
 
+    async def take_back_left(self) -> None:
+        """Nothing waits for an open transaction here but positions, which are looked after."""
+
     async def open(self, number: int) -> "SimulatedPassage":
         await self._process.gate()
         await self._weather.pass_by()

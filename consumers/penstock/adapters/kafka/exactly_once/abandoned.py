@@ -1,15 +1,17 @@
-"""Takes back transactions that a dead or frozen member left open, so that their partitions do not
-stand still until the broker's time is over.
+"""Takes back transactions that a dead or frozen member left open, so that neither their partitions
+nor readers of committed records stand still until the broker's time is over.
 
-Rule: it is asked only while a position waits for an open transaction. What it then sees open twice,
-a second apart, is taken back, whosever it is: a member that lives has its transaction repeated, and
-the group has gone on without all others. If that does not help, it waits twice as long the next
-time, as transactions may be slow. Without the right to look, or on a broker before Kafka 3.0, the
-broker's time decides. Owner: the source.
+Rule: it is looked for them only while a position waits for one, and once when partitions come,
+as the dead may have sent records and no position yet. What is open at two looks, a second or two
+apart, is taken back, whosever it is: a member that lives has its transaction repeated, and the
+group has gone on without all others. If that does not help a position, it waits twice as long the
+next time, as transactions may be slow. Without the right to look, or on a broker before Kafka 3.0,
+the broker's time decides. Owner: the source, and the worker's producers.
 """
 
 import asyncio
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 # Ten times what a transaction takes on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
+# Longer, as nobody may be waiting: of a member that lives it should be none.
+LEFT_S = 2.0
 LOOK_EVERY_S = 0.3
 # Who looks again after so long a pause was not waiting in between.
 FORGET_S = 10.0
@@ -41,11 +45,12 @@ class _Seen(NamedTuple):
     began_ms: int
     producer_id: int
     producer_epoch: int
+    moves_positions: bool
 
 
-def id_of(group: str, worker: str, number: int) -> str:
-    """The transactional id of a worker's producer."""
-    return f"{_of_group(group)}{worker}/{number}"
+def id_of(group: str, worker: str) -> str:
+    """What the transactional ids of a worker's producers begin with; a number follows."""
+    return f"{_of_group(group)}{worker}/"
 
 
 def _of_group(group: str) -> str:
@@ -86,28 +91,61 @@ class Abandoned:
     async def _look_at(self, client: AIOKafkaClient, node: int, now_s: float) -> int:
         """Returns how many it took back."""
         taken = 0
-        for one in await self._open(client, node):
+        for one in await _open(client, node, [self._group]):
+            if not one.moves_positions:
+                continue
             if now_s - self._seen.setdefault(one, now_s) >= self._abandoned_s:
                 self._seen[one] = now_s  # if it is refused, it is not asked for at each look
                 taken += 1
-                log.warning("the transaction of %s, which nobody ends, is taken back", one[0])
-                with translated("the end of an open transaction"):
-                    request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
-                    await client.send(node, request)
+                await _take_back(client, node, one)
         return taken
 
-    async def _open(self, client: AIOKafkaClient, node: int) -> list[_Seen]:
-        with translated("a question about open transactions"):
-            listed = await client.send(node, ListTransactions(ONGOING))
-            prefix = _of_group(self._group)
-            ids = [id_ for id_, *_ in listed.transactions if id_.startswith(prefix)]
-            if not ids:
-                return []
-            described = await client.send(node, DescribeTransactions(ids))
-        return [
-            _Seen(id_, timeout_ms, began_ms, producer_id, epoch)
-            for code, id_, state, timeout_ms, began_ms, producer_id, epoch, topics, _ in (
-                described.transactions
-            )
-            if not code and state == ONGOING and OFFSETS in {name for name, *_ in topics}
-        ]
+
+async def take_back_left(client: AIOKafkaClient, groups: Collection[str], spared: str) -> None:
+    """What workers of these groups have open now and in a moment, but for ids with the beginning
+    `spared`.
+    """
+    first = set(await _all_open(client, groups, spared))
+    if first:
+        await asyncio.sleep(LEFT_S)
+        for one, node in (await _all_open(client, groups, spared)).items():
+            if one in first:
+                await _take_back(client, node, one)
+
+
+async def _all_open(
+    client: AIOKafkaClient, groups: Collection[str], spared: str
+) -> dict[_Seen, int]:
+    """Each with the broker that coordinates it."""
+    found: dict[_Seen, int] = {}
+    for node in [broker.nodeId for broker in client.cluster.brokers()]:
+        with suppress(Transient):  # another broker may still answer
+            for one in await _open(client, node, groups):
+                if not one.transactional_id.startswith(spared):
+                    found[one] = node
+    return found
+
+
+async def _open(client: AIOKafkaClient, node: int, groups: Collection[str]) -> list[_Seen]:
+    with translated("a question about open transactions"):
+        listed = await client.send(node, ListTransactions(ONGOING))
+        prefixes = tuple(map(_of_group, groups))
+        ids = [id_ for id_, *_ in listed.transactions if id_.startswith(prefixes)]
+        if not ids:
+            return []
+        described = await client.send(node, DescribeTransactions(ids))
+    return [
+        _Seen(
+            id_, timeout_ms, began_ms, producer_id, epoch, OFFSETS in {name for name, *_ in topics}
+        )
+        for code, id_, state, timeout_ms, began_ms, producer_id, epoch, topics, _ in (
+            described.transactions
+        )
+        if not code and state == ONGOING
+    ]
+
+
+async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
+    log.warning("the transaction of %s, which nobody ends, is taken back", one.transactional_id)
+    with translated("the end of an open transaction"):
+        await client.send(node, InitProducerIdRequest(one.transactional_id, one.timeout_ms))

@@ -5,11 +5,17 @@ what a dead worker left. With an instance id they outlast the worker: the start 
 takes back at once what it had begun. Owner: the worker.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
+from aiokafka.admin import AIOKafkaAdminClient
+
 from penstock import config
-from penstock.adapters.kafka.exactly_once.abandoned import id_of
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.client import opened as opened_client
+from penstock.adapters.kafka.exactly_once.abandoned import LEFT_S, id_of, take_back_left
 from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
     opened,
@@ -17,7 +23,14 @@ from penstock.adapters.kafka.exactly_once.transactions import (
 )
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.inside.handles import client_of
+from penstock.errors import PenstockError
 from penstock.ports import Clock, Where
+
+log = logging.getLogger(__name__)
+
+# Two looks and what is between them; a broker that is away is not waited for.
+LOOKS_S = LEFT_S + 5.0
 
 
 class KafkaProducers:
@@ -47,7 +60,19 @@ class KafkaProducers:
         return self._groups.get(where.topic, self._settings.group)
 
     def id_of(self, number: int) -> str:
-        return id_of(self._settings.group, self._worker, number)
+        return id_of(self._settings.group, self._worker) + str(number)
+
+    async def take_back_left(self) -> None:
+        """By a connection of its own, for a moment."""
+        groups = {self._settings.group, *self._groups.values()}
+        admin = AIOKafkaAdminClient(**connection(self._settings))
+        look = opened_client(admin, self._settings, "a look at open transactions")
+        try:
+            async with asyncio.timeout(LOOKS_S), look:
+                ours = id_of(self._settings.group, self._worker)
+                await take_back_left(client_of(admin), groups, ours)
+        except (NotImplementedError, TimeoutError, PenstockError) as error:
+            log.info("what dead workers left open ends by the broker's time: %r", error)
 
     async def open(self, number: int) -> KafkaTransactions:
         group = self._settings.group
