@@ -115,6 +115,6 @@ async def test_a_rebalance_in_a_read_finds_what_was_read_before_it() -> None:
         reads.begin({0: Commit(0)})
 
     consumer.within = rebalance
-    await reads.some({0}, 60_000)
+    await reads.some({0}, 10)
     reads._keep([Message(number) for number in range(5)])
     assert offsets(reads) == [0, 1, 2, 3, 4]
