@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
+from penstock.errors import Fatal
 from penstock.ops.topics import mind_topics
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
@@ -311,6 +312,19 @@ async def test_a_topic_that_is_deleted_is_called_gone_by_the_batch_that_nobody_t
     assert code == 2, said
     assert f"there is no topic {topics.output}" in said
     assert "penstock topics create" in said
+
+
+@pytest.mark.stack
+async def test_a_topic_that_is_gone_before_a_batch_is_accepted_is_called_gone_too(
+    services: Services,
+) -> None:
+    kafka = config.Kafka(bootstrap_servers=services.bootstrap_servers, timeout_ms=3_000)
+    sink = KafkaSink(kafka, SystemClock())
+    async with stopped_after(sink.stop):
+        await sink.start()
+        with pytest.raises(Fatal, match="there is no topic gone") as caught:
+            await sink.send(Outgoing("gone", 0, [None], [b"{}"]))
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.stack

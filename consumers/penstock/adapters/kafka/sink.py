@@ -112,7 +112,10 @@ class KafkaSink:
         now_ms = self._clock.wall_ms()
         most = self.batch_bytes.get(outgoing.topic, BATCH_BYTES)
         made = batches(self._producer, outgoing, now_ms, most)
-        sent = [await self._send(batch, outgoing) for batch in made]
+        try:
+            sent = [await self._send(batch, outgoing) for batch in made]
+        except Fatal as error:
+            raise await self._undelivered(outgoing.topic, error) from error
         return self._delivered(sent, outgoing.topic)
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
