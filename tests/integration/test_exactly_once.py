@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from penstock import config
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
@@ -93,13 +93,14 @@ class TestKafkaProducers(ProducersContract):
             yield KafkaGround(kafka, topics, broker, one.source)
 
 
-def exactly_once(services: Services, topics: Topics) -> dict[str, str]:
+def exactly_once(services: Services, topics: Topics, **changes: object) -> dict[str, str]:
     return environment(
         services,
         topics,
         DELIVERY__GUARANTEE="exactly_once",
         MODEL__REQUEST="float32",
         WINDOW__MAX_ROWS=64,
+        **changes,
     )
 
 
@@ -201,6 +202,25 @@ async def test_what_a_dead_worker_left_open_holds_up_no_reader(
 
             await until(is_readable, lambda: worker.said)
             assert await worker.stop() == 0, worker.said
+
+
+async def test_a_position_that_a_stranger_keeps_open_ends_the_worker_with_3(
+    services: Services, topics: Topics
+) -> None:
+    """No worker of the group may end a transaction whose id is not one of the group's."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=services.bootstrap_servers,
+        transactional_id=f"a-stranger-{topics.input}",
+        transaction_timeout_ms=600_000,
+    ) as stranger:
+        await stranger.begin_transaction()
+        moved = {TopicPartition(topics.input, 2): 5}
+        await stranger.send_offsets_to_transaction(moved, topics.input)
+        environ = exactly_once(services, topics, KAFKA__TIMEOUT_MS=10_000)
+        async with running_worker(environ) as worker:
+            worker.may_end()
+            assert await worker.ended() == 3, worker.said
+        assert "find-hanging" in worker.said
 
 
 async def test_hundreds_of_partitions_are_answered_once_by_one_worker(
