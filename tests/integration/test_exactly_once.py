@@ -93,7 +93,7 @@ class TestKafkaProducers(ProducersContract):
             yield KafkaGround(kafka, topics, broker, one.source)
 
 
-def exactly_once(services: Services, topics: Topics, **changes: object) -> dict[str, str]:
+def exactly_once(services: Services, topics: Topics, **changes: Any) -> dict[str, str]:
     return environment(
         services,
         topics,
@@ -220,7 +220,7 @@ async def test_a_position_that_a_stranger_keeps_open_ends_the_worker_with_3(
         async with running_worker(environ) as worker:
             worker.may_end()
             assert await worker.ended() == 3, worker.said
-        assert "find-hanging" in worker.said
+            assert "find-hanging" in worker.said
 
 
 async def test_hundreds_of_partitions_are_answered_once_by_one_worker(

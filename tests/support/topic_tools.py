@@ -12,7 +12,11 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.records_to_delete import RecordsToDelete
-from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    NotCoordinatorForGroupError,
+)
 
 from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.topics import controller_known
@@ -20,6 +24,14 @@ from penstock.errors import Transient
 from penstock.ports import Commit
 from tests.support.services import Services
 from tests.support.waiting import DEADLINE_S, until
+
+
+_NOT_YET = (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    NotCoordinatorForGroupError,
+    Transient,
+)
 
 
 class Message(NamedTuple):
@@ -133,7 +145,7 @@ class Broker:
         places = [TopicPartition(topic, number) for number in await self.ends(topic)]
         try:
             found = await positions(self._admin._client, group, places)
-        except (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError, Transient):
+        except _NOT_YET:
             return {}  # a fresh broker, whose first group has not come yet
         return {where.partition: commit for where, commit in found.items() if commit is not None}
 

@@ -91,6 +91,7 @@ class TransactionPool:
         self._is_stopping = False
         self._alone = 0
         self._is_looking = False
+        self._taking_back: asyncio.Task[None] | None = None
 
     def outlet(self, where: Where) -> "PoolOutlet":
         return PoolOutlet(self, where)
@@ -106,9 +107,11 @@ class TransactionPool:
 
     def take_back_left(self) -> None:
         """Partitions have come to us, maybe from a worker that is gone."""
+        if self._taking_back is not None:
+            self._taking_back.cancel()
         work = self._producers.take_back_left()
         try:
-            self.tasks.create_task(work)
+            self._taking_back = self.tasks.create_task(work)
         except RuntimeError:
             work.close()  # a task has failed: the lanes are cancelled, too
 
@@ -232,8 +235,12 @@ class TransactionPool:
             await passage.close()
 
     def stop(self) -> None:
-        """Once no lane is left: what still runs is the start of a producer."""
+        """Once no lane is left: what still runs is the start of a producer, or a look at what
+        the dead left.
+        """
         self._is_stopping = True
+        if self._taking_back is not None:
+            self._taking_back.cancel()
         for transaction in self._running:
             transaction.cancel()
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.kafka.exactly_once.abandoned import id_of
+from penstock.adapters.kafka.exactly_once.abandoned import id_of, is_of
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.member import GroupMember
 from penstock.process.clock import SystemClock
@@ -28,4 +28,7 @@ def test_a_worker_that_is_started_again_in_its_place_has_the_ids_of_before() -> 
 
 
 def test_an_id_says_whose_group_it_is() -> None:
-    assert id_of("a/b", "c").startswith("a/b/")
+    found = id_of("a/b", "c") + "1"
+    assert is_of(found, "a/b")
+    assert not any(is_of(found, other) for other in ("a", "a/b/c", "b", ""))
+    assert not is_of("a/b/2", "a/b")

@@ -107,6 +107,12 @@ def translated(what: str) -> Iterator[None]:
         raise _of_ours(what, reason(error)) from error
 
 
+def check_code(code: int) -> None:
+    """Raises aiokafka's error for a broker's code that is not 0."""
+    if code:
+        raise kafka_errors.for_code(code)(f"error {code}")
+
+
 def reason(error: Exception) -> Exception:
     """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare one: the real
     error is its `__cause__`, or only its name stands in the text.

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from aiokafka import TopicPartition
-from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.commit import OffsetFetchRequest
@@ -20,6 +19,7 @@ from penstock import config
 from penstock.adapters.kafka.client import (
     LEAVE_S,
     answered_within,
+    check_code,
     close,
     connection,
     start,
@@ -146,8 +146,3 @@ class GroupPositions:
 
     async def stop(self) -> None:
         await close(self._admin, LEAVE_S, "the end of the consumer")
-
-
-def check_code(code: int) -> None:
-    if code:
-        raise kafka_errors.for_code(code)(f"error {code}")

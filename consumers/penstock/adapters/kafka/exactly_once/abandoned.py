@@ -11,14 +11,14 @@ the broker's time decides. Owner: the source, and the worker's producers.
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from penstock.adapters.kafka.client import translated
+from penstock.adapters.kafka.client import check_code, translated
 from penstock.adapters.kafka.exactly_once.requests import DescribeTransactions, ListTransactions
 from penstock.errors import PenstockError, Transient
 
@@ -29,6 +29,8 @@ ABANDONED_S = 1.0
 MOST_S = 30.0
 # Longer, as nobody may be waiting: of a member that lives it should be none.
 LEFT_S = 2.0
+# The first may come while a coordinator loads its log.
+LOOKS = 3
 LOOK_EVERY_S = 0.3
 # Who looks again after so long a pause was not waiting in between.
 FORGET_S = 10.0
@@ -37,6 +39,7 @@ LOOK_S = 5.0
 # Where a transaction keeps the positions of groups.
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
+CONCURRENT_TRANSACTIONS = 51
 
 
 class _Seen(NamedTuple):
@@ -50,11 +53,12 @@ class _Seen(NamedTuple):
 
 def id_of(group: str, worker: str) -> str:
     """What the transactional ids of a worker's producers begin with; a number follows."""
-    return f"{_of_group(group)}{worker}/"
+    return f"{group}/{worker}/"
 
 
-def _of_group(group: str) -> str:
-    return f"{group}/"
+def is_of(transactional_id: str, group: str) -> bool:
+    """Is it of a worker of this group? A group's name may have slashes, a worker's has none."""
+    return transactional_id.rsplit("/", 2)[:-2] == [group]
 
 
 class Abandoned:
@@ -77,10 +81,10 @@ class Abandoned:
         self._looked_s = now_s
         taken = 0
         try:
-            for node in [broker.nodeId for broker in client.cluster.brokers()]:
-                with suppress(Transient, TimeoutError):  # another broker may still answer
-                    async with asyncio.timeout(LOOK_S):
-                        taken += await self._look_at(client, node, now_s)
+            found, _ = await _all_open(client, self._group)
+            for one, node in found.items():
+                with suppress(Transient):  # another one may still be taken back
+                    taken += await self._look_at(client, node, one, now_s)
         except (NotImplementedError, PenstockError) as error:
             # Of a release that does not know the request, or because it may not be asked.
             self._may_look = False
@@ -88,49 +92,65 @@ class Abandoned:
         if taken:
             self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
-    async def _look_at(self, client: AIOKafkaClient, node: int, now_s: float) -> int:
-        """Returns how many it took back."""
-        taken = 0
-        for one in await _open(client, node, [self._group]):
-            if not one.moves_positions:
-                continue
-            if now_s - self._seen.setdefault(one, now_s) >= self._abandoned_s:
-                self._seen[one] = now_s  # if it is refused, it is not asked for at each look
-                taken += 1
-                await _take_back(client, node, one)
-        return taken
+    async def _look_at(self, client: AIOKafkaClient, node: int, one: _Seen, now_s: float) -> bool:
+        """Was it open for long enough to be taken back?"""
+        if not one.moves_positions:
+            return False
+        if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
+            return False
+        self._seen[one] = now_s  # if it is refused, it is not asked for at each look
+        await _take_back(client, node, one)
+        return True
 
 
-async def take_back_left(client: AIOKafkaClient, groups: Collection[str], spared: str) -> None:
-    """What workers of these groups have open now and in a moment, but for ids with the beginning
-    `spared`.
+async def take_back_left(
+    client: AIOKafkaClient, group: str, spared: str, wall_ms: Callable[[], int]
+) -> None:
+    """What workers of the group left open, but for ids with the beginning `spared`. What began long
+    ago by our clock is taken back at once; anything else that the next look finds again, then.
     """
-    first = set(await _all_open(client, groups, spared))
-    if first:
+    seen: set[_Seen] = set()
+    for _ in range(LOOKS):
+        found, is_complete = await _all_open(client, group, spared)
+        old_ms = wall_ms() - LEFT_S * 1000
+        left = {one for one in found if one in seen or one.began_ms < old_ms}
+        for one in left:
+            with suppress(Transient):  # the next look finds it again
+                await _take_back(client, found[one], one)
+        seen = set(found)
+        if is_complete and seen == left:
+            return
         await asyncio.sleep(LEFT_S)
-        for one, node in (await _all_open(client, groups, spared)).items():
-            if one in first:
-                await _take_back(client, node, one)
 
 
 async def _all_open(
-    client: AIOKafkaClient, groups: Collection[str], spared: str
-) -> dict[_Seen, int]:
-    """Each with the broker that coordinates it."""
-    found: dict[_Seen, int] = {}
-    for node in [broker.nodeId for broker in client.cluster.brokers()]:
-        with suppress(Transient):  # another broker may still answer
-            for one in await _open(client, node, groups):
-                if not one.transactional_id.startswith(spared):
-                    found[one] = node
-    return found
+    client: AIOKafkaClient, group: str, spared: str | None = None
+) -> tuple[dict[_Seen, int], bool]:
+    """Each with the broker that coordinates it, and whether all brokers answered."""
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    answers = await asyncio.gather(*(_open_at(client, node, group) for node in nodes))
+    found = {
+        one: node
+        for node, answer in zip(nodes, answers, strict=True)
+        for one in answer or ()
+        if spared is None or not one.transactional_id.startswith(spared)
+    }
+    return found, None not in answers
 
 
-async def _open(client: AIOKafkaClient, node: int, groups: Collection[str]) -> list[_Seen]:
+async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
+    """None: the broker is away, or does not know yet."""
+    with suppress(Transient, TimeoutError):
+        async with asyncio.timeout(LOOK_S):
+            return await _open(client, node, group)
+    return None
+
+
+async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
     with translated("a question about open transactions"):
         listed = await client.send(node, ListTransactions(ONGOING))
-        prefixes = tuple(map(_of_group, groups))
-        ids = [id_ for id_, *_ in listed.transactions if id_.startswith(prefixes)]
+        check_code(listed.error_code)
+        ids = [id_ for id_, *_ in listed.transactions if is_of(id_, group)]
         if not ids:
             return []
         described = await client.send(node, DescribeTransactions(ids))
@@ -146,6 +166,10 @@ async def _open(client: AIOKafkaClient, node: int, groups: Collection[str]) -> l
 
 
 async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
+    """Raises `Transient`, or `Fatal` without the right to write that id."""
+    with translated(f"the end of the open transaction of {one.transactional_id}"):
+        request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
+        code = (await client.send(node, request)).error_code
+        if code != CONCURRENT_TRANSACTIONS:  # which says that the broker ends it now
+            check_code(code)
     log.warning("the transaction of %s, which nobody ends, is taken back", one.transactional_id)
-    with translated("the end of an open transaction"):
-        await client.send(node, InitProducerIdRequest(one.transactional_id, one.timeout_ms))

@@ -15,7 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from penstock import config
 from penstock.adapters.kafka.client import connection
 from penstock.adapters.kafka.client import opened as opened_client
-from penstock.adapters.kafka.exactly_once.abandoned import LEFT_S, id_of, take_back_left
+from penstock.adapters.kafka.exactly_once.abandoned import id_of, take_back_left
 from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
     opened,
@@ -29,8 +29,8 @@ from penstock.ports import Clock, Where
 
 log = logging.getLogger(__name__)
 
-# Two looks and what is between them; a broker that is away is not waited for.
-LOOKS_S = LEFT_S + 5.0
+# By then the broker has ended them.
+LOOKS_S = 30.0
 
 
 class KafkaProducers:
@@ -64,13 +64,12 @@ class KafkaProducers:
 
     async def take_back_left(self) -> None:
         """By a connection of its own, for a moment."""
-        groups = {self._settings.group, *self._groups.values()}
-        admin = AIOKafkaAdminClient(**connection(self._settings))
-        look = opened_client(admin, self._settings, "a look at open transactions")
+        group, what = self._settings.group, "a look at open transactions"
         try:
-            async with asyncio.timeout(LOOKS_S), look:
-                ours = id_of(self._settings.group, self._worker)
-                await take_back_left(client_of(admin), groups, ours)
+            admin = AIOKafkaAdminClient(**connection(self._settings))
+            async with asyncio.timeout(LOOKS_S), opened_client(admin, self._settings, what):
+                ours = id_of(group, self._worker)
+                await take_back_left(client_of(admin), group, ours, self._clock.wall_ms)
         except (NotImplementedError, TimeoutError, PenstockError) as error:
             log.info("what dead workers left open ends by the broker's time: %r", error)
 

@@ -15,8 +15,8 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.protocol.admin import DescribeGroupsRequest
 
 from penstock import config
-from penstock.adapters.kafka.client import answered_within, close, connection, start
-from penstock.adapters.kafka.committed_positions import check_code, positions
+from penstock.adapters.kafka.client import answered_within, check_code, close, connection, start
+from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.core.health.region_needs_help import Standing

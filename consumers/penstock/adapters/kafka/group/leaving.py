@@ -14,8 +14,7 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 
 from penstock import config
-from penstock.adapters.kafka.client import LEAVE_S, answered_within, connection, opened
-from penstock.adapters.kafka.committed_positions import check_code
+from penstock.adapters.kafka.client import LEAVE_S, answered_within, check_code, connection, opened
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.errors import PenstockError
 

@@ -2,9 +2,12 @@
 
 Rule: the transactional ids are the group's, so who begins fences all former members: they can write
 nothing any more. There are two, used by turns, as the broker writes the markers of a transaction
-after it has answered its end, and refuses that producer's next one until then. Owner: the rekeyer.
+after it has answered its end, and refuses that producer's next one until then. They are opened, and
+used first, in the same order by everybody: so of two members that open them at once only one gets
+past its first transaction. Owner: the rekeyer.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -58,6 +61,6 @@ class KafkaPassage:
         await turn.publish(outgoing, positions)
 
     async def close(self) -> None:
-        async with AsyncExitStack() as closing:
+        async with asyncio.TaskGroup() as tasks:
             for one in self._by_turns:
-                closing.push_async_callback(one.close)
+                tasks.create_task(one.close())

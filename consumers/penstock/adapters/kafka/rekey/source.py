@@ -63,7 +63,8 @@ class WholeSource(KafkaSource):
     assignor = OneOwner
 
     def __init__(self, settings: config.Kafka, *, before: str) -> None:
-        super().__init__(settings, drain_ms=DRAIN_MS, isolation=settings.isolation)
+        # A former owner's transaction may be over a moment before its positions count.
+        super().__init__(settings, drain_ms=DRAIN_MS, isolation=settings.isolation, decided=True)
         self._before = before
 
     @staticmethod
