@@ -25,7 +25,6 @@ from penstock.ports import Commit
 from tests.support.services import Services
 from tests.support.waiting import DEADLINE_S, until
 
-
 _NOT_YET = (
     GroupCoordinatorNotAvailableError,
     GroupLoadInProgressError,
