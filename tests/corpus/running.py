@@ -22,8 +22,6 @@ NEIGHBOUR_ROWS = 3
 OVERDRAFT_BYTES = 32 << 20
 # As `limits.inline_bytes`, where the tests' own is so little that most objects are for a decoder.
 INLINE_BYTES = 256 << 10
-# A stand that is too long is looked at so often at most.
-LOOKS = 8
 
 
 async def any_rows(payloads: Sequence[Payload]) -> Answers:
@@ -110,12 +108,11 @@ def check_letters(by: World, answer: str) -> None:
 
 async def check_answer(case: Stored, form: Form) -> None:
     """It is answered as it should, and nobody waits for it. A stand that is too long is looked at
-    some times more: a collection of garbage, what is loaded once, or other processes that take the
-    caches may have fallen into it.
+    twice more: a collection of garbage, or what is loaded once, may have fallen into it.
     """
     case = replace(case, data=case.body())  # to make it is no work of the loop
     stands_s: list[float] = []
-    while len(stands_s) < LOOKS and (not stands_s or is_too_long(stands_s[-1])):
+    while len(stands_s) < 3 and (not stands_s or is_too_long(stands_s[-1])):
         with watched() as stand:
             await _check_rows(case, form)
         stands_s.append(stand.longest_s)

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -182,16 +183,23 @@ async def test_a_worker_that_was_frozen_and_replaced_can_publish_nothing_when_it
     await assert_each_row_once(broker, topics)
 
 
+@asynccontextmanager
+async def open_transaction(services: Services, id_: str) -> AsyncIterator[AIOKafkaProducer]:
+    """Which its producer does not end, nor the broker during a test."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=services.bootstrap_servers,
+        transactional_id=id_,
+        transaction_timeout_ms=600_000,
+    ) as producer:
+        await producer.begin_transaction()
+        yield producer
+
+
 async def test_what_a_dead_worker_left_open_holds_up_no_reader(
     services: Services, topics: Topics, broker: Broker
 ) -> None:
     """It had sent records, and no position yet that anybody would wait for."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=services.bootstrap_servers,
-        transactional_id=f"{topics.input}/dead/3",
-        transaction_timeout_ms=600_000,
-    ) as dead:
-        await dead.begin_transaction()
+    async with open_transaction(services, f"{topics.input}/dead/3") as dead:
         await dead.send_and_wait(topics.output, b"half", partition=0)
         async with running_worker(exactly_once(services, topics)) as worker:
             await broker.publish(topics.input, [Message({"stream": "s", "inline": [[0.5] * 16]})])
@@ -208,12 +216,7 @@ async def test_a_position_that_a_stranger_keeps_open_ends_the_worker_with_3(
     services: Services, topics: Topics
 ) -> None:
     """No worker of the group may end a transaction whose id is not one of the group's."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=services.bootstrap_servers,
-        transactional_id=f"a-stranger-{topics.input}",
-        transaction_timeout_ms=600_000,
-    ) as stranger:
-        await stranger.begin_transaction()
+    async with open_transaction(services, f"a-stranger-{topics.input}") as stranger:
         moved = {TopicPartition(topics.input, 2): 5}
         await stranger.send_offsets_to_transaction(moved, topics.input)
         environ = exactly_once(services, topics, KAFKA__TIMEOUT_MS=10_000)

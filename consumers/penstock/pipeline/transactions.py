@@ -10,9 +10,10 @@ down with it. Owner: the pipeline.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from copy import copy
 from functools import partial
+from typing import Any
 
 from penstock.errors import Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing, Passage, Producers, Where
@@ -64,7 +65,7 @@ class _Transaction:
             share.transaction = self
 
     async def take_back(self) -> None:
-        """Returns when nothing of it will be published any more."""
+        """Cancel it, and wait until it has ended: then it can publish nothing more."""
         self.cancel()
         await asyncio.wait([self.task])
 
@@ -109,11 +110,7 @@ class TransactionPool:
         """Partitions have come to us, maybe from a worker that is gone."""
         if self._taking_back is not None:
             self._taking_back.cancel()
-        work = self._producers.take_back_left()
-        try:
-            self._taking_back = self.tasks.create_task(work)
-        except RuntimeError:
-            work.close()  # a task has failed: the lanes are cancelled, too
+        self._taking_back = self._started(self._producers.take_back_left())
 
     async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
         share = _Share(where, outgoing, position)
@@ -169,15 +166,21 @@ class TransactionPool:
 
     def _begin(self, transaction: _Transaction) -> None:
         work = self._carry(transaction)
-        try:
-            transaction.begin(self.tasks.create_task(work))
-        except RuntimeError:
-            work.close()  # a task has failed: the lanes are cancelled, too
+        if (task := self._started(work)) is None:
             return
+        transaction.begin(task)
         is_alone = self._is_suspicious(transaction)
         self._alone += is_alone
         self._running.add(transaction)
         transaction.task.add_done_callback(partial(self._end, transaction, is_alone))
+
+    def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """None: a task has failed, so the lanes are cancelled, too."""
+        try:
+            return self.tasks.create_task(work)
+        except RuntimeError:
+            work.close()
+            return None
 
     def _is_suspicious(self, transaction: _Transaction) -> bool:
         return any(share.where in self._suspects for share in transaction.shares)

@@ -1,4 +1,4 @@
-"""Keeps steady what is told of a worker: a finding appears at once, and leaves 3 s after its end.
+"""Decides which findings about a worker are shown: each from its start until 3 s after its end.
 
 Rule: what is measured is at times on this side of a threshold and at times on the other; people and
 alerts must not see it come and go. Pure: time is an argument. Owner: the worker's figures.
