@@ -58,6 +58,16 @@ def begun(*workers: Worker) -> Counter[int]:
     )
 
 
+async def both_begun(first: Worker, second: Worker) -> Counter[int]:
+    """What each has begun, once each has said so: a worker is ready before its lines arrive."""
+
+    async def have_said() -> bool:
+        return all(begun(worker).total() >= PARTITIONS // 2 for worker in (first, second))
+
+    await until(have_said, lambda: f"each worker's two partitions: {begun(first)}, {begun(second)}")
+    return begun(first, second)
+
+
 @pytest.mark.parametrize(
     ("client", "protocol", "guarantee"),
     [
@@ -100,7 +110,7 @@ async def test_workers_that_come_and_go_cost_no_row_and_no_second_fetch_of_what_
         async with running_worker(environ()) as first, running_worker(environ()) as second:
             await first.ready(partitions=2)
             await second.ready(partitions=2)
-            before = begun(first, second)
+            before = await both_begun(first, second)
             await announce(s3, bucket, broker, topics)
             await until_fetched(store, PARTITIONS * OBJECTS)
             async with running_worker(environ()) as third:
