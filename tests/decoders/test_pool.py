@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from select import select
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,8 @@ from tests.formats.support import rows_of
 from tests.support import deadly_formats
 
 DEATHS: list[str] = []
+# Longer than any test: nobody is ended for a pause of the machine.
+LONG_S = 600.0
 
 
 @pytest.fixture
@@ -33,13 +36,20 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def pool(most: int = 2, least_s: float = 10.0) -> AsyncIterator[Pool]:
+async def pool(most: int = 2) -> AsyncIterator[Pool]:
     DEATHS.clear()
-    decoders = Pool(most, 4_000, DEATHS.append, least_s=least_s)
+    decoders = Pool(most, 4_000, DEATHS.append, least_s=LONG_S)
     try:
         yield decoders
     finally:
         await decoders.aclose()
+
+
+def may_take(decoders: Pool, least_s: float) -> None:
+    """From now on, in the decoders that are there and in those to come."""
+    decoders._times = (decoders._times[0], least_s)
+    for decoder in decoders._idle:
+        decoder._least_s = least_s
 
 
 async def lent_read(decoder: Decoder, data: bytes, key: str, options: RowOptions) -> list[Run]:
@@ -121,10 +131,10 @@ async def test_an_object_that_cannot_be_read_leaves_its_decoder_for_the_next() -
 async def test_a_decoder_that_dies_takes_only_its_object_along(
     word: str, code: str, words: str, death: str
 ) -> None:
-    # Who dies by itself is not to be ended before.
-    least_s = 0.5 if death == "SIGKILL" else 10.0
-    async with pool(most=2, least_s=least_s) as decoders:
+    async with pool(most=2) as decoders:
         assert values(await read(decoders, b"1,2\n", "a.csv")) == [[1, 2]]
+        # Who dies by itself is not to be ended before, and neither is who reads well.
+        may_take(decoders, 0.5 if death == "SIGKILL" else LONG_S)
         with pytest.raises(Died, match=words) as first:
             await read(decoders, word.encode(), "a.deadly")
         assert not first.value.was_alone
@@ -133,7 +143,22 @@ async def test_a_decoder_that_dies_takes_only_its_object_along(
         assert second.value.was_alone
         assert second.value.poison.code == code
         assert [death, death] == DEATHS
+        may_take(decoders, LONG_S)
         assert values(await read(decoders, b"3,4\n", "a.csv")) == [[3, 4]]
+
+
+async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_taken() -> None:
+    """As after a pause of the event loop."""
+    async with pool(most=1) as decoders:
+        await read(decoders, b"1,2\n", "a.csv")
+        may_take(decoders, -1.0)  # over, whatever is granted for its bytes
+        async with decoders.lent(lambda: False, lambda: None) as decoder:
+            task = Task(RowOptions(), "a.csv", None, None, 4, 0, None)
+            answering = asyncio.create_task(decoder.turn(task))
+            await asyncio.sleep(0)  # it is asked
+            select([decoder._end], [], [])  # and answers while the loop stands
+            assert await answering == NEXT
+            assert not decoder._overran  # else its death is under way
 
 
 @pytest.mark.usefixtures("planted")

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -262,9 +263,8 @@ async def test_a_stopped_line_goes_on_and_a_skip_is_asked_twice(browser: Browser
         await tab.until(
             "document.querySelector('#stopped output').textContent.startsWith('1 dead')"
         )
-        await tab.run(f"{skip}.click()")
-        assert len(worker.asked) == 1
-        await tab.run(f"{skip}.click()")
+        # The first click sends nothing, as is seen below; it is forgotten after some seconds.
+        await tab.run(f"{skip}.click(); {skip}.click()")
         await tab.until(
             "document.querySelector('#stopped output').textContent.startsWith('1 dead')"
         )
@@ -291,8 +291,13 @@ async def test_the_page_asks_for_the_token_and_keeps_it_out_of_the_address(
             await tab.run(f"$('token').value = '{token}'; $('ask').requestSubmit()")
             await tab.until("$('state').textContent")
         await tab.until("document.querySelector('#verdict .first')")
+        await tab.run(f"sessionStorage.clear(); location.hash = {json.dumps('#token=' + TOKEN)}")
+        await tab.until(f"sessionStorage.getItem(KEY) === {json.dumps(TOKEN)}")
+        assert "token" not in await tab.run("location.href")
+    async with worker.served(TOKEN) as url, browser.tab() as tab:
         await tab.open(f"{url}/#token={TOKEN}")
-        assert TOKEN not in await tab.run("location.href")
+        await tab.until("document.querySelector('#verdict .first')")
+        assert "token" not in await tab.run("location.href")
 
 
 async def test_a_worker_that_is_gone_is_the_first_line_until_it_is_back(browser: Browser) -> None:

@@ -177,6 +177,9 @@ class Decoder:
             answer.set_result(message)
 
     def _end_overrun(self) -> None:
+        # After a pause of the loop the answer and the deadline come in one turn.
+        if self._answer is not None and self._answer.done():
+            return
         self._overran = True
         self._zygote.kill(self._number)
 

@@ -56,9 +56,10 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
 
 
 async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
-    now, endpoint = datetime.now(UTC), cfg.objects.endpoint_url
+    endpoint = cfg.objects.endpoint_url
     store = await found("store", partial(stores.look_at_default, cfg))
     yield store
+    now = datetime.now(UTC)  # after that look, which may take seconds
     if endpoint is not None and endpoint.startswith("http"):
         for one in await all_found("clock", partial(stores.look_at_clock, endpoint, now)):
             yield one

@@ -6,6 +6,7 @@ an interrupt does, ends the call before it is raised. Owner: `predict_sync`.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
 from typing import Any
@@ -14,12 +15,16 @@ from typing import Any
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     failed: list[BaseException] = []
     running: list[Callable[[], object]] = []
-    ended = Event()
+    ended, is_interrupted = Event(), Event()
 
     async def run() -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         running.append(partial(loop.call_soon_threadsafe, task.cancel))
+        # The interrupt may have come before there was anything to cancel.
+        if is_interrupted.is_set():
+            work.close()
+            return
         await work
 
     def work_on() -> None:
@@ -31,13 +36,16 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
             ended.set()
 
     thread = Thread(target=work_on, name="predict_sync", daemon=True)
-    thread.start()
     try:
+        thread.start()
         ended.wait()  # and no join: Python 3.11 takes a thread for ended whose join is interrupted
     except BaseException:
-        for cancel in running:
-            cancel()
-        thread.join()
+        is_interrupted.set()
+        with suppress(RuntimeError):  # the work has just ended, and its loop with it
+            for cancel in running:
+                cancel()
+        if thread.is_alive():
+            thread.join()
         raise
     if failed:
         raise failed[0]

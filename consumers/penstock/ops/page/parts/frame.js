@@ -2,12 +2,16 @@
 // What all pages share: the token, how elements are made, and the stream of updates.
 const KEY = "penstock-token", SILENT_MS = 5000, AGAIN_MS = 2000;
 const $ = (id) => document.getElementById(id);
-// A token in the fragment is not sent to anybody; it is taken out of the address at once.
-const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) {
+// A token in the fragment is not sent to anybody; it is taken out of the address at once. A page
+// that is open already gets it without being loaded again.
+function take() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!given) return;
   sessionStorage.setItem(KEY, given);
   history.replaceState(null, "", location.pathname);
 }
+take();
+addEventListener("hashchange", take);
 const authorization = () => {
   const token = sessionStorage.getItem(KEY);
   return token ? { Authorization: "Bearer " + token } : {};
