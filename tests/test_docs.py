@@ -25,7 +25,8 @@ from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ops.processes.members_page import serve_members
-from penstock.telemetry.worker import Telemetry, TimeSpent
+from penstock.telemetry.ways import TimeSpent
+from penstock.telemetry.worker import Telemetry
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

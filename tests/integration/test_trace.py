@@ -1,4 +1,6 @@
-"""`penstock trace` on the real services: a row's model, its letter, and whether it is committed."""
+"""`penstock trace` on the real services: a row's model, its way through its worker, its letter, and
+whether it is committed.
+"""
 
 import json
 from typing import Any
@@ -21,9 +23,6 @@ async def test_a_row_s_way_is_told_with_its_model_its_letter_and_its_commit(
     s3.put_object(Bucket=bucket, Key="a/bad.csv", Body=csv(random_rows(2)) + b"oops\n")
     messages = [{"bucket": bucket, "key": f"a/{name}.csv"} for name in ("good", "bad", "none")]
     await broker.publish(topics.input, [Message(one, 3) for one in messages])
-    async with running_worker(environ) as worker:
-        await broker.until_committed(topics.input, topics.input, {3: 3})
-        assert await worker.stop() == 0
 
     async def traced(id: str) -> dict[str, Any]:
         answer = await penstock("trace", "--json", f"{topics.input}/3/{id}", environ=environ)
@@ -32,7 +31,16 @@ async def test_a_row_s_way_is_told_with_its_model_its_letter_and_its_commit(
         assert found["next_offset"] == 3
         return found
 
+    async with running_worker(environ) as worker:
+        await broker.until_committed(topics.input, topics.input, {3: 3})
+        way = (await traced("0/0/650"))["way"]
+        assert way["pid"] == worker.pid
+        assert way["times_ms"]["call"] > 0
+        assert (way["batch"]["rows"] <= 700, way["batch"]["tries"]) == (True, 1)
+        assert (await traced("2/0/0"))["way"]["batch"] is None  # no model was asked
+        assert await worker.stop() == 0
     good = await traced("0/0/650")
+    assert good["way"] is None  # it is remembered as long as the worker runs
     assert good["answer"]["record"]["row"] == 650
     assert good["letter"] is None
     bad = await traced("1/0/2")

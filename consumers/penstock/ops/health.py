@@ -27,6 +27,7 @@ from penstock.ops.page.others import Others
 from penstock.ops.page.peers import Peers
 from penstock.ops.page.samples import sample_pages
 from penstock.ops.page.shell import page
+from penstock.ops.page.way import way_page
 from penstock.ops.readiness import Readiness
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
@@ -86,6 +87,7 @@ async def serve_health(
 
     live, samples = Live(update), sample_pages(pipeline, status.flow)
     pages = paths(page, readyz, metrics, api_status, live=live.serve) | samples
+    pages |= way_page(telemetry.ways)
     with status.sampling():
         async with (
             readiness.watching(),

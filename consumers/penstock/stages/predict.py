@@ -20,7 +20,7 @@ from penstock.calls.unexpected_errors import works_on
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.deaths import KILL_PERIOD_S
 from penstock.core.bad_rows.suspects import Suspicions
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Asked, Block, Rejection, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
@@ -185,7 +185,7 @@ class Predict:
             copied = None if self._shadow is None else self._shadow.wants(part)
             if self._sampling is not None:
                 self._sampling.take(part, answers)
-            _distribute(part, answers)
+            _distribute(part, answers, search.tries)
             if self._pace is not None:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
@@ -325,10 +325,12 @@ class Predict:
         self._microbatch.pace(plan)
 
 
-def _distribute(blocks: Sequence[Block], answers: Answers) -> None:
+def _distribute(blocks: Sequence[Block], answers: Answers, tries: int) -> None:
     assert answers.nbytes is not None
+    asked = Asked(len(answers.values), len({id(block.ticket) for block in blocks}), tries)
     start = 0
     for block in blocks:
+        block.asked = asked
         stop = start + block.rows
         errors = {
             row - start: Rejection("model_rejected", message, "predict")

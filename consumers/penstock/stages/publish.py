@@ -31,7 +31,8 @@ from penstock.ports import Clock, Outgoing, Outlet, Sink
 from penstock.stages.dead_letters import Reject
 from penstock.stages.encode import encoded
 from penstock.stages.result_objects import LaneResults, ObjectResults
-from penstock.telemetry.worker import Telemetry, TimeSpent
+from penstock.telemetry.ways import TimeSpent, Way
+from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
@@ -322,6 +323,8 @@ class Publish:
                 latency_s = max(0, now_ms - ticket.record.timestamp_ms) / 1000
                 latencies_s.append(latency_s)
                 spent.append(_time_spent(release, latency_s, released_s, now_s))
+                way = _way(release, spent[-1], latency_s)
+                self._telemetry.ways.add(ticket.name, ticket.model, way)
             its_rows = release.rows
             rows += its_rows
             streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
@@ -338,6 +341,11 @@ class Publish:
             for release, latency_s, one in zip(finished, latencies_s, spent, strict=True):
                 if (pace := self._paces.get(release.ticket.model)) is not None:
                     pace.elsewhere(latency_s - one.wait - one.call)
+
+
+def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:
+    asked = release.blocks[-1].asked if release.blocks else None
+    return Way(spent, latency_s) if asked is None else Way(spent, latency_s, *asked)
 
 
 def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:

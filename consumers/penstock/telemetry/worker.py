@@ -5,7 +5,7 @@ if they are configured: `of_models`, `of_shadow`, `in_region`. Owner: the applic
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -25,21 +25,9 @@ from penstock.telemetry.rekey import RekeyTelemetry
 from penstock.telemetry.replicas import ReplicasTelemetry
 from penstock.telemetry.shadow import ShadowTelemetry
 from penstock.telemetry.streams import Streams
+from penstock.telemetry.ways import TimeSpent, Ways
 
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-
-
-class TimeSpent(NamedTuple):
-    """Where an object's time went, in seconds; `kafka_in` counts from the record's timestamp."""
-
-    kafka_in: float = 0.0
-    queue: float = 0.0
-    fetch: float = 0.0
-    decode: float = 0.0
-    wait: float = 0.0
-    call: float = 0.0
-    hold_back: float = 0.0
-    publish: float = 0.0
 
 
 class SpanCounts(Protocol):
@@ -58,6 +46,7 @@ class Telemetry:
         self.retries = 0
         self.bound_s = bound_s
         self.streams = Streams()
+        self.ways = Ways()
         self.registry = CollectorRegistry()
         self.region: RegionTelemetry | None = None
         self.rekeying: RekeyTelemetry | None = None

@@ -122,7 +122,7 @@ def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
         "messaging.destination.partition.id": str(partition),
         "messaging.consumer.group.name": names.group,
         "messaging.kafka.offset": offset,
-        "penstock.id": f"{topic}/{partition}/{offset}/{ticket.object_index}",
+        "penstock.id": ticket.name,
         "penstock.stream": ticket.stream,
         "penstock.model": ticket.model or names.model,
         "penstock.rows": ticket.rows,

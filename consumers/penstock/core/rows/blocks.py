@@ -22,6 +22,16 @@ from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
 
 
+class Asked(NamedTuple):
+    """The request to the model that answered rows: how many rows and objects went together, and
+    which try it was.
+    """
+
+    rows: int
+    objects: int
+    tries: int
+
+
 class Rejection(NamedTuple):
     """Why rows, or a whole object, are answered by an error."""
 
@@ -42,6 +52,7 @@ class Block:
         "answered_s",
         "answers",
         "arrived_s",
+        "asked",
         "called_s",
         "cost_bytes",
         "errors",
@@ -82,6 +93,7 @@ class Block:
         self.arrived_s = 0.0
         self.called_s = 0.0
         self.answered_s = 0.0
+        self.asked: Asked | None = None
         self.cost_bytes = 0
         self.waiting = False
         self.is_bulk = False
@@ -119,6 +131,7 @@ class Block:
             self.called_s,
             self.answered_s,
         )
+        rest.asked = self.asked
         rest.waiting, rest.is_bulk = self.waiting, self.is_bulk
         rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
         self.cost_bytes -= rest.cost_bytes
@@ -277,6 +290,12 @@ class Ticket:
         self.frame: RecordFrame | None = None  # the constant part of all its records
         self.has_errors = False  # a row of it was answered by an error
         self.value_kept = False  # a dead letter has the message already
+
+    @property
+    def name(self) -> str:
+        """With a row behind it, it is the id of that row's answer."""
+        owner = self.owner
+        return f"{owner.topic}/{owner.partition}/{self.record.offset}/{self.object_index}"
 
     @property
     def version(self) -> str | None:

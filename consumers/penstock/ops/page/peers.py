@@ -6,11 +6,9 @@ by its address. Of an answer only the fields here are read. Owner: the page's se
 """
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 import aiohttp
 import msgspec
@@ -18,11 +16,10 @@ from aiohttp import web
 from msgspec import Struct
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.adapters.http.peers import PORT, Address, address_of, numbers_of
 
 EVERY_S: Final = 5.0
 ANSWER_S: Final = 2.0
-RESOLVE_S: Final = 2.0
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
 MOST_BYTES: Final = 4 << 20
@@ -53,13 +50,6 @@ class _Status(Struct):
     processes: list["_Status"] = []
 
 
-class Address(NamedTuple):
-    """A number, or a name that may have many numbers."""
-
-    host: str
-    port: int
-
-
 _decode = msgspec.json.Decoder(_Status).decode
 
 
@@ -68,7 +58,7 @@ class Peers:
 
     def __init__(self, settings: config.Http) -> None:
         """Raises `Fatal` if one of `http.peers` is no address."""
-        self._named = [address_of(one, settings.port or 8900) for one in settings.peers or ()]
+        self._named = [address_of(one, settings.port or PORT) for one in settings.peers or ()]
         self._headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else None
         self._wanted = asyncio.Event()
         self._members: list[dict[str, Any]] | None = None
@@ -121,45 +111,22 @@ class Peers:
         self._at_s = asyncio.get_running_loop().time()
 
 
-def address_of(text: str, port: int) -> Address:
-    """`port`: where none is named."""
-    try:
-        found = urlsplit(f"//{text}")
-        if found.hostname and not (found.path or found.query or found.username):
-            return Address(found.hostname, found.port or port)
-    except ValueError:
-        pass
-    raise Fatal(
-        f"http.peers: {text!r} is no address; write host:port, or the name of a headless service",
-        exit_code=EXIT_USAGE,
-    )
-
-
 async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
-    """By number, as every worker knows that name of its own; or why there is none."""
+    """Its numbers, or why there is none."""
     try:
-        async with asyncio.timeout(RESOLVE_S):
-            found = await asyncio.get_running_loop().getaddrinfo(
-                named.host, named.port, type=socket.SOCK_STREAM
-            )
+        return await numbers_of(named)
     except (OSError, UnicodeError, TimeoutError) as error:
         return _silent(named, f"its name has no address: {str(error) or type(error).__name__}")
-    return [Address(str(where[0]), named.port) for *_, where in found]
-
-
-def _text(address: Address) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.port}"
 
 
 def _silent(address: Address, why: str) -> dict[str, Any]:
-    return {"peer": _text(address), "why": why}
+    return {"peer": str(address), "why": why}
 
 
 async def _ask(
     session: aiohttp.ClientSession, address: Address, some: asyncio.Semaphore
 ) -> dict[str, Any]:
-    url = f"http://{_text(address)}/api/status"
+    url = f"http://{address}/api/status"
     try:
         async with (
             some,
@@ -173,7 +140,7 @@ async def _ask(
                 body += piece
                 if len(body) > MOST_BYTES:
                     return _silent(address, "its answer is no status: it is too long")
-        return {"peer": _text(address), "why": None} | _told(_decode(body))
+        return {"peer": str(address), "why": None} | _told(_decode(body))
     except TimeoutError:
         return _silent(address, f"no answer within {ANSWER_S:.0f} s")
     except (aiohttp.ClientError, OSError) as error:

@@ -25,6 +25,8 @@ from penstock.ops.page.others import Others
 from penstock.ops.page.peers import Peers
 from penstock.ops.page.samples import PATH, gone, shown
 from penstock.ops.page.shell import page
+from penstock.ops.page.way import PATH as WAY
+from penstock.ops.page.way import forgotten
 from penstock.ops.problems import problems
 
 # A member's page waits for no service, so one that takes longer hangs.
@@ -123,8 +125,13 @@ async def serve_members(
             answer = await _ask(session, member, f"{PATH}/{path}")
             return shown(answer.kind, answer.body) if answer.good else gone()
 
+        async def way(request: web.Request) -> web.Response:
+            answers = await ask_all(f"{WAY}?{request.query_string}")
+            told = [orjson.loads(one.body) for one in answers if one.good]
+            return as_json(told[0]) if told else forgotten()
+
         live = Live(update)
-        pages = paths(page, readyz, metrics, api_status, healthz, live=live.serve)
+        pages = paths(page, readyz, metrics, api_status, healthz, live=live.serve) | {WAY: way}
         if settings.samples:
             pages |= {PATH: samples, PATH + r"/{process:\d{1,4}}/{sample:\d{1,15}}": picture}
         async with (

@@ -1,14 +1,14 @@
 """Follows one answer back through the topics: from a scene to its frames, from a row to its object
 and its dead letter, with the times at which Kafka got each record.
 
-Rule: no worker is asked and nothing is committed. Where a partition has its records in the input's
-order, a record is found by halves; else what was written since the message is read. Owner:
-`penstock trace`.
+Rule: nothing is committed, and workers are asked only for what the topics do not keep. Where a
+partition has its records in the input's order, a record is found by halves; else what was written
+since the message is read. Owner: `penstock trace`.
 """
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import config
+from penstock.adapters.http.running_worker import way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
 from penstock.encodings.blocks import records_of
 from penstock.errors import EXIT_USAGE, Fatal
@@ -57,7 +58,7 @@ class Frame(NamedTuple):
 class Trace(NamedTuple):
     """`asked`: the input record that the answer belongs to. `scene`: the scene whose id was given,
     or that was the input of the answer. `next_offset`: the group's, of that input partition.
-    `trace_id`: of the spans, if the answer names one.
+    `trace_id`: of the spans, if the answer names one. `way`: what its worker remembers of it.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Trace(NamedTuple):
     letter: Found | None = None
     next_offset: int | None = None
     trace_id: str | None = None
+    way: Mapping[str, Any] | None = None
 
 
 async def trace(cfg: config.Config, id: str) -> Trace:
@@ -115,6 +117,7 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
         letter,
         None if committed is None else committed.next_offset,
         _trace_id(answer),
+        await _way(cfg, id, answer),
     )
 
 
@@ -175,6 +178,12 @@ def _of_letter(source: Source, record: Any) -> Iterator[Told]:
     first = Place(about.offset, letter.object_index, begin)
     last = first._replace(row=math.inf if end is None else end - 1)
     yield Told(first, last, (record, record.value))
+
+
+async def _way(cfg: config.Config, id: str, answer: Found | None) -> Mapping[str, Any] | None:
+    if answer is None:
+        return None
+    return await way_of(cfg.http, id, decode_prediction(answer.value).model)
 
 
 def _trace_id(answer: Found | None) -> str | None:

@@ -1,6 +1,6 @@
 """What `penstock trace` found, in lines for people and as JSON for programs.
 
-Rule: what the topics do not know is said to be unknown, with the place where it is kept. Owner:
+Rule: what neither the topics nor a worker know is said to be unknown. Owner:
 `penstock trace`.
 """
 
@@ -16,8 +16,8 @@ from penstock.messages.scene import decode_scene
 from penstock.verify.answers.trace import Found, Frame, Trace
 from penstock.verify.answers.words import object_text, said
 
-# What only spans have; without a trace the topics keep none of it.
-UNKNOWN = "worker, batch, times by stage, retries"
+# As the page calls them.
+STAGES = {"kafka_in": "in", "hold_back": "hold-back"}
 
 
 def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
@@ -52,10 +52,23 @@ def _answered(found: Trace, asked: Found) -> Iterator[str]:
         yield f"letter    {_when(letter.failed_at)}  {found.letter.where}, after {tries}"
         yield f"          {letter.code} at {letter.stage}: {letter.message}"
     yield f"committed {_committed(found, asked)}"
-    if found.trace_id is not None:
-        yield f"trace     {found.trace_id}: its spans have the {UNKNOWN}"
+    if found.way is not None:
+        yield from _way(found.way)
     elif answer is not None:
-        yield f"trace     none; the topics do not keep {UNKNOWN}: see [traces]"
+        yield "worker    unknown: none that was asked (http.port, http.peers) delivered it of late"
+    if found.trace_id is not None:
+        yield f"trace     {found.trace_id}"
+
+
+def _way(way: Mapping[str, Any]) -> Iterator[str]:
+    """Of the object; and of its last rows, as its rows may be in several batches."""
+    yield f"worker    process {way['pid']} of {way['host']}"
+    times = (f"{STAGES.get(stage, stage)} {ms:,} ms" for stage, ms in way["times_ms"].items())
+    yield f"times     {', '.join(times)}; {way['took_ms']:,} ms to the end of its object"
+    if (batch := way["batch"]) is not None:
+        tries = "one request" if batch["tries"] == 1 else f"request {batch['tries']} for its batch"
+        objects = "one object" if batch["objects"] == 1 else f"{batch['objects']:,} objects"
+        yield f"batch     {batch['rows']:,} rows of {objects}, {tries}"
 
 
 def _committed(found: Trace, asked: Found) -> str:
@@ -96,6 +109,7 @@ def as_json(found: Trace) -> Mapping[str, Any]:
         "letter": record(found.letter),
         "next_offset": found.next_offset,
         "trace_id": found.trace_id,
+        "way": found.way,
         "scene": record(found.scene),
         "frames": [{**frame._asdict(), "answer": record(frame.answer)} for frame in found.frames],
     }
