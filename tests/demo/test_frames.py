@@ -2,6 +2,7 @@
 
 import io
 import re
+import signal
 import urllib.request
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def test_other_blobs_are_no_frames() -> None:
 def test_the_first_line_is_the_page_which_shows_the_frames_and_the_proof_holds(
     tmp_path: Path,
 ) -> None:
-    options = ("--frames", "--seconds", "4", "--streams", "3", "--no-browser")
+    options = ("--frames", "--seconds", "60", "--streams", "3", "--no-browser")
     with demo(tmp_path, *options) as process:
         page = lines_until(process, r"(http://[\d.:]+)/#token=(\S+)")
         assert page.string.startswith("the live page")
@@ -56,6 +57,7 @@ def test_the_first_line_is_the_page_which_shows_the_frames_and_the_proof_holds(
             samples = orjson.loads(read("/api/samples"))["samples"]
         assert orjson.loads(samples[0]["prediction"])["label"] == "vehicle"
         assert Image.open(io.BytesIO(read(samples[0]["picture"]))).size == (WIDTH, HEIGHT)
+        process.send_signal(signal.SIGINT)  # enough was seen: the streams end, the proof follows
         code, out, err = finish(process)
     assert (code, err) == (0, ""), out
     assert re.search(r"✔ \d+ rows of 3 streams in \d+ objects: in order, none lost", out)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from penstock.demo.scenes import line, view
-from tests.demo.test_demo import demo, finish, lines_until, processes_of
+from tests.demo.test_demo import assert_no_process_is_left, demo, finish, lines_until
 
 PROOF = re.compile(r"✔ ([\d,]+) predictions: ([\d,]+) in ([\d,]+) scenes \(.*\), ([\d,]+) late")
 
@@ -28,7 +28,7 @@ def test_the_demo_ends_with_every_prediction_in_its_place(tmp_path: Path) -> Non
     # At 5 Hz: three cameras all the time, and one that is away for a third of it.
     assert predictions == in_scenes + late
     assert 3 * 20 < predictions < 4 * 20
-    assert processes_of(tmp_path) == []
+    assert_no_process_is_left(tmp_path)
 
 
 def test_scenes_are_for_the_embedded_broker(tmp_path: Path) -> None:

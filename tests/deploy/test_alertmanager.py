@@ -10,8 +10,8 @@ import yaml
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from penstock.process.children import free_port
 from penstock.telemetry.worker import Telemetry
+from realstack.layout import free_ports
 from tests.deploy.tools import DEPLOY, running, tool
 
 # Of two programs that start on a busy machine, a scrape, a rule and a message.
@@ -48,7 +48,8 @@ async def test_a_store_that_fails_over_is_told_to_the_webhook(tmp_path: Path) ->
     prometheus, alertmanager = tool("prometheus"), tool("prometheus-alertmanager")
     telemetry = Telemetry(0.05)
     telemetry.replicas.store_failed_over("near")
-    manager = f"127.0.0.1:{free_port()}"
+    # Where no server that takes any free port, and no client, takes it before the program does.
+    manager, itself = (f"127.0.0.1:{port}" for port in free_ports("ab").values())
     async with page_and_webhook(generate_latest(telemetry.registry)) as (served, said):
         routes = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yml").read_text())
         routes["route"]["group_wait"] = "0s"
@@ -74,7 +75,7 @@ async def test_a_store_that_fails_over_is_told_to_the_webhook(tmp_path: Path) ->
                 tmp_path,
                 prometheus,
                 "--config.file=prometheus.yml",
-                f"--web.listen-address=127.0.0.1:{free_port()}",
+                f"--web.listen-address={itself}",
                 "--storage.tsdb.path=data",
             ),
             asyncio.timeout(WITHIN_S),

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 import yaml
 
-from penstock.process.children import free_port
+from realstack.layout import free_ports
 from tests.deploy.record import BEGIN_S, EVERY_S, RECORDING, SCRAPES
 from tests.deploy.tools import DEPLOY, running, tool
 from tests.support.waiting import until
@@ -74,7 +74,9 @@ def recorded(folder: Path) -> None:
 async def prometheus_of_the_run(folder: Path) -> AsyncIterator[aiohttp.ClientSession]:
     prometheus = tool("prometheus")
     recorded(folder)
-    at = f"127.0.0.1:{free_port()}"
+    # Where no server that takes any free port, and no client, takes it before the program does.
+    (port,) = free_ports(["web"]).values()
+    at = f"127.0.0.1:{port}"
     command = [prometheus, "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
     command += ["--storage.tsdb.retention.time=100y", f"--web.listen-address={at}"]
     async with (

@@ -19,8 +19,8 @@ from penstock.doctor.finding import Finding
 from penstock.doctor.results import look_at_leftovers, look_at_results
 from penstock.doctor.worker import look_at_worker
 from penstock.errors import Fatal
-from penstock.process.children import free_port
 from tests.support.json_server import json_server
+from tests.support.worker import own_port
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 KEY = re.compile("<Key>(.*)</Key>")
@@ -95,7 +95,7 @@ async def test_a_store_with_another_time_is_found(seconds: int, says: list[str])
 
 
 async def test_a_server_that_tells_no_time_is_none_of_it() -> None:
-    assert await stores.look_at_clock(f"http://127.0.0.1:{free_port()}", NOW) == []
+    assert await stores.look_at_clock(f"http://127.0.0.1:{own_port()}", NOW) == []
 
 
 async def test_buckets_that_may_be_read_must_be_there() -> None:
@@ -161,7 +161,7 @@ async def test_a_folder_for_results_is_tried_as_far_as_it_is_there(tmp_path: Pat
 
 
 async def test_what_the_worker_here_says_is_told_as_on_its_page() -> None:
-    port = free_port()
+    port = own_port()
     late = {"level": "warn", "what": "cam-7 is 4.2 s behind", "do": "Look at its objects"}
     document: dict[str, object] = {"problems": [{**late, "level": "bad"}, late]}
 
@@ -195,7 +195,7 @@ async def test_a_folder_has_no_leftovers(tmp_path: Path) -> None:
 
 async def test_all_services_away_are_told_one_by_one(tmp_path: Path) -> None:
     """Each with its address; a look that fails keeps none of the others from being made."""
-    port = free_port()
+    port = own_port()
     cfg = config.Config(
         kafka=config.Kafka(bootstrap_servers=f"127.0.0.1:{port}", timeout_ms=500),
         objects=config.Objects(endpoint_url=f"file://{tmp_path}/none"),
@@ -213,11 +213,11 @@ async def test_all_services_away_are_told_one_by_one(tmp_path: Path) -> None:
 async def test_a_model_of_several_that_is_away_is_named(tmp_path: Path) -> None:
     async with json_server("/", lambda rows: [0 for _ in rows]) as server:
         cfg = config.Config(
-            kafka=config.Kafka(bootstrap_servers=f"127.0.0.1:{free_port()}", timeout_ms=500),
+            kafka=config.Kafka(bootstrap_servers=f"127.0.0.1:{own_port()}", timeout_ms=500),
             objects=config.Objects(endpoint_url=f"file://{tmp_path}"),
             model=config.Model(url=server.url, protocol="http"),
             models=[
-                config.NamedModel(name="ts", url=f"http://127.0.0.1:{free_port()}", protocol="http")
+                config.NamedModel(name="ts", url=f"http://127.0.0.1:{own_port()}", protocol="http")
             ],
         )
         found = [one async for one in examine(cfg, (), fix=False)]

@@ -216,7 +216,7 @@ TRIED_AGAIN = {
 
 
 # 80 s on two free cores, most of it pauses of the clients: so four parts at once.
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 @pytest.mark.stack
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("guarantee", list(TABLE))
@@ -254,13 +254,23 @@ async def costs_no_row(
                 world.proxy.plan(api, *acts)
             async with nudged(world, step):
                 await world.answer_one(number, step, within_s=BUSY_S)
-        records = (await world.broker.records(topics.output))[0]
-    found = Counter(record.document["source"]["offset"] for record in records)
+        found: Counter[int] = Counter()
+
+        async def are_read() -> bool:
+            # The broker ends a transaction first where the positions are, or first in the output.
+            records = (await world.broker.records(topics.output))[0]
+            found.clear()
+            found.update(record.document["source"]["offset"] for record in records)
+            return len(found) > len(steps)
+
+        await until(are_read, lambda: f"{len(steps) + 1} answers; there are {found}")
     assert sorted(found) == list(range(len(steps) + 1))
     if guarantee == "exactly_once":
         assert max(found.values()) == 1, found
 
 
+# 28 workers, four at a time.
+@pytest.mark.timeout(900)
 @pytest.mark.stack
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_what_does_not_pass_over_ends_the_worker_with_the_code_that_says_so(
@@ -296,7 +306,7 @@ async def test_a_member_that_its_group_does_not_take_ends_with_3(
     """The broker answers all else, so waiting longer than a rebalance takes mends nothing."""
     async with stage(services, topics, "at_least_once", client) as world:
         world.proxy.plan(Api.JOIN_GROUP, *[refuse(LOADING)] * 100_000)
-        code, said = await ending(world, within_s=60.0)
+        code, said = await ending(world, within_s=150.0)
     assert code == 3, said
     assert "has not had us as a member" in said
 
@@ -347,7 +357,7 @@ async def test_a_broker_that_does_not_know_the_topics_for_two_looks_ends_no_work
                 # Of the client's own questions there may be one or two among them.
                 return minding.done() or proxy.seen[Api.METADATA] - before >= 2 * 3 + 2
 
-            await until(was_looked_twice, lambda: str(proxy), within_s=60.0)
+            await until(was_looked_twice, lambda: str(proxy))
             assert not minding.done()
             minding.cancel()
 
@@ -375,6 +385,12 @@ async def test_a_batch_that_is_given_up_is_not_sent_when_the_broker_is_well_agai
             await until(is_tried, lambda: str(proxy))
             late.cancel()
             await sink.forget()
+
+            async def is_left() -> bool:
+                return proxy.is_left
+
+            # What the former producer sent at last is refused, too, before all passes.
+            await until(is_left, lambda: str(proxy))
             proxy.forget()
             await (await sink.send(Outgoing(topics.output, 0, [None], [b"[]"])))
         assert [record.value for record in (await broker.records(topics.output))[0]] == [b"[]"]

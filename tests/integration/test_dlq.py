@@ -76,7 +76,7 @@ async def test_a_stopped_line_is_told_everywhere_and_goes_on_after_the_mending(
         await broker.publish(topics.input, [Message(reference, 1) for reference in good])
         await broker.until_committed(topics.input, topics.input, {1: 3})
         assert "penstock_lines_stopped 1.0" in (await worker.get("/metrics"))[1]
-        assert (await worker.get("/readyz"))[0] == 200
+        await worker.ready()
         assert worker.said.count("line stopped: stream 'bad' at partition 0, offset 2") == 1
         assert await worker.stop() == 0
     for number in range(5):

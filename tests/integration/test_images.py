@@ -43,10 +43,14 @@ def frame(number: int, kind: str) -> tuple[bytes, list[int]]:
 
 @pytest_asyncio.fixture(loop_scope="function", params=[1, 8])
 async def model(services: Services, request: pytest.FixtureRequest) -> AsyncIterator[DeployedModel]:
-    """The frames' model, on a server that gathers so many requests."""
+    """The frames' model, on a server that gathers so many requests. Where each is a row, it has
+    time for them: those of a worker on a busy machine come many milliseconds apart.
+    """
+    is_single = request.param == 1 or request.node.callspec.params.get("form") != "raw"
     async with deployed(
-        services, "frames", handler=HANDLER, extra_files=[SHIPPED], batch_size=request.param
-    ) as model:
+        services, "frames", handler=HANDLER, extra_files=[SHIPPED], batch_size=request.param,
+        batch_delay_ms=20 if is_single else 500,
+    ) as model:  # fmt: skip
         model.batch_size = request.param
         yield model
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.errors import EXIT_FATAL, EXIT_STOPPED
 from tests.support.job import Job
+from tests.support.kafka_proxy import Api, hold, proxy_before, refuse
 from tests.support.loads import Load
 from tests.support.model_proxy import ModelProxy
 from tests.support.services import Services, Topics
@@ -17,6 +18,7 @@ from tests.support.waiting import until
 from tests.support.worker import environment, penstock, running_worker
 
 STREAMS = 40
+NOT_LEADER = 6  # a broker's code, for which its clients ask again
 
 
 def inventory(s3: Any, bucket: str, rows: int) -> str:
@@ -48,15 +50,19 @@ async def test_a_list_killed_twice_is_announced_once_and_in_order(
     options = ("--manifest", url, "--resume")
     sent = 0
     for _ in range(2):
-        async with running_worker(environ, *options, command="produce") as producing:
+        async with proxy_before(services.bootstrap_servers) as kafka:
+            # Of its requests the first one passes, so that it is not done before it is killed.
+            kafka.plan(Api.PRODUCE, hold(0.0), *[refuse(NOT_LEADER)] * 10_000)
+            between = environ | {"PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": kafka.address}
+            async with running_worker(between, *options, command="produce") as producing:
 
-            async def goes_on(before: int = sent) -> bool:
-                return sum((await broker.ends(topics.input)).values()) > before
+                async def goes_on(before: int = sent) -> bool:
+                    return sum((await broker.ends(topics.input)).values()) > before
 
-            await until(goes_on, "more references".__str__)
-            await producing.kill()
+                await until(goes_on, "more references".__str__)
+                await producing.kill()
         sent = sum((await broker.ends(topics.input)).values())
-    assert sent < 2 * rows
+    assert 0 < sent < 2 * rows
     ended = await penstock("produce", *options, environ=environ)
     again = await penstock("produce", *options, environ=environ)
     assert ended.code == again.code == 0, ended.stderr + again.stderr
@@ -111,6 +117,7 @@ async def test_two_workers_end_when_all_is_answered_though_one_was_killed(
             proxy.release()
             other.may_end()
             assert await other.ended() == 0, other.said
+    await job.done()
     assert await job.committed() == job.load.ends
     assert await job.places() == job.expected()
     ends = await job.broker.ends(job.topics.input)

@@ -4,6 +4,7 @@ Each test has a server of its own beside the stack's. What cannot be had on this
 with the reason.
 """
 
+import math
 import os
 import signal
 from collections.abc import Collection, Iterator
@@ -19,6 +20,7 @@ from realstack.errors import NotReady
 from realstack.model_server import ModelServer
 from realstack.processes import Process
 from tests.support.loads import Load, assert_predicted, csv, places_of
+from tests.support.moods import slow_store
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.services import Services, Topics, Unavailable, model_server
 from tests.support.topic_tools import Broker, Message
@@ -163,8 +165,7 @@ async def test_a_server_that_is_killed_and_comes_back_costs_no_row_and_blames_no
     load = Load(40, rows=700)
     load.store(s3, bucket)
     model = variables(way, server, "rows")
-    # Small batches, so that the kill comes between many calls.
-    environ = environment(services, topics, WINDOW__MAX_ROWS="16", **model)
+    last = load.archives[-1].key
 
     async def answered() -> int:
         return sum((await broker.ends(topics.output)).values())
@@ -173,16 +174,24 @@ async def test_a_server_that_is_killed_and_comes_back_costs_no_row_and_blames_no
         return await answered() > 0
 
     await until(server.answers, lambda: "the model server answers", within_s=90)
-    async with running_worker(environ) as worker:
-        await worker.ready()
-        await broker.publish(topics.input, load.messages(bucket))
-        await until(has_begun, lambda: "answers")
-        server.kill()
-        at_the_kill = await answered()
-        server.start()
-        await until(server.answers, lambda: "the model server answers again", within_s=90)
-        await broker.until_committed(topics.input, topics.input, load.ends)
-        assert await worker.stop() == 0, worker.said
+    async with slow_store(services.endpoint_url) as store:
+        # Small batches, so that the kill comes between many calls.
+        environ = environment(
+            services, topics, OBJECTS__ENDPOINT_URL=store.url, WINDOW__MAX_ROWS="16", **model
+        )
+        # However late the kill comes, one is left.
+        store.delay_s = lambda path: math.inf if path.endswith(last) else 0.0
+        async with running_worker(environ) as worker:
+            await worker.ready()
+            await broker.publish(topics.input, load.messages(bucket))
+            await until(has_begun, lambda: "answers")
+            server.kill()
+            at_the_kill = await answered()
+            store.delay_s = lambda _: 0.0
+            server.start()
+            await until(server.answers, lambda: "the model server answers again", within_s=90)
+            await broker.until_committed(topics.input, topics.input, load.ends)
+            assert await worker.stop() == 0, worker.said
     assert at_the_kill < len(load.rows), "it was killed in the middle"
     output = await broker.records(topics.output)
     assert places_of(output) == load.places(topics.input)

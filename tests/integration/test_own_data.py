@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.children import free_port
 from tests.support.services import Services, Topics
 from tests.support.topic_tools import Broker
+from tests.support.worker import own_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
 WITHIN_S = 150.0
@@ -30,14 +30,14 @@ async def test_the_page_works_and_can_be_repeated(
         "readings-answers": f"{topics.output}-page",
         "readings-workers": topics.input,
         "/readings": f"/{topics.input}",
-        "9001": str(free_port()),
+        "9001": str(own_port()),
     }
     script = "\n".join(["set -euo pipefail", *blocks("sh")])
     for name, ours in names.items():
         script = script.replace(name, ours)
     # The page of the worker has a port that others may have taken.
     script = script.replace(
-        "penstock lint", f"export PENSTOCK_HTTP__PORT={free_port()}\npenstock lint"
+        "penstock lint", f"export PENSTOCK_HTTP__PORT={own_port()}\npenstock lint"
     )
     (source,) = blocks("python")
     (tmp_path / "score.py").write_text(source)

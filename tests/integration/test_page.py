@@ -39,9 +39,10 @@ async def test_poison_rows_are_told_counted_and_sent_back_and_a_stopped_line_goe
     topics = await make_topics(2)
     s3.put_object(Bucket=bucket, Key="a.csv", Body=b"".join([*ROWS[:2], b"oops\n", *ROWS[3:]]))
     reference = {"bucket": bucket, "key": "a.csv", "stream": "cam-7"}
-    await broker.publish(topics.input, [Message(reference, 1)])
     environ = environment(services, topics, LIMITS__DLQ_CONSECUTIVE=2)
     async with seen(environ) as (worker, tab):
+        # Only now, as it is news for a minute, in which the browser might still start.
+        await broker.publish(topics.input, [Message(reference, 1)])
         await tab.until(first_line_has("cam-7: its rows are refused, bad_row:"))
         # As Kafka tells, which names the owners.
         await tab.until("last.group?.partitions.length === 2")

@@ -51,9 +51,28 @@ async def samples(worker: Worker, name: str) -> dict[str, float]:
     }
 
 
+async def delivered_rows(worker: Worker) -> dict[str, float]:
+    """By process, once the pages of both have answered: a late one is left out."""
+    found: dict[str, float] = {}
+
+    async def both_tell() -> bool:
+        nonlocal found
+        found = await samples(worker, "penstock_rows_delivered_total")
+        return found.keys() == {"0", "1"}
+
+    await until(both_tell, lambda: f"the metrics of both: {found}; {worker.said}")
+    return found
+
+
 def assigned(worker: Worker) -> list[str]:
     """What the members got in each rebalance of their own, in the order of their logs."""
     return re.findall(r"assigned partitions (\[.*?\])", worker.said)
+
+
+def taken_over(worker: Worker) -> list[int]:
+    """The partitions of a member that took some and went on with its own."""
+    took = re.search(r"partitions (\[.+\]) as .+; (\[.+\]) go on", worker.said)
+    return sorted(json.loads(took[1]) + json.loads(took[2])) if took else []
 
 
 @pytest.mark.parametrize("options", [(), ("--spare",)], ids=["alone", "spare"])
@@ -67,14 +86,18 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
     load.store(s3, bucket)
     async with broker_of(services) as broker, proxy_of(services.model_url) as proxy:
         proxy.hold_after(PASSED_REQUESTS)
+        # The reserve is in its place before the group misses the dead one.
+        session: dict[str, object] = {"KAFKA__SESSION_MS": 45_000} if options else {}
         environ = environment(
             services,
             topics,
+            None,
             MODEL__URL=proxy.url,
             MODEL__REQUEST="float32",
             WINDOW__MAX_ROWS=16,
             OBJECTS__CONCURRENCY=4,
             LIMITS__IN_FLIGHT_OBJECTS=2,
+            **session,
         )
         async with running_worker(environ, "--processes", "2", *options) as worker:
             await until_shared(worker)
@@ -85,14 +108,23 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
                 return len(proxy.requests) > PASSED_REQUESTS and sum(committed.values()) > 0
 
             await until(is_held, lambda: f"a load in the middle: {worker.said}")
-            delivered = await samples(worker, "penstock_rows_delivered_total")
-            assert delivered.keys() == {"0", "1"}
+            delivered = await delivered_rows(worker)
             assert 0 < sum(delivered.values()) < len(load.rows)
 
             killed, spared, *_ = members_of(worker)
             before = len(assigned(worker))
+
+            async def others_have_it() -> bool:
+                return taken_over(worker) == [0, 1, 2, 3]
+
+            if not options:
+                proxy.hold_probes()  # the one that is started again comes after the other
             os.kill(killed, signal.SIGKILL)
             proxy.release()
+            if not options:
+                # Its own go on; those of the dead one come to it.
+                await until(others_have_it, lambda: f"all with the other: {worker.said}")
+                proxy.release_probes()
             await broker.until_committed(topics.input, topics.input, load.ends)
             await until_shared(worker)
             restarts = await samples(worker, "penstock_process_restarts_total")
@@ -101,11 +133,6 @@ async def test_two_processes_share_the_partitions_and_survive_the_kill_of_one(
             after = assigned(worker)[before:]
             if options:
                 assert [each.count(",") + 1 for each in after] == [2], worker.said
-            else:
-                # Its own go on; those of the dead one come to it.
-                took = re.search(r"partitions (\[.+\]) as .+; (\[.+\]) go on", worker.said)
-                assert took, worker.said
-                assert sorted(json.loads(took[1]) + json.loads(took[2])) == [0, 1, 2, 3]
             members = members_of(worker)
             assert await worker.stop() == 0, worker.said
             await until_gone(*members)

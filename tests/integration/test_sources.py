@@ -21,6 +21,8 @@ from tests.support.topic_tools import Broker, Message
 from tests.support.waiting import until
 
 CURSOR = "p1:0.2.0123456789abcdef"
+# Of a transaction that stays open: longer than a test may take, as the broker ends it after that.
+OPEN_MS = 600_000
 
 
 class Assigned:
@@ -210,6 +212,7 @@ async def test_what_transactions_leave_is_read_as_the_isolation_says(
         producer = AIOKafkaProducer(
             bootstrap_servers=services.bootstrap_servers,
             transactional_id=f"{topics.input}-{name}",
+            transaction_timeout_ms=OPEN_MS,
         )
         await producer.start()
         await producer.begin_transaction()
@@ -219,6 +222,8 @@ async def test_what_transactions_leave_is_read_as_the_isolation_says(
     taken_back = await begun("taken back")
     await taken_back.abort_transaction()
     await taken_back.stop()
+    # The broker answers before it has written the mark.
+    await broker.until_answered(topics.input, 2)
     await broker.publish(topics.input, [Message({})])
     stays_open = await begun("stays open")
     try:
@@ -259,14 +264,14 @@ async def test_topics_are_numbered_together_and_a_new_one_that_matches_is_found(
         assert await reader.source.rewind(reader.ours) == commits
     late = f"{one.input}-late"
     matching = kafka_of(services, one, client, input_pattern=f"{one.input}(?:-late)?$")
-    async with reading(matching) as reader:
-        await until_it(lambda: len(reader.ours) == 2, lambda: reader.ours)
-        await broker.create(late)
-        try:
+    try:
+        async with reading(matching) as reader:
+            await until_it(lambda: len(reader.ours) == 2, lambda: reader.ours)
+            await broker.create(late)
             await broker.publish(late, [Message({})])
             await until_it(lambda: reader.counts() == {Where(late, 0): 1}, reader.counts)
-        finally:
-            await broker.delete([late])
+    finally:  # once nobody reads it
+        await broker.delete({late} & await broker.topics())
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -14,10 +14,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.support.reference_model import Rows, numpy_answers, random_rows, torch_answers
 from tests.support.services import EXPORT, STACK, Services, Topics, stack_status
+from tests.support.waiting import DEADLINE_S
 
 Request = tuple[bytes, dict[str, str]]
-# More than any answer takes on a busy machine.
-DEADLINE_S = 30
 OPAQUE = "application/octet-stream"
 BYTES = "application/x-bytes-tensor"
 

@@ -27,7 +27,7 @@ async def test_a_restart_disturbs_nobody_and_a_place_is_one_workers_alone(
             group=topics.input,
             client=client,
             instance_id=instance_id,
-            session_ms=30_000,
+            session_ms=45_000,
         )
 
     def worker_environment() -> dict[str, str]:
@@ -36,7 +36,7 @@ async def test_a_restart_disturbs_nobody_and_a_place_is_one_workers_alone(
             topics,
             KAFKA__CLIENT=client,
             KAFKA__INSTANCE_ID=FIRST,
-            KAFKA__SESSION_MS=30_000,
+            KAFKA__SESSION_MS=45_000,
         )
 
     async def answered(worker: Worker, offset: int) -> None:

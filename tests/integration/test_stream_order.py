@@ -32,9 +32,9 @@ async def test_a_late_object_holds_back_its_stream_alone_and_a_takeover_repeats_
         ],
     )
     free = [number for number in range(OBJECTS) if number % 3]
-    # What is not in the store yet is waited for.
+    # What is not in the store yet is waited for: for longer than this test may last.
     environ = environment(
-        services, topics, OUTPUT__ORDER="stream", OBJECTS__WAIT_FOR_OBJECT_MS=60_000
+        services, topics, OUTPUT__ORDER="stream", OBJECTS__WAIT_FOR_OBJECT_MS=240_000
     )
     positions: dict[int, Any] = {}
 

@@ -1,7 +1,7 @@
 """A listing that was cut off goes on where it was, on a broker: nothing missing, nothing double."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import count
 
 import orjson
@@ -9,6 +9,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.announcer import announcing
+from penstock.adapters.kafka.jobs.kept_positions import KeptPositions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.routes import Routes
@@ -16,6 +17,7 @@ from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.jobs import position, sending
 from penstock.jobs.produce import Produced, Wanted, produce
+from penstock.ports import Commit
 
 pytest.importorskip("confluent_kafka")
 
@@ -188,10 +190,20 @@ async def test_an_earlier_start_ends_when_a_later_one_has_taken_over(
 
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_of_two_that_start_together_one_goes_on(
-    cfg: config.Config, objects: MemoryObjects, is_cut: bool
+    cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
     if is_cut:
         await cut_off(cfg, objects, 5)
+    write, begun, both_have_begun = KeptPositions.write, count(1), asyncio.Event()
+
+    async def together(kept: KeptPositions, commits: Mapping[int, Commit]) -> None:
+        """However slow the machine is: each has written before the other one looks."""
+        await write(kept, commits)
+        if next(begun) == 2:
+            both_have_begun.set()
+        await both_have_begun.wait()
+
+    monkeypatch.setattr(KeptPositions, "write", together)
     ended = await asyncio.gather(
         *(announce(cfg, objects) for _ in range(2)), return_exceptions=True
     )

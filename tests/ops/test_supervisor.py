@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -22,9 +23,9 @@ from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
 from penstock.ops.processes.member import Terms
 from penstock.ops.processes.supervisor import supervise
 from penstock.process import parent
-from penstock.process.children import free_port
 from tests.support.gone import is_gone
 from tests.support.waiting import until
+from tests.support.worker import own_port
 
 AT_ONCE = Backoff(first_s=0.0, most_s=0.0)
 NEVER = Backoff(first_s=1e6, most_s=1e6)
@@ -82,6 +83,7 @@ class Supervised:
         return pids
 
     async def until_says(self, path: str, wanted: tuple[int, str]) -> None:
+        """A member that does not answer within two seconds is told as away."""
         said = (0, "")
 
         async def says() -> bool:
@@ -90,6 +92,18 @@ class Supervised:
             return said == wanted
 
         await until(says, lambda: f"{wanted} of {path}; it is {said}")
+
+    async def until_tells(self, wanted: dict[str, Any]) -> None:
+        """As JSON."""
+        said = ""
+
+        async def tells() -> bool:
+            nonlocal said
+            _, said = await self.get("/api/status")
+            found: dict[str, Any] = orjson.loads(said)
+            return found == wanted
+
+        await until(tells, lambda: f"{wanted}; it is {said}")
 
     @property
     def drained(self) -> set[int]:
@@ -115,7 +129,7 @@ async def supervised(
     is_job: bool = False,
 ) -> AsyncIterator[Supervised]:
     command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
-    group = Supervised(config.Http(port=free_port(), token=token), asyncio.Event(), folder)
+    group = Supervised(config.Http(port=own_port(), token=token), asyncio.Event(), folder)
     terms = Terms(command, "pod-7", group.free, stop_s, backoff, frees_first, is_job)
     waiting = [*command, parent.RESERVE] if reserve else None
     work = supervise(group.http, terms, count, group.stop, reserve=waiting)
@@ -131,9 +145,9 @@ async def test_all_members_are_told_on_one_page_and_end_together(tmp_path: Path)
     async with supervised(tmp_path, count=3) as group:
         pids = await group.pids()
         assert pids.keys() == {"0", "1", "2"}
-        assert await group.get("/healthz") == (200, "ok\n")
+        await group.until_says("/healthz", (200, "ok\n"))
         lines = [f"process {number}: ready: 2 partitions\n" for number in range(3)]
-        assert await group.get("/readyz") == (200, "".join(lines))
+        await group.until_says("/readyz", (200, "".join(lines)))
         group.stop.set()
         assert await group.ended == 0
     assert group.drained == set(pids.values())
@@ -143,7 +157,14 @@ async def test_all_members_are_told_on_one_page_and_end_together(tmp_path: Path)
 async def test_the_members_metrics_are_one_exposition_with_their_numbers(tmp_path: Path) -> None:
     async with supervised(tmp_path) as group:
         await group.pids()
-        _, page = await group.get("/metrics")
+        page = ""
+
+        async def both_are_on_it() -> bool:
+            nonlocal page
+            _, page = await group.get("/metrics")
+            return page.count("stub_pid{") == 2
+
+        await until(both_are_on_it, lambda: page)
     lines = page.splitlines()
     heads = [line.split()[1:3] for line in lines if line.startswith("#")]
     assert len(heads) == len({tuple(head) for head in heads})
@@ -159,18 +180,27 @@ async def test_the_members_status_is_one_document_and_people_get_one_page(tmp_pa
     async with supervised(tmp_path, backoff=NEVER) as group:
         pids = await group.pids()
         status = {"restarts": 0, "up": True, "v": 1, "input_topic": "refs"}
-        assert orjson.loads((await group.get("/api/status"))[1]) == {
-            "v": 1,
-            "processes": [
-                {"process": number, "pid": pids[str(number)], **status} for number in range(2)
-            ],
-            "problems": [],
-        }
+        await group.until_tells(
+            {
+                "v": 1,
+                "processes": [
+                    {"process": number, "pid": pids[str(number)], **status} for number in range(2)
+                ],
+                "problems": [],
+            }
+        )
         assert "<title>penstock</title>" in (await group.get("/"))[1]
         os.kill(pids["1"], signal.SIGKILL)
         await group.until_says("/healthz", (503, "process 1: it does not run\n"))
         away = {"process": 1, "restarts": 0, "up": False, "error": "it does not run"}
-        seen = orjson.loads((await group.get("/api/status"))[1])
+        seen: dict[str, Any] = {}
+
+        async def one_is_up() -> bool:
+            nonlocal seen
+            seen = orjson.loads((await group.get("/api/status"))[1])
+            return bool(seen["processes"][0]["up"])
+
+        await until(one_is_up, lambda: f"process 0 is up: {seen}")
         assert seen["processes"][1] == away
         assert [one["what"] for one in seen["problems"]] == ["process 1: it does not run"]
 
@@ -271,8 +301,14 @@ async def test_while_a_member_is_away_the_whole_is_neither_alive_nor_ready(
         await until(is_known, lambda: caplog.text)
         for path in ("/healthz", "/readyz"):
             await group.until_says(path, (503, "process 1: it does not run\n"))
-        samples = await group.samples()
-        assert samples["penstock_process_up"] == {"0": 1, "1": 0}
+        samples: dict[str, dict[str, float]] = {}
+
+        async def one_is_up() -> bool:
+            nonlocal samples
+            samples = await group.samples()
+            return samples["penstock_process_up"] == {"0": 1, "1": 0}
+
+        await until(one_is_up, lambda: f"process 0 is up: {samples}")
         assert samples["stub_rows_total"] == {"0": 5}
         group.stop.set()  # in the middle of the pause
         assert await group.ended == 0
@@ -309,7 +345,7 @@ async def test_one_member_whose_model_is_away_makes_the_whole_unready(tmp_path: 
     async with supervised(tmp_path) as group:
         os.kill((await group.pids())["1"], signal.SIGHUP)
         await group.until_says("/readyz", (503, "process 1: the model does not answer\n"))
-        assert await group.get("/healthz") == (200, "ok\n")
+        await group.until_says("/healthz", (200, "ok\n"))
 
 
 async def test_the_token_guards_the_page_and_opens_those_of_the_members(
@@ -318,7 +354,8 @@ async def test_the_token_guards_the_page_and_opens_those_of_the_members(
     monkeypatch.setenv("STUB_TOKEN", "open")
     async with supervised(tmp_path, token="open") as group:
         await group.pids()
-        assert (await group.get("/readyz"))[0] == 200
+        lines = [f"process {number}: ready: 2 partitions\n" for number in range(2)]
+        await group.until_says("/readyz", (200, "".join(lines)))
         assert (await group.get("/readyz", token="wrong"))[0] == 401
         assert (await group.get("/metrics", token="wrong"))[0] == 401
         assert (await group.get("/healthz", token="wrong"))[0] == 200

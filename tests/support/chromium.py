@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import DEADLINE_S, until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -82,7 +82,7 @@ class Tab:
         feature = {"name": "prefers-color-scheme", "value": "dark"}
         await self.call("Emulation.setEmulatedMedia", features=[feature])
 
-    async def until(self, script: str) -> None:
+    async def until(self, script: str, within_s: float = DEADLINE_S) -> None:
         """Wait until the expression is true."""
         text = ""
 
@@ -93,7 +93,10 @@ class Tab:
             text = await self.text("body")
             return bool(await self.run(f"Boolean({script})"))
 
-        await until(holds, lambda: f"{script}; the console says {self.complaints}, the page {text}")
+        def said() -> str:
+            return f"{script}; the console says {self.complaints}, the page {text}"
+
+        await until(holds, said, within_s)
 
     async def text(self, selector: str) -> str:
         """What a person reads there."""

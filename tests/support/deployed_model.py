@@ -71,6 +71,7 @@ async def deployed(
     extra_files: Sequence[Path] = (),
     queue_size: int = 100,
     batch_size: int = 1,
+    batch_delay_ms: int = 20,
 ) -> AsyncIterator[DeployedModel]:
     """A handler, by default the one that falls ill, as a model whose name begins with `kind`. A
     handler that is no path is one of TorchServe's own; a folder among the files stands for what is
@@ -82,8 +83,8 @@ async def deployed(
     with TemporaryDirectory() as folder:
         settings = Path(folder) / "model.yaml"
         settings.write_text(
-            f"minWorkers: 1\nmaxWorkers: 1\nbatchSize: {batch_size}\nmaxBatchDelay: 20\n"
-            f"jobQueueSize: {queue_size}\n"
+            f"minWorkers: 1\nmaxWorkers: 1\nbatchSize: {batch_size}\n"
+            f"maxBatchDelay: {batch_delay_ms}\njobQueueSize: {queue_size}\n"
         )
         command = [services.torch_python, "-m", "model_archiver.model_packaging"]
         command += ["--model-name", name, "--version", "1.0", "--handler", str(handler)]

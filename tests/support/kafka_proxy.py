@@ -22,7 +22,6 @@ from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, RequestStr
 from aiokafka.protocol.types import Array, Boolean, Bytes, Schema, String, TaggedFields
 
 from penstock.adapters.kafka.exactly_once import requests
-from penstock.process.children import free_port
 
 
 class Api(IntEnum):
@@ -91,14 +90,17 @@ class KafkaProxy:
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
-        self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.port = 0
         self.seen: Counter[Api] = Counter()
         self._plan: defaultdict[int, deque[Act]] = defaultdict(deque)
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._speaks = asyncio.Event()
         self._speaks.set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     def __repr__(self) -> str:
         left = {Api(key).name: list(acts) for key, acts in self._plan.items() if acts}
@@ -128,8 +130,14 @@ class KafkaProxy:
         """All that was planned has happened."""
         return not any(self._plan.values())
 
+    @property
+    def is_left(self) -> bool:
+        """Nobody is connected, and all that came has been handled."""
+        return not self._writers
+
     async def listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         if self._server is not None:

@@ -1,6 +1,7 @@
 """A proxy in front of the model server that keeps the rows of every request and can hold them back.
 
-Rule: changes nothing of what passes. It understands requests of the form float32 only.
+Rule: changes nothing of what passes. It understands requests of the form float32 only. A request
+without rows is a probe: a worker that starts waits for its answer before it joins the group.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ class ModelProxy:
         self._target = target
         self._passes: float = float("inf")
         self._open = asyncio.Event()
+        self._answers_probes = asyncio.Event()
+        self._answers_probes.set()
 
     def hold_after(self, requests: int) -> None:
         """Let so many requests with rows pass; the others wait until `release`."""
@@ -33,6 +36,13 @@ class ModelProxy:
     def release(self) -> None:
         self._open.set()
 
+    def hold_probes(self) -> None:
+        """Until `release_probes`."""
+        self._answers_probes.clear()
+
+    def release_probes(self) -> None:
+        self._answers_probes.set()
+
     async def forward(self, request: web.Request) -> web.Response:
         body = await request.read()
         rows = int(request.headers.get("X-Rows", "0"))
@@ -40,6 +50,8 @@ class ModelProxy:
             self.requests.append(np.frombuffer(body, "<f4").reshape(rows, -1))
             if len(self.requests) > self._passes:
                 await self._open.wait()
+        else:
+            await self._answers_probes.wait()
         async with (
             aiohttp.ClientSession() as session,
             session.post(self._target + request.path, data=body, headers=_told(request)) as answer,
@@ -71,4 +83,5 @@ async def proxy_of(model_url: str) -> AsyncIterator[ModelProxy]:
         yield proxy
     finally:
         proxy.release()
+        proxy.release_probes()
         await runner.cleanup()

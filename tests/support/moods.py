@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from penstock.process.children import free_port
+from tests.support.worker import own_port
 
 PATIENCE_S = 0.05
 PASSED_ON = ("Content-Type", "Content-Length", "ETag", "Last-Modified", "x-amz-version-id")
@@ -29,7 +29,7 @@ class MoodyModel:
         self.dislikes: Callable[[bytes], bool] = lambda _: False
         self.answer: Callable[[Any], Any] = lambda _: 1.0
         self.delay_s = 0.0
-        self.port = free_port()
+        self.port = own_port()
         self.url = f"http://127.0.0.1:{self.port}/"
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/", self._take)

@@ -6,6 +6,7 @@ Rule: it reads requests only as far as the frames tell where they end, and compr
 import asyncio
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -92,7 +93,9 @@ class RawGrpcServer:
         self._server.close()
         for writer in self._writers:
             writer.close()
-            await writer.wait_closed()
+            # Where the client has left, it may have left our last frames unread.
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)

@@ -7,13 +7,12 @@ direction.
 
 import asyncio
 import re
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Literal
 from urllib.parse import urlsplit
-
-from penstock.process.children import free_port
 
 Manner = Literal["open", "mute", "rude"]
 CHUNK_BYTES = 1 << 16
@@ -25,7 +24,10 @@ class Relay:
 
     def __init__(self, target: str, delay_s: float = 0.0) -> None:
         self._delay_s = delay_s
-        self.port = free_port()
+        # Bound from now on, so that nobody else gets the port; who connects is refused.
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
         self.came = 0
         self.given_bytes = 0
@@ -39,7 +41,7 @@ class Relay:
         """`mute` accepts and says nothing; `rude` accepts and hangs up."""
         self._manner = manner
         if self._server is None:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+            self._server = await asyncio.start_server(self._serve, sock=self._socket)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -47,6 +49,7 @@ class Relay:
             for writer in self._writers:
                 writer.transport.abort()
             await self._server.wait_closed()
+        self._socket.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.came += 1

@@ -23,7 +23,8 @@ from realstack.layout import free_ports
 from realstack.minio import Minio
 from realstack.torchserve import TorchServe
 
-READY_S = 60.0
+# Each takes a few seconds on idle cores, and twenty times that while all tests begin at once.
+READY_S = 180.0
 LOOK_S = 0.1
 USER, PASSWORD = "penstock", "a-password-nobody-may-see"
 STORE_KEY, STORE_SECRET = "a-key-nobody-may-see", "a-secret-nobody-may-see"

@@ -170,7 +170,9 @@ class Broker:
         await controller_known(self._admin)
         await self._admin.create_partitions({topic: NewPartitions(count)})
 
-    async def until_committed(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def until_committed(
+        self, group: str, topic: str, offsets: Mapping[int, int], within_s: float = DEADLINE_S
+    ) -> None:
         """Until the group has committed (at least) these; partitions without records are none of
         it.
         """
@@ -182,7 +184,7 @@ class Broker:
             seen = await self.committed(group, topic)
             return all(seen.get(number, 0) >= offset for number, offset in wanted.items())
 
-        await until(reached, lambda: f"{wanted} committed by {group}; it has {seen}")
+        await until(reached, lambda: f"{wanted} committed by {group}; it has {seen}", within_s)
 
     async def until_answered(self, topic: str, records: int, within_s: float = DEADLINE_S) -> None:
         """Until so many records are on the topic."""

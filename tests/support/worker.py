@@ -7,8 +7,10 @@ the test that waited for it in vain.
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,13 +19,15 @@ from typing import BinaryIO, NamedTuple
 
 import aiohttp
 
-from penstock.process.children import free_port
 from tests.support.services import ROOT, Services, Topics
 from tests.support.waiting import until
 
 # More than the worker's own drain (15 s), the session of a member that was killed before (8 s), and
 # a start of the interpreter, on two cores that five test processes share.
 EXIT_S = 80.0
+# More than the workers of one test.
+HELD_PORTS = 64
+_held: deque[socket.socket] = deque()
 
 
 class Ended(NamedTuple):
@@ -105,6 +109,20 @@ class Worker:
             raise AssertionError(f"the worker did not end: {self.said}") from None
 
 
+def own_port() -> int:
+    """A port that the system gives nobody else until a worker listens on it, which may be long
+    after: it is bound here, and may be bound a second time, as servers do it.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _held.append(holder)
+    if len(_held) > HELD_PORTS:
+        _held.popleft().close()
+    port: int = holder.getsockname()[1]
+    return port
+
+
 def environment(
     services: Services, topics: Topics, group: str | None = None, **changes: object
 ) -> dict[str, str]:
@@ -121,7 +139,7 @@ def environment(
         "MODEL__NAME": services.model_name,
         "OUTPUT__TOPIC": topics.output,
         "OUTPUT__DLQ_TOPIC": topics.dlq,
-        "HTTP__PORT": free_port(),
+        "HTTP__PORT": own_port(),
     } | changes
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
     return inherited | {f"PENSTOCK_{name}": str(value) for name, value in settings.items()}

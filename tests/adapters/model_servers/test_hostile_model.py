@@ -16,6 +16,7 @@ from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import NoAnswer, Poison, Rejected, Unreachable
+from tests.adapters.model_servers.hurry import in_a_hurry
 
 ROW = JsonRows.of([b"[1]"])
 MIB = 1 << 20
@@ -67,6 +68,11 @@ async def drip() -> AsyncIterator[bytes]:
         await asyncio.sleep(0.01)
 
 
+async def whole(request: web.Request) -> web.StreamResponse:
+    await request.read()
+    return web.Response(body=b"[1]")
+
+
 async def test_an_endless_answer_is_cut_off_and_memory_stays_bounded() -> None:
     async with model_behind(streaming(endless)) as model:
         tracemalloc.start()
@@ -88,8 +94,14 @@ async def test_an_endless_complaint_is_cut_off_and_told_in_short() -> None:
 
 @pytest.mark.parametrize("status", [200, 503])
 async def test_an_answer_that_drips_is_given_up_after_the_timeout(status: int) -> None:
-    async with model_behind(streaming(drip, status), timeout_ms=100) as model:
-        with pytest.raises(Unreachable, match="timeout_ms"):
+    answers: list[Answer] = [whole, streaming(drip, status)]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await answers.pop(0)(request)
+
+    async with model_behind(answer) as model:
+        await model.predict([ROW])
+        with in_a_hurry(model._http, 0.1), pytest.raises(Unreachable, match="timeout_ms"):
             await model.predict([ROW])
 
 

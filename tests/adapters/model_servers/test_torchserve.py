@@ -24,6 +24,7 @@ from penstock.errors import (
     Unreachable,
     WorkerDied,
 )
+from tests.adapters.model_servers.hurry import in_a_hurry
 from tests.support.reference_model import random_rows
 
 ROWS = JsonRows.of([orjson.dumps(row) for row in random_rows(4).tolist()])
@@ -96,9 +97,10 @@ async def test_poison_names_the_code_of_the_dead_letter(server: EmbeddedModelSer
 
 
 async def test_a_server_that_takes_too_long_is_unreachable(server: EmbeddedModelServer) -> None:
-    async with Connected(server, timeout_ms=50) as model:
+    async with Connected(server) as model:
+        await model.predict([ROWS])
         server.fail_next("slow")
-        with pytest.raises(Unreachable, match="timeout_ms"):
+        with in_a_hurry(model._http, 0.05), pytest.raises(Unreachable, match="timeout_ms"):
             await model.predict([ROWS])
 
 

@@ -27,6 +27,7 @@ from penstock.errors import (
     Transient,
     WorkerDied,
 )
+from tests.adapters.model_servers.hurry import in_a_hurry
 
 ROWS: Final = JsonRows.of([b"[1]", b"[2]"])
 GOOD: Final = b'[{"a":1},{"a":2}]'
@@ -52,6 +53,10 @@ class Case(NamedTuple):
     does: str
     drips: bool = False
     stays: bool = False
+
+    @property
+    def takes_long(self) -> bool:
+        return self.drips or self.stays
 
 
 def said(
@@ -179,6 +184,7 @@ FINE: Final[dict[str, tuple[bytes, list[bytes]]]] = {
 
 @asynccontextmanager
 async def server(case: Case) -> AsyncIterator[str]:
+    """Before it keeps silent or drips it answers once, so that a connection is there."""
     served: set[asyncio.Task[None]] = set()
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -186,8 +192,10 @@ async def server(case: Case) -> AsyncIterator[str]:
         assert task is not None
         served.add(task)
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r")[0]))
+            await take(reader)
+            if case.takes_long:
+                writer.write(WHOLE)
+                await take(reader)
             writer.write(case.raw)
             await writer.drain()
             while case.drips:
@@ -212,12 +220,20 @@ async def server(case: Case) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
+async def take(reader: asyncio.StreamReader) -> None:
+    """A whole request."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r")[0]))
+
+
 async def ask(case: Case) -> list[bytes]:
-    timeout_ms = 100 if case.drips or case.stays else 5_000
     async with server(case) as url:
-        settings = {"url": url, "timeout_ms": timeout_ms}
-        model = TorchServeModel(msgspec.convert(settings, config.Model))
+        model = TorchServeModel(msgspec.convert({"url": url}, config.Model))
         try:
+            if case.takes_long:
+                await model.predict([ROWS])
+                with in_a_hurry(model._http, 0.1):
+                    return list((await model.predict([ROWS])).values)
             return list((await model.predict([ROWS])).values)
         finally:
             await model.aclose()

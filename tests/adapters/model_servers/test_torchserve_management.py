@@ -61,6 +61,15 @@ async def management() -> AsyncIterator[Management]:
     await runner.cleanup()
 
 
+MOST_LOOK = "penstock.adapters.model_servers.torchserve.management.LOOK_S"
+
+
+@pytest.fixture(autouse=True)
+def the_look_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers is not taken for a silent one because the machine is busy."""
+    monkeypatch.setattr(MOST_LOOK, 60.0)
+
+
 @pytest.fixture(autouse=True)
 def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
@@ -113,9 +122,15 @@ async def test_what_an_older_server_does_not_tell_is_left_open(management: Manag
     ids=["no model", "a token", "no TorchServe", "nothing", "no number", "no answer"],
 )
 async def test_any_other_answer_is_silent(
-    management: Management, caplog: pytest.LogCaptureFixture, status: int, answer: Any
+    management: Management,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    answer: Any,
 ) -> None:
     management.status, management.answer = status, answer
+    if answer is None:
+        monkeypatch.setattr(MOST_LOOK, 0.1)
     assert await server_batching(config.Model(management_url=management.url)) is None
     assert_silent(caplog)
 

@@ -22,6 +22,7 @@ from penstock.adapters.kafka.inside.fetching import (
 )
 from penstock.errors import Fatal
 from penstock.simulation.virtual_time import virtual_time
+from tests.support.waiting import DEADLINE_S
 
 FIRST, SECOND = (TopicPartition("refs", number) for number in range(2))
 
@@ -138,7 +139,7 @@ async def test_what_was_taken_is_not_asked_for_again() -> None:
         offsets, answer = await broker.asked.get()
         assert offsets == {0: 0, 1: 0}
         answer.set_result(said(p0=b"one", p1=b"two"))
-        found = await fetcher.fetched_records([], 1.0, 10)
+        found = await fetcher.fetched_records([], DEADLINE_S, 10)
         values = {where: [record.value for record in records] for where, records in found.items()}
         assert values == {FIRST: [b"one"], SECOND: [b"two"]}
         offsets, _ = await broker.asked.get()

@@ -27,6 +27,7 @@ from penstock.errors import (
     Unreachable,
 )
 from tests.adapters.model_servers.contract import expect
+from tests.adapters.model_servers.hurry import in_a_hurry
 from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.oip_models import ROWS, Described, Fault, Outputs
 from tests.support.reference_model import random_rows
@@ -84,10 +85,11 @@ async def test_outputs_are_known_by_name_and_what_is_not_finite_rejects_its_row(
 
 
 async def test_a_call_ends_at_its_deadline_and_a_cancelled_one_at_once() -> None:
-    async with OipGrpcServer() as server, connected(server, timeout_ms=200) as model:
+    async with OipGrpcServer() as server, connected(server) as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next("slow", "slow")
-        with pytest.raises(NoAnswer, match="timeout_ms"):
+        assert isinstance(model._wire, GrpcWire)
+        with in_a_hurry(model._wire, 0.2), pytest.raises(NoAnswer, match="timeout_ms"):
             await model.predict([Matrix(NUMBERS)])
         call = asyncio.create_task(model.predict([Matrix(NUMBERS)]))
         await asyncio.sleep(0)

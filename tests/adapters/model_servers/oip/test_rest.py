@@ -29,6 +29,7 @@ from penstock.errors import (
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from tests.adapters.model_servers.contract import expect
+from tests.adapters.model_servers.hurry import in_a_hurry
 from tests.support.oip_models import ROWS, Described, Fault, Outputs
 from tests.support.oip_server import Manner, OipServer
 from tests.support.reference_model import random_rows
@@ -233,10 +234,11 @@ async def test_an_answer_that_is_not_finite_rejects_its_row_alone() -> None:
 
 
 async def test_a_server_that_takes_too_long_is_unreachable() -> None:
-    async with OipServer() as server, connected(server, timeout_ms=100) as model:
+    async with OipServer() as server, connected(server) as model:
         await model.predict([Matrix(NUMBERS)])
         server.fail_next("slow")
-        with pytest.raises(Unreachable, match="timeout_ms"):
+        assert isinstance(model._wire, RestWire)
+        with in_a_hurry(model._wire._http, 0.1), pytest.raises(Unreachable, match="timeout_ms"):
             await model.predict([Matrix(NUMBERS)])
 
 
