@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+import logging
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -16,6 +18,15 @@ settings.load_profile("penstock")
 # botocore parses its descriptions of S3 anew for each client: 0.15 s, most of a test of a store.
 _parsed = cache(JSONFileLoader().load_file)
 JSONFileLoader.load_file = lambda _, path: _parsed(path)
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """A command that is run in this process sets it; for the tests behind it would hide lines."""
+    logger = logging.getLogger("penstock")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

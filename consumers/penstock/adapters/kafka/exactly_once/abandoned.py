@@ -81,7 +81,9 @@ class Abandoned:
         self._looked_s = now_s
         taken = 0
         try:
-            found, _ = await _all_open(client, self._group)
+            found, is_complete = await _all_open(client, self._group)
+            if is_complete:
+                self._seen = {one: since_s for one, since_s in self._seen.items() if one in found}
             for one, node in found.items():
                 with suppress(Transient):  # another one may still be taken back
                     taken += await self._look_at(client, node, one, now_s)
@@ -128,7 +130,11 @@ async def _all_open(
 ) -> tuple[dict[_Seen, int], bool]:
     """Each with the broker that coordinates it, and whether all brokers answered."""
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
-    answers = await asyncio.gather(*(_open_at(client, node, group) for node in nodes))
+    asked = (_open_at(client, node, group) for node in nodes)
+    answers = await asyncio.gather(*asked, return_exceptions=True)  # so that all have ended
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
     found = {
         one: node
         for node, answer in zip(nodes, answers, strict=True)
