@@ -1,5 +1,6 @@
 """Partitions stay where they are; of two members that name one, the later generation keeps it."""
 
+from collections import Counter
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,10 @@ from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberAssignment,
     ConsumerProtocolMemberMetadata,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.adapters.kafka.group.sticky import sticky
+from penstock.adapters.kafka.group.sticky import divided, sticky
 
 PARTITIONS = range(4)
 CLUSTER: Any = SimpleNamespace(
@@ -53,3 +56,64 @@ def test_what_an_expelled_member_had_stays_with_its_new_owner(expelled: str) -> 
 def test_nothing_moves_without_need() -> None:
     members = {"a": said_by_a_member([0, 3], 1), "b": said_by_a_member([1, 2], 1)}
     assert assigned(**members) == {"a": parts(0, 3), "b": parts(1, 2)}
+
+
+def test_a_member_with_other_topics_gets_none_of_what_it_does_not_read() -> None:
+    """As while a worker with a further topic takes the place of one without."""
+    cluster: Any = SimpleNamespace(
+        topics=lambda: {"refs", "more"}, partitions_for_topic=lambda _topic: set(PARTITIONS)
+    )
+    members = {"old": sticky().metadata({"refs"}), "new": sticky().metadata({"refs", "more"})}
+    found = {name: set(one.partitions()) for name, one in sticky().assign(cluster, members).items()}
+    assert {one.topic for one in found["old"]} == {"refs"}
+    assert len(found["old"] | found["new"]) == 2 * len(PARTITIONS)
+
+
+Names = st.sampled_from("abcdefgh")
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[set[TopicPartition], dict[str, Any]]:
+    """Partitions, and what members had: some of it is gone, some is claimed by several."""
+    sizes = draw(st.dictionaries(st.sampled_from(["t0", "t1", "t2"]), st.integers(1, 12)))
+    partitions = {TopicPartition(topic, n) for topic, size in sizes.items() for n in range(size)}
+    claims = st.sets(st.builds(TopicPartition, st.sampled_from(["t0", "t1"]), st.integers(0, 14)))
+    had = draw(st.dictionaries(Names, st.tuples(st.integers(-1, 3), claims), min_size=1))
+    return partitions, had
+
+
+@given(groups())
+def test_shares_are_even_and_nothing_moves_that_need_not(
+    group: tuple[set[TopicPartition], dict[str, Any]],
+) -> None:
+    partitions, had = group
+    found = divided(partitions, had)
+    assert found.keys() == had.keys()
+    assert sorted(one for its in found.values() for one in its) == sorted(partitions)
+    sizes = [len(its) for its in found.values()]
+    assert max(sizes) - min(sizes) <= 1
+    owned = {
+        name: {
+            one
+            for one in its & partitions
+            if (generation, name)
+            == max((other[0], its_name) for its_name, other in had.items() if one in other[1])
+        }
+        for name, (generation, its) in had.items()
+    }
+    # What stays is as much as even shares allow, whoever has the larger ones.
+    least, more = divmod(len(partitions), len(had))
+    larger = sorted((len(its) > least for its in owned.values()), reverse=True)[:more]
+    most = sum(min(len(its), least) for its in owned.values()) + sum(larger)
+    assert sum(len(owned[name] & set(its)) for name, its in found.items()) == most
+
+
+def test_of_several_topics_each_member_has_some_of_each() -> None:
+    partitions = [TopicPartition(topic, n) for topic in ("t0", "t1") for n in range(8)]
+    alone = divided(partitions, {"a": (-1, [])})
+    for found in (
+        divided(partitions, {"a": (-1, []), "b": (-1, [])}),
+        divided(partitions, {"a": (1, alone["a"]), "b": (-1, [])}),
+    ):
+        for its in found.values():
+            assert Counter(one.topic for one in its) == {"t0": 4, "t1": 4}

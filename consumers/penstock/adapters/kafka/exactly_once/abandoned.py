@@ -131,10 +131,11 @@ async def _all_open(
     """Each with the broker that coordinates it, and whether all brokers answered."""
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     asked = (_open_at(client, node, group) for node in nodes)
-    answers = await asyncio.gather(*asked, return_exceptions=True)  # so that all have ended
-    for answer in answers:
+    answers: list[list[_Seen] | None] = []
+    for answer in await asyncio.gather(*asked, return_exceptions=True):  # so all have ended
         if isinstance(answer, BaseException):
             raise answer
+        answers.append(answer)
     found = {
         one: node
         for node, answer in zip(nodes, answers, strict=True)
