@@ -159,6 +159,11 @@ async def test_an_answer_that_comes_in_one_turn_with_the_end_of_its_time_is_take
             select([decoder._end], [], [])  # and answers while the loop stands
             assert await answering == NEXT
             assert not decoder._overran  # else its death is under way
+            runs: list[Run] = []
+            while (said := await decoder.turn(b"" if runs else b"1,2\n")) is not None:
+                runs += said if isinstance(said, list) else []
+        assert values(runs) == [[1, 2]]
+        assert not DEATHS
 
 
 @pytest.mark.usefixtures("planted")

@@ -36,7 +36,7 @@ async def test_a_row_s_way_is_told_with_its_model_its_letter_and_its_commit(
         way = (await traced("0/0/650"))["way"]
         assert way["pid"] == worker.pid
         assert way["times_ms"]["call"] > 0
-        assert (way["batch"]["rows"] <= 700, way["batch"]["tries"]) == (True, 1)
+        assert 0 < way["batch"]["rows"] <= 700
         assert (await traced("2/0/0"))["way"]["batch"] is None  # no model was asked
         assert await worker.stop() == 0
     good = await traced("0/0/650")

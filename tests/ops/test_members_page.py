@@ -10,13 +10,15 @@ from aiohttp.typedefs import Handler
 from msgspec import structs
 
 from penstock import config
+from penstock.adapters.http import running_worker
 from penstock.adapters.http.running_worker import way_of
+from penstock.core.records.output_records import Labels
 from penstock.ops.listening import as_json, serving
 from penstock.ops.page.samples import PATH, shown
 from penstock.ops.page.way import way_page
 from penstock.ops.processes.members_page import serve_members
-from penstock.process.children import free_port
 from penstock.telemetry.ways import TimeSpent, Way, Ways
+from tests.support.worker import own_port
 
 HTTP = config.Http(port=0, token="t", samples=True)
 
@@ -59,28 +61,49 @@ async def test_samples_of_all_members_are_joined_and_each_picture_is_its_own() -
                 assert answer.status == 404
 
 
+LABELS = Labels("refs", "out", "rows", None, markers=True)
+WAY = Way(TimeSpent(call=0.031), 0.05, 64, 8, 1)
+
+
+def remembering(of: str, model: str | None) -> dict[str, Handler]:
+    """The page of a worker that has delivered this object."""
+    ways = Ways()
+    ways.add(of, model, WAY)
+    return way_page(ways, LABELS)
+
+
 async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None:
-    ways = [Ways(), Ways()]
-    ways[1].add("refs/0/7/0", None, Way(TimeSpent(call=0.031), 0.05, 64, 8, 1))
     async with (
-        serving(HTTP, way_page(ways[0])) as one,
-        serving(HTTP, way_page(ways[1])) as two,
+        serving(HTTP, way_page(Ways(), LABELS)) as one,
+        serving(HTTP, remembering("refs/0/7/0", None)) as two,
         serve_members(HTTP, [Member(0, one), Member(1, two)]) as url,
     ):
         http = structs.replace(HTTP, port=int(url.rpartition(":")[2]))
-        found = await way_of(http, "refs/0/7/0/5", "rows")
-        assert found is not None
-        assert (found["took_ms"], found["times_ms"]["call"]) == (50.0, 31.0)
-        assert found["batch"] == {"rows": 64, "objects": 8, "tries": 1}
-        assert await way_of(http, "refs/0/8/0/5", "rows") is None
+        found = await way_of(http, "refs/0/7/0/5", "rows", "out")
+        assert isinstance(found, running_worker.Way)
+        assert (found.took_ms, found.times_ms["call"]) == (50.0, 31.0)
+        assert found.batch == running_worker.Batch(64, 8, 1)
+        for id, model, topic in (
+            ("refs/0/8/0/5", "rows", "out"),
+            ("refs/0/7/0/5", "night", "out"),  # another model's answer to the same object
+            ("refs/0/7/0/5", "rows", "elsewhere"),  # another job's
+        ):
+            why = await way_of(http, id, model, topic)
+            assert why == (
+                "of one worker that was asked (http.port, http.peers) none delivered it of late"
+            )
 
 
-async def test_a_peer_is_asked_where_the_worker_itself_is_not_here() -> None:
-    ways = Ways()
-    ways.add("refs/0/7/0", "night", Way(TimeSpent(), 0.05))
-    async with serving(HTTP, way_page(ways)) as url:
+async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:
+    async with serving(HTTP, remembering("refs/0/7/0", "a#b%c")) as url:
         peers = ["no-such-host.invalid", url.removeprefix("http://")]
-        http = structs.replace(HTTP, port=free_port(), peers=peers)
-        found = await way_of(http, "refs/0/7/0/-", "night")
-    assert found is not None
-    assert found["batch"] is None
+        http = structs.replace(HTTP, port=own_port(), peers=peers)
+        found = await way_of(http, "refs/0/7/0/-", "a#b%c", "out")
+        assert isinstance(found, running_worker.Way)
+        stranger = structs.replace(http, token="another")
+        why = await way_of(stranger, "refs/0/7/0/-", "a#b%c", "out")
+        assert isinstance(why, str)
+        assert "1 did not answer; 1 want another token" in why
+        wrong = await way_of(structs.replace(http, peers=["http://x"]), "a/0/0/0/0", "rows", "out")
+        assert isinstance(wrong, str)
+        assert "is no address" in wrong

@@ -147,9 +147,12 @@ class KafkaProxy:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there = await asyncio.open_connection(self._host, self._port)
-        self._writers |= {writer, there}
+        self._writers.add(writer)  # it is here before we are at the broker
+        ends = [writer]
         try:
+            there_reader, there = await asyncio.open_connection(self._host, self._port)
+            self._writers.add(there)
+            ends.append(there)
             while True:
                 frame = await _frame(reader)
                 await self._speaks.wait()
@@ -162,7 +165,7 @@ class KafkaProxy:
         except (OSError, EOFError):
             pass  # either side went: so does the other
         finally:
-            for end in (writer, there):
+            for end in ends:
                 self._writers.discard(end)
                 end.transport.abort()
 

@@ -16,7 +16,7 @@ def test_an_object_is_remembered_with_its_times_and_its_batch() -> None:
 
 def test_each_model_that_answers_an_object_has_its_own() -> None:
     ways = Ways()
-    other = WAY._replace(tries=1)
+    other = WAY._replace(request=1)
     ways.add("refs/0/7/0", None, WAY)
     ways.add("refs/0/7/0", "night", other)
     assert ways.look("refs/0/7/0", "night") == other

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from penstock.adapters.http.running_worker import Batch, Way
 from penstock.verify.answers.trace import Found, Frame, Trace
 from penstock.verify.answers.trace_words import in_words
 
@@ -50,12 +51,12 @@ ANSWER: dict[str, Any] = {
 def test_an_answer_tells_its_model_its_commit_and_where_the_rest_is_kept() -> None:
     asked = Found("refs/0/7", 1_000, b"{}")
     answer = Found("predictions/0/70", 1_037, orjson.dumps(ANSWER))
-    plain = Trace("refs/0/7/0/1", answer, asked, None, [], None, 8)
+    plain = Trace("refs/0/7/0/1", answer, asked, None, [], None, 8, way="nobody answers")
     lines = list(in_words(plain, "predictions"))
     assert "predictions/0/70, 37 ms later" in lines[1]
     assert lines[3] == "model     rows, version 1.0"
     assert lines[4] == "committed yes: the group is at 8"
-    assert lines[5].startswith("worker    unknown: none that was asked")
+    assert lines[5] == "worker    unknown: nobody answers"
     sampled = plain._replace(next_offset=7, trace_id="4bf9")
     *_, committed, _, spans = in_words(sampled, "predictions")
     assert committed == "committed not yet: the group is at 7"
@@ -65,8 +66,8 @@ def test_an_answer_tells_its_model_its_commit_and_where_the_rest_is_kept() -> No
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        ((64, 8, 1), ["batch     64 rows of 8 objects, one request"]),
-        ((1, 1, 3), ["batch     1 rows of one object, request 3 for its batch"]),
+        ((64, 8, 1), ["batch     64 rows of 8 objects in one request"]),
+        ((1, 1, 3), ["batch     1 rows of one object in one request; request 3 of its batch"]),
         (None, []),
     ],
 )
@@ -75,13 +76,8 @@ def test_a_worker_that_remembers_the_object_tells_its_times_and_its_batch(
 ) -> None:
     asked = Found("refs/0/7", 1_000, b"{}")
     answer = Found("predictions/0/70", 1_037, orjson.dumps(ANSWER))
-    way = {
-        "host": "h",
-        "pid": 12,
-        "took_ms": 1_037.5,
-        "times_ms": {"kafka_in": 2.0, "call": 31.5, "hold_back": 0.0},
-        "batch": dict(zip(("rows", "objects", "tries"), batch, strict=True)) if batch else None,
-    }
+    times_ms = {"kafka_in": 2.0, "call": 31.5, "hold_back": 0.0}
+    way = Way("h", 12, 1_037.5, times_ms, Batch(*batch) if batch else None)
     found = Trace("refs/0/7/0/1", answer, asked, None, [], way=way)
     lines = list(in_words(found, "predictions"))[5:]
     assert lines == [

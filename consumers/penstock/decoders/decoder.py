@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 # Even for a small object, as loading a library on a busy machine takes seconds.
 LEAST_S: Final = 10.0
+# After a pause of ours, which took the time of a decoder that had answered.
+PAUSED_S: Final = 1.0
 _MIB: Final = 1 << 20
 
 
@@ -157,7 +159,9 @@ class Decoder:
         finally:
             ending.cancel()
             self._answer = None
-        self._left_s -= loop.time() - began_s
+        spent_s = loop.time() - began_s
+        # If it is here after its time, it came in time, and our loop stood.
+        self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
         self._left_s += len(found.body) * self._s_per_byte
         return found
 

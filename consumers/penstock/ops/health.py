@@ -87,7 +87,7 @@ async def serve_health(
 
     live, samples = Live(update), sample_pages(pipeline, status.flow)
     pages = paths(page, readyz, metrics, api_status, live=live.serve) | samples
-    pages |= way_page(telemetry.ways)
+    pages |= way_page(telemetry.ways, pipeline.wiring.settings.labels)
     with status.sampling():
         async with (
             readiness.watching(),

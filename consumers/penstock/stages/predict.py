@@ -185,7 +185,7 @@ class Predict:
             copied = None if self._shadow is None else self._shadow.wants(part)
             if self._sampling is not None:
                 self._sampling.take(part, answers)
-            _distribute(part, answers, search.tries)
+            _distribute(part, answers, search.requests)
             if self._pace is not None:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
@@ -325,9 +325,9 @@ class Predict:
         self._microbatch.pace(plan)
 
 
-def _distribute(blocks: Sequence[Block], answers: Answers, tries: int) -> None:
+def _distribute(blocks: Sequence[Block], answers: Answers, request: int) -> None:
     assert answers.nbytes is not None
-    asked = Asked(len(answers.values), len({id(block.ticket) for block in blocks}), tries)
+    asked = Asked(len(answers.values), len({id(block.ticket) for block in blocks}), request)
     start = 0
     for block in blocks:
         block.asked = asked

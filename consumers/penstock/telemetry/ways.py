@@ -5,6 +5,7 @@ Rule: each takes some 300 bytes, and above `MOST` the oldest goes, so memory doe
 the telemetry.
 """
 
+from collections import OrderedDict
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -27,15 +28,15 @@ class TimeSpent(NamedTuple):
 
 
 class Way(NamedTuple):
-    """`rows`, `objects`: of the request that answered the last rows, which was the `tries`-th for
-    them; 0 if no model answered.
+    """`rows`, `objects`: of the request to the model that answered the last rows, and which request
+    of their batch it was; 0 if no model answered these.
     """
 
     spent: TimeSpent
     latency_s: float
     rows: int = 0
     objects: int = 0
-    tries: int = 0
+    request: int = 0
 
 
 class Ways:
@@ -43,7 +44,7 @@ class Ways:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._packed: dict[tuple[str, str | None], bytes] = {}
+        self._packed: OrderedDict[tuple[str, str | None], bytes] = OrderedDict()
 
     def add(self, of: str, model: str | None, way: Way) -> None:
         kept = self._packed
@@ -51,12 +52,12 @@ class Ways:
         kept.pop((of, model), None)
         kept[of, model] = _PACKED.pack(*way.spent, *way[1:])
         if len(kept) > self._most:
-            del kept[next(iter(kept))]
+            kept.popitem(last=False)
 
     def look(self, of: str, model: str | None) -> Way | None:
         """None: it was not delivered here, or too long ago."""
         packed = self._packed.get((of, model))
         if packed is None:
             return None
-        *spent, latency_s, rows, objects, tries = _PACKED.unpack(packed)
-        return Way(TimeSpent(*spent), latency_s, rows, objects, tries)
+        *spent, latency_s, rows, objects, request = _PACKED.unpack(packed)
+        return Way(TimeSpent(*spent), latency_s, rows, objects, request)

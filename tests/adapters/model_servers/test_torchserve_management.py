@@ -11,7 +11,7 @@ from aiohttp import web
 from penstock import config
 from penstock.adapters.model_servers.torchserve.management import server_batching
 from penstock.core.window.double_batching import ServerBatching
-from penstock.process.children import free_port
+from tests.support.worker import own_port
 
 # As TorchServe 0.12 answers, in part.
 ROWS = {
@@ -139,7 +139,7 @@ async def test_any_other_answer_is_silent(
 async def test_an_address_without_a_server_is_silent(
     caplog: pytest.LogCaptureFixture, management_url: str
 ) -> None:
-    settings = config.Model(management_url=management_url.format(free=free_port()))
+    settings = config.Model(management_url=management_url.format(free=own_port()))
     assert await server_batching(settings) is None
     assert_silent(caplog)
 

@@ -1,6 +1,6 @@
 """Where the pages are that `http.peers` names: each as host:port, or by a name of many hosts.
 
-Rule: a name is asked for its numbers each time, as members come and go. Owner: the page, and
+Rule: a name is resolved each time, as members come and go. Owner: the page, and
 `penstock trace`.
 """
 
@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from penstock.errors import EXIT_USAGE, Fatal
 
 RESOLVE_S: Final = 2.0
-# Of workers that name none.
+# A worker listens there if its configuration says nothing else.
 PORT: Final = 8900
 
 
 class Address(NamedTuple):
-    """A number, or a name that may have many numbers."""
+    """An IP address, or a name that may have many."""
 
     host: str
     port: int
@@ -42,8 +42,8 @@ def address_of(text: str, port: int) -> Address:
 
 
 async def numbers_of(named: Address) -> list[Address]:
-    """By number, as every worker knows that name of its own. Raises `OSError` or `UnicodeError` if
-    there is none.
+    """The IP addresses behind a name. A worker answers to its address, but knows no other names of
+    itself. Raises `OSError` or `UnicodeError` if there is none.
     """
     async with asyncio.timeout(RESOLVE_S):
         found = await asyncio.get_running_loop().getaddrinfo(

@@ -1,12 +1,12 @@
-"""What running workers say: the one that listens at `http.host` and `http.port` of itself, and it
-or a peer of an object.
+"""What running workers say: the one at `http.host` and `http.port` tells how it is, and any of the
+group tells how it came by an object.
 
 Rule: if nobody listens there, or another server does, the answer is None; the caller decides what
 that means. Owner: `penstock doctor`, `penstock top` and `penstock trace`.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -17,9 +17,30 @@ from penstock.adapters.http.peers import PORT, address_of, numbers_of
 from penstock.errors import EXIT_USAGE, Fatal
 
 UNAUTHORIZED: Final = 401
+# As the page asks them.
+MOST_PEERS: Final = 64
+AT_A_TIME: Final = 16
 WAIT: Final = aiohttp.ClientTimeout(total=5)
 # A worker that listens on all addresses is asked on this machine's own.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+class Batch(msgspec.Struct):
+    """The request that answered the object's last rows, and which request of its batch it was."""
+
+    rows: int
+    objects: int
+    request: int
+
+
+class Way(msgspec.Struct):
+    """How an object came to its topic: `times_ms` by stage."""
+
+    host: str
+    pid: int
+    took_ms: float
+    times_ms: dict[str, float]
+    batch: Batch | None
 
 
 def url_of(http: config.Http) -> str:
@@ -37,26 +58,52 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
     return document if isinstance(document.get("problems"), list) else None
 
 
-async def way_of(http: config.Http, id: str, model: str) -> dict[str, Any] | None:
-    """How the object of this answer came to its topic: of the worker that delivered it, if it is
-    among those that are asked, and delivered it of late.
+async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> Way | str:
+    """How the object of this answer came to its topic, as the worker tells that delivered it; else
+    why nobody tells it.
     """
+    query = {"id": id, "model": model, "output": output_topic}
+    try:
+        urls = [url_of(http), *await _peers(http)]
+    except Fatal as error:
+        return str(error)
+    some = asyncio.Semaphore(AT_A_TIME)
+    found: list[Way] = []
+    codes: list[int] = []
+    async with _session(http) as session, asyncio.TaskGroup() as tasks:
+
+        async def ask(url: str) -> None:
+            async with some:
+                code, document = await _asked(session, f"{url}/api/way", query)
+            try:
+                found.append(msgspec.convert(document, Way))
+            except msgspec.ValidationError:
+                codes.append(code)
+                return
+            for one in running:
+                one.cancel()
+
+        running = [tasks.create_task(ask(url)) for url in dict.fromkeys(urls)]
+    return found[0] if found else _why_not(codes)
+
+
+async def _peers(http: config.Http) -> list[str]:
+    """The URLs of those whose name has an address; raises `Fatal` if an entry is no address."""
     named = [address_of(one, http.port or PORT) for one in http.peers or ()]
-    numbers = await asyncio.gather(*map(numbers_of, named), return_exceptions=True)
-    peers = [each for found in numbers if not isinstance(found, BaseException) for each in found]
-    urls = dict.fromkeys([url_of(http), *(f"http://{each}" for each in peers)])
-    async with _session(http) as session:
-        return await _first(session, urls, {"id": id, "model": model})
+    found = await asyncio.gather(*map(numbers_of, named), return_exceptions=True)
+    numbers = [each for one in found if not isinstance(one, BaseException) for each in one]
+    return [f"http://{each}" for each in numbers[:MOST_PEERS]]
 
 
-async def _first(
-    session: aiohttp.ClientSession, urls: Iterable[str], query: dict[str, str]
-) -> dict[str, Any] | None:
-    asked = [_asked(session, f"{url}/api/way", query) for url in urls]
-    for _, document in await asyncio.gather(*asked):
-        if isinstance(document.get("times_ms"), dict):
-            return document
-    return None
+def _why_not(codes: Sequence[int]) -> str:
+    silent, refusing = codes.count(0), codes.count(UNAUTHORIZED)
+    asked = "one worker that was" if len(codes) == 1 else f"{len(codes)} workers that were"
+    whys = [f"of {asked} asked (http.port, http.peers) none delivered it of late"]
+    if silent:
+        whys.append(f"{silent} did not answer")
+    if refusing:
+        whys.append(f"{refusing} want another token than http.token")
+    return "; ".join(whys)
 
 
 def _session(http: config.Http) -> aiohttp.ClientSession:

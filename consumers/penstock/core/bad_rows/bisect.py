@@ -56,8 +56,8 @@ class Search:
         # Of the rows that were asked last: their number, and how often in a row the server failed.
         self.rows = self.failures = self._overloads = 0
         self.deaths = Deaths()
-        # How often rows of this search were asked.
-        self.tries = 0
+        # How many were made of it.
+        self.requests = 0
 
     @property
     def is_settled(self) -> bool:
@@ -150,7 +150,7 @@ class Search:
                 limit = 1 if trial.in_a_row > RARE else limit
             self._asked, self._untested = leading(self._untested, limit)
         self.rows = rows_of(self._asked)
-        self.tries += 1
+        self.requests += bool(self._asked)
         return self._asked
 
     def _half(self) -> int:

@@ -23,13 +23,13 @@ from penstock.messages.reference import Inline, Reference
 
 
 class Asked(NamedTuple):
-    """The request to the model that answered rows: how many rows and objects went together, and
-    which try it was.
+    """The request to the model that answered rows: how many rows and objects it had, and which
+    request of its batch it was. A batch has several if one fails, or is refused and cut.
     """
 
     rows: int
     objects: int
-    tries: int
+    request: int
 
 
 class Rejection(NamedTuple):

@@ -11,19 +11,24 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from penstock.core.records.output_records import Labels
 from penstock.ops.listening import as_json
 from penstock.telemetry.ways import Way, Ways
 
 PATH: Final = "/api/way"
 
 
-def way_page(ways: Ways) -> dict[str, Handler]:
+def way_page(ways: Ways, labels: Labels) -> dict[str, Handler]:
     host, pid = socket.gethostname(), os.getpid()
 
     async def told(request: web.Request) -> web.Response:
-        of = request.query.get("id", "").rpartition("/")[0]
-        # The model that answers by default has no name here.
-        found = ways.look(of, request.query.get("model")) or ways.look(of, None)
+        query = request.query
+        # Another job may read the same messages, and answer them elsewhere.
+        if query.get("output", labels.output_topic) != labels.output_topic:
+            return forgotten()
+        model = query.get("model", labels.model)
+        of = query.get("id", "").rpartition("/")[0]
+        found = ways.look(of, None if model == labels.model else model)
         return forgotten() if found is None else as_json({"host": host, "pid": pid, **_told(found)})
 
     return {PATH: told}
@@ -35,11 +40,11 @@ def forgotten() -> web.Response:
 
 
 def _told(way: Way) -> dict[str, Any]:
-    asked = {"rows": way.rows, "objects": way.objects, "tries": way.tries}
+    asked = {"rows": way.rows, "objects": way.objects, "request": way.request}
     return {
         "took_ms": _ms(way.latency_s),
         "times_ms": {stage: _ms(spent_s) for stage, spent_s in way.spent._asdict().items()},
-        "batch": asked if way.tries else None,
+        "batch": asked if way.request else None,
     }
 
 

@@ -6,7 +6,7 @@ than partitions, those without are in reserve. Owner: the supervisor.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -76,8 +76,9 @@ async def serve_members(
         timeout=aiohttp.ClientTimeout(total=ANSWER_S),
     ) as session:
 
-        async def ask_all(path: str) -> Sequence[Answer]:
-            return await asyncio.gather(*(_ask(session, member, path) for member in members))
+        async def ask_all(path: str, query: Mapping[str, str] | None = None) -> Sequence[Answer]:
+            asked = (_ask(session, member, path, query) for member in members)
+            return await asyncio.gather(*asked)
 
         async def healthz(_: web.Request) -> web.Response:
             answers = await ask_all("/healthz")
@@ -126,7 +127,7 @@ async def serve_members(
             return shown(answer.kind, answer.body) if answer.good else gone()
 
         async def way(request: web.Request) -> web.Response:
-            answers = await ask_all(f"{WAY}?{request.query_string}")
+            answers = await ask_all(WAY, request.query)
             told = [orjson.loads(one.body) for one in answers if one.good]
             return as_json(told[0]) if told else forgotten()
 
@@ -143,11 +144,16 @@ async def serve_members(
             yield url
 
 
-async def _ask(session: aiohttp.ClientSession, member: Member, path: str) -> Answer:
+async def _ask(
+    session: aiohttp.ClientSession,
+    member: Member,
+    path: str,
+    query: Mapping[str, str] | None = None,
+) -> Answer:
     if not member.running:
         return Answer(member, False, "it does not run\n")
     try:
-        async with session.get(member.url + path) as response:
+        async with session.get(member.url + path, params=query) as response:
             good, body = response.status == web.HTTPOk.status_code, await response.read()
             text = body.decode(errors="replace")
             return Answer(member, good, text, body, response.content_type)

@@ -8,7 +8,7 @@ since the message is read. Owner: `penstock trace`.
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import config
-from penstock.adapters.http.running_worker import way_of
+from penstock.adapters.http.running_worker import Way, way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
 from penstock.encodings.blocks import records_of
 from penstock.errors import EXIT_USAGE, Fatal
@@ -58,7 +58,8 @@ class Frame(NamedTuple):
 class Trace(NamedTuple):
     """`asked`: the input record that the answer belongs to. `scene`: the scene whose id was given,
     or that was the input of the answer. `next_offset`: the group's, of that input partition.
-    `trace_id`: of the spans, if the answer names one. `way`: what its worker remembers of it.
+    `trace_id`: of the spans, if the answer names one. `way`: what its worker remembers of it, or
+    why nobody told that.
     """
 
     id: str
@@ -69,7 +70,7 @@ class Trace(NamedTuple):
     letter: Found | None = None
     next_offset: int | None = None
     trace_id: str | None = None
-    way: Mapping[str, Any] | None = None
+    way: Way | str | None = None
 
 
 async def trace(cfg: config.Config, id: str) -> Trace:
@@ -180,10 +181,11 @@ def _of_letter(source: Source, record: Any) -> Iterator[Told]:
     yield Told(first, last, (record, record.value))
 
 
-async def _way(cfg: config.Config, id: str, answer: Found | None) -> Mapping[str, Any] | None:
+async def _way(cfg: config.Config, id: str, answer: Found | None) -> Way | str | None:
     if answer is None:
         return None
-    return await way_of(cfg.http, id, decode_prediction(answer.value).model)
+    model = decode_prediction(answer.value).model
+    return await way_of(cfg.http, id, model, cfg.output.topic)
 
 
 def _trace_id(answer: Found | None) -> str | None:

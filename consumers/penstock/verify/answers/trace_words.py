@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.adapters.http.running_worker import Way
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
 from penstock.messages.scene import decode_scene
@@ -52,23 +53,23 @@ def _answered(found: Trace, asked: Found) -> Iterator[str]:
         yield f"letter    {_when(letter.failed_at)}  {found.letter.where}, after {tries}"
         yield f"          {letter.code} at {letter.stage}: {letter.message}"
     yield f"committed {_committed(found, asked)}"
-    if found.way is not None:
+    if isinstance(found.way, Way):
         yield from _way(found.way)
-    elif answer is not None:
-        yield "worker    unknown: none that was asked (http.port, http.peers) delivered it of late"
+    elif found.way is not None:
+        yield f"worker    unknown: {found.way}"
     if found.trace_id is not None:
         yield f"trace     {found.trace_id}"
 
 
-def _way(way: Mapping[str, Any]) -> Iterator[str]:
-    """Of the object; and of its last rows, as its rows may be in several batches."""
-    yield f"worker    process {way['pid']} of {way['host']}"
-    times = (f"{STAGES.get(stage, stage)} {ms:,} ms" for stage, ms in way["times_ms"].items())
-    yield f"times     {', '.join(times)}; {way['took_ms']:,} ms to the end of its object"
-    if (batch := way["batch"]) is not None:
-        tries = "one request" if batch["tries"] == 1 else f"request {batch['tries']} for its batch"
-        objects = "one object" if batch["objects"] == 1 else f"{batch['objects']:,} objects"
-        yield f"batch     {batch['rows']:,} rows of {objects}, {tries}"
+def _way(way: Way) -> Iterator[str]:
+    """Of the object, and of the batch of its last rows."""
+    yield f"worker    process {way.pid} of {way.host}"
+    times = (f"{STAGES.get(stage, stage)} {ms:,} ms" for stage, ms in way.times_ms.items())
+    yield f"times     {', '.join(times)}; {way.took_ms:,} ms to the end of its object"
+    if (batch := way.batch) is not None:
+        request = "" if batch.request == 1 else f"; request {batch.request} of its batch"
+        objects = "one object" if batch.objects == 1 else f"{batch.objects:,} objects"
+        yield f"batch     {batch.rows:,} rows of {objects} in one request{request}"
 
 
 def _committed(found: Trace, asked: Found) -> str:
@@ -109,7 +110,7 @@ def as_json(found: Trace) -> Mapping[str, Any]:
         "letter": record(found.letter),
         "next_offset": found.next_offset,
         "trace_id": found.trace_id,
-        "way": found.way,
+        "way": found.way if isinstance(found.way, Way) else None,
         "scene": record(found.scene),
         "frames": [{**frame._asdict(), "answer": record(frame.answer)} for frame in found.frames],
     }

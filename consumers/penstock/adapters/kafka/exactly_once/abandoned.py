@@ -40,6 +40,8 @@ LOOK_S = 5.0
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
 CONCURRENT_TRANSACTIONS = 51
+# Codes of a coordinator that loads its log, or has lost its place to another broker.
+MOVING = (14, 15, 16)
 
 
 class _Seen(NamedTuple):
@@ -161,6 +163,9 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
         if not ids:
             return []
         described = await client.send(node, DescribeTransactions(ids))
+        for code, *_ in described.transactions:
+            if code in MOVING:
+                check_code(code)  # another broker will know
     return [
         _Seen(
             id_, timeout_ms, began_ms, producer_id, epoch, OFFSETS in {name for name, *_ in topics}

@@ -32,7 +32,8 @@ def sticky() -> type[StickyPartitionAssignor]:
         def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
             topics = {topic for one in members.values() for topic in one.subscription}
             if any(set(one.subscription) != topics for one in members.values()):
-                # Only while members with other topics take the place of the former ones.
+                # While workers with other topics take the place of the former ones, or a topic that
+                # matches kafka.input_pattern is known to some.
                 return dict(super().assign(cluster, members))
             known = {topic: cluster.partitions_for_topic(topic) or () for topic in topics}
             partitions = {TopicPartition(topic, one) for topic in known for one in known[topic]}
@@ -54,7 +55,7 @@ def divided(
     """
     kept, free = _kept(partitions, had)
     least, more = divmod(len(partitions), len(had))
-    # Those who have most keep one more than others, if there are more than even shares.
+    # If the division leaves a rest, the members who have most keep one more each.
     for place, name in enumerate(sorted(kept, key=lambda name: (-len(kept[name]), name))):
         most = least + (place < more)
         # By number before topic, so that of several topics each member keeps some of each.

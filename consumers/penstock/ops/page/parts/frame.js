@@ -6,12 +6,13 @@ const $ = (id) => document.getElementById(id);
 // that is open already gets it without being loaded again.
 function take() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!given) return;
+  if (!given) return false;
   sessionStorage.setItem(KEY, given);
   history.replaceState(null, "", location.pathname);
+  return true;
 }
 take();
-addEventListener("hashchange", take);
+addEventListener("hashchange", () => { if (take() && !$("ask").hidden) view(); });
 const authorization = () => {
   const token = sessionStorage.getItem(KEY);
   return token ? { Authorization: "Bearer " + token } : {};

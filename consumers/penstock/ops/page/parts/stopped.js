@@ -23,7 +23,7 @@ function stopped(ours) {
       button("Go on at this object", "resume" + key, () => goOn("resume")),
       twice("Skip this object", "Yes, answer it by its error", "skip" + key, () => goOn("skip"))), said);
     else box.append(make("p", null, "dim", "Mend the cause, then start the worker again, or: ",
-      make("code", "penstock dlq resume " + quoted(stop.stream)), " To have the object answered by its error: ",
+      make("code", "penstock dlq resume " + quoted(stop.stream)), ". To have the object answered by its error: ",
       make("code", "penstock dlq skip " + quoted(stop.stream))));
     return box;
   }));
