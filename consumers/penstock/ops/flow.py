@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.calls.outage import KAFKA, MODEL, STORE
-from penstock.core.health.bound_by import PARTS, Away, Backlogs, Bound, Busy, bound_by, is_late
+from penstock.core.health.bound_by import (
+    LONGEST_SHARE,
+    PARTS,
+    Away,
+    Backlogs,
+    Bound,
+    Busy,
+    bound_by,
+    is_late,
+)
 from penstock.core.health.late_streams import are_most_late
 from penstock.core.health.steady import Steady
 from penstock.ops.ages import Ages
@@ -27,6 +36,8 @@ OVER_S: Final = 10.0
 # How busy a part is must be seen sooner: a limit is told within ten seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
+# What an object may take where `window.target_p99_ms` is off.
+BOUND_S: Final = 0.1
 # A service that has not answered for less than this may be back with the next request.
 AWAY_S: Final = 1.0
 # A backlog of less than this is work under way.
@@ -176,7 +187,8 @@ class Flow:
         late = is_late(backlog.moving_age_s, lag_s, over_bound)
         backlogs = Backlogs(self._lookout.lags, _grown(now.committed, before.committed))
         slowest_ms = max(spent_s.get(part, 0.0) for part in PARTS) / max(1.0, delivered) * 1000
-        widely = are_most_late(told.streams, told.others, slowest_ms)
+        least_ms = LONGEST_SHARE * (self._telemetry.bound_s or BOUND_S) * 1000
+        widely = are_most_late(told.streams, told.others, slowest_ms, least_ms)
         return {
             "arrived_per_s": round(arrived_per_s, 2),
             "delivered_per_s": round(delivered_per_s, 2),

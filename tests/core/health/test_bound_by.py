@@ -110,6 +110,13 @@ def test_most_streams_are_late_or_only_a_few(
     assert are_most_late(streams, others, 50.0) == expected
 
 
+def test_a_part_that_takes_next_to_nothing_makes_nobody_late() -> None:
+    """As when one camera is slow, and the others have what they always have."""
+    streams: list[dict[str, Any]] = [{"age_s": 0.01, "p99_ms": 40.0}] * 3
+    assert are_most_late(streams, None, 26.0, 25.0)
+    assert not are_most_late(streams, None, 7.0, 25.0)
+
+
 def test_a_worker_is_late_by_age_by_lag_or_by_its_bound() -> None:
     assert not is_late(0.5, 0.5, None)
     assert not is_late(0.0, 0.0, 0.01)

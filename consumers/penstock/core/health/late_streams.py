@@ -11,11 +11,16 @@ from typing import Any
 
 
 def are_most_late(
-    streams: Sequence[Mapping[str, Any]], others: Mapping[str, Any] | None, part_ms: float
+    streams: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Any] | None,
+    part_ms: float,
+    least_ms: float = 0.0,
 ) -> bool:
-    """`others`: None if `streams` are all; `part_ms`: how long the part takes on average. A stream
-    that stopped is no part of the flow.
+    """`others`: None if `streams` are all; `part_ms`: how long the part takes on average; a part
+    that takes less than `least_ms` makes nobody late. A stream that stopped is no part of the flow.
     """
+    if part_ms < least_ms:
+        return False
     moving = [one for one in streams if not one.get("stopped")]
     late = sum(_is_late(one, part_ms) for one in moving)
     if others is not None:
