@@ -124,9 +124,10 @@ class Plant:
                 with self._slow(lambda _: 1.5):
                     yield
             case "skew":
-                # Objects of one partition wait for each other's turn, 64 at a time.
-                self.model.delay_s = 0.1
-                await self.say([(1, {"inline": [[0.0] * 16]})] * 4_000)
+                # Objects of one partition wait for each other's turn, 64 at a time. The model is
+                # slower than before, and far from being too slow for the bound.
+                self.model.delay_s = 0.02
+                await self.say([(1, {"inline": [[0.0] * 16]})] * 40_000)
                 yield
             case "full buffer":
                 # Long answers wait behind one object that is slow to come.
