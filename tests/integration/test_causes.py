@@ -65,7 +65,7 @@ CAUSES = {
         r"^The model server has not answered for", "PenstockModelBound", ("away", "model server")
     ),
     "model hangs up on rows": Cause(
-        r"^The model server .*without rows",
+        r"^The model server answers questions without rows",
         "PenstockModelBound",
         ("unanswered_rows", "model server"),
     ),
@@ -258,6 +258,7 @@ async def test_each_cause_is_named_with_its_stream_by_page_doctor_and_alert(
             await worker.ready(STREAMS)
             await tab.open(f"http://127.0.0.1:{http.port}/")
             loading = tasks.create_task(plant.load())
+            await tab.until("document.querySelector('#verdict .first')")
             await tab.run("heard = 0; lines = []; " + COUNT)
             for cause, named in CAUSES.items():
                 await tab.until(CALM, CALM_S)
