@@ -89,9 +89,7 @@ async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None
             ("refs/0/7/0/5", "rows", "elsewhere"),  # another job's
         ):
             why = await way_of(http, id, model, topic)
-            assert why == (
-                "of one worker that was asked (http.port, http.peers) none delivered it of late"
-            )
+            assert why == "nobody who was asked (http.port, http.peers) delivered it of late"
 
 
 async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:
@@ -103,7 +101,11 @@ async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:
         stranger = structs.replace(http, token="another")
         why = await way_of(stranger, "refs/0/7/0/-", "a#b%c", "out")
         assert isinstance(why, str)
-        assert "1 did not answer; 1 want another token" in why
+        assert "1 of 2 did not answer; 1 of 2 want another token" in why
         wrong = await way_of(structs.replace(http, peers=["http://x"]), "a/0/0/0/0", "rows", "out")
         assert isinstance(wrong, str)
         assert "is no address" in wrong
+    silent = structs.replace(http, peers=None)
+    assert await way_of(silent, "a/0/0/0/0", "rows", "out") == (
+        "no worker answers (http.port, http.peers)"
+    )

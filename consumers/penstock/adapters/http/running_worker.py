@@ -97,12 +97,13 @@ async def _peers(http: config.Http) -> list[str]:
 
 def _why_not(codes: Sequence[int]) -> str:
     silent, refusing = codes.count(0), codes.count(UNAUTHORIZED)
-    asked = "one worker that was" if len(codes) == 1 else f"{len(codes)} workers that were"
-    whys = [f"of {asked} asked (http.port, http.peers) none delivered it of late"]
+    if silent == len(codes):
+        return "no worker answers (http.port, http.peers)"
+    whys = ["nobody who was asked (http.port, http.peers) delivered it of late"]
     if silent:
-        whys.append(f"{silent} did not answer")
+        whys.append(f"{silent} of {len(codes)} did not answer")
     if refusing:
-        whys.append(f"{refusing} want another token than http.token")
+        whys.append(f"{refusing} of {len(codes)} want another token than http.token")
     return "; ".join(whys)
 
 
