@@ -101,7 +101,7 @@ def test_shares_are_even_and_nothing_moves_that_need_not(
         }
         for name, (generation, its) in had.items()
     }
-    # What stays is as much as even shares allow, whoever has the larger ones.
+    # As many stay as even shares allow; which members keep one more does not matter.
     least, more = divmod(len(partitions), len(had))
     larger = sorted((len(its) > least for its in owned.values()), reverse=True)[:more]
     most = sum(min(len(its), least) for its in owned.values()) + sum(larger)

@@ -99,7 +99,7 @@ def _why_not(codes: Sequence[int]) -> str:
     silent, refusing = codes.count(0), codes.count(UNAUTHORIZED)
     if silent == len(codes):
         return "no worker answers (http.port, http.peers)"
-    whys = ["nobody who was asked (http.port, http.peers) delivered it of late"]
+    whys = ["no worker that answered (http.port, http.peers) has delivered it of late"]
     if silent:
         whys.append(f"{silent} of {len(codes)} did not answer")
     if refusing:
