@@ -5,6 +5,8 @@ interrupted for another one does not count. Owner: the bench.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,26 +55,28 @@ def _peak_rss_bytes(pid: int) -> int:
 
 def _wakeups(pid: int) -> int:
     """Wake-ups of its living threads."""
-    total = 0
-    for status in (_PROC / str(pid) / "task").glob("*/status"):
-        try:
-            text = status.read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # this thread has just ended
-        total += int(text.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
-    return total
+    return sum(
+        int(text.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+        for text in _of_threads(pid, "status")
+    )
 
 
 def family(pid: int) -> list[int]:
     """The process and all its living children, their children included."""
     found = [pid]
     for member in found:
-        for children in (_PROC / str(member) / "task").glob("*/children"):
-            try:
-                found += map(int, children.read_text().split())
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        for children in _of_threads(member, "children"):
+            found += map(int, children.split())
     return found
+
+
+def _of_threads(pid: int, name: str) -> Iterator[str]:
+    """This file of each of its living threads; none if the process has just ended."""
+    tasks = _PROC / str(pid) / "task"
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in tasks.iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield (thread / name).read_text()
 
 
 def machine_cpu_s() -> float:
