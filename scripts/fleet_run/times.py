@@ -51,11 +51,14 @@ WAIT_S = 60.0
 
 
 class Event(NamedTuple):
-    """Something that happened, and the partitions whose worker changed over it."""
+    """Something that happened: the partitions whose worker changed over it, and those whose worker
+    was restarted.
+    """
 
     began_ms: float
     ended_ms: float
     moved: frozenset[int]
+    away: frozenset[int]
 
 
 class Answered(NamedTuple):
@@ -69,8 +72,8 @@ class Answered(NamedTuple):
 class Fleet:
     """Workers under load; `events` are those so far. `answered`: all references, at the end."""
 
-    def __init__(self, crew: Crew, *, is_static: bool) -> None:
-        self.crew, self.is_static = crew, is_static
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
         self.events: list[Event] = []
         self.answered: list[Answered] = []
 
@@ -78,14 +81,14 @@ class Fleet:
         return {number: worker.name for worker in self.crew.free() for number in worker.partitions}
 
     @asynccontextmanager
-    async def event(self, *, moved: frozenset[int] = frozenset()) -> AsyncIterator[None]:
+    async def event(self, *, away: frozenset[int] = frozenset()) -> AsyncIterator[None]:
         """What the block does, and what follows until it has settled."""
         before, began_ms = self.owners(), time.time() * 1000
         yield
         await asyncio.sleep(SETTLE_S)
         after = self.owners()
-        moved |= {number for number in before if before[number] != after.get(number)}
-        self.events.append(Event(began_ms, time.time() * 1000, moved))
+        moved = frozenset(number for number in before if before[number] != after.get(number))
+        self.events.append(Event(began_ms, time.time() * 1000, moved, away))
 
 
 async def measured(folder: Path) -> list[Figure]:
@@ -144,10 +147,11 @@ def _told(
     for one in events:
         for record in answered:
             if one.began_ms <= record.at_ms <= one.ended_ms:
-                (moves if record.partition in one.moved else stays).append(record.late_ms)
+                changes = record.partition in one.moved | one.away
+                (moves if changes else stays).append(record.late_ms)
     figures = [Figure(f"{what}: p99 of {len(stays)} that stay", _p99(stays), "ms", most=stay_ms)]
     if moves:
-        move = f"{what}: p99 of {len(moves)} that move"
+        move = f"{what}: p99 of {len(moves)} that move, or whose worker restarts"
         figures.append(Figure(move, _p99(moves), "ms", most=move_ms))
     return tell(*figures)
 
@@ -169,8 +173,7 @@ def _silence_s(answered: list[Answered], event: Event) -> float:
 
 async def _roll(fleet: Fleet) -> None:
     for worker in fleet.crew.free():
-        # Its partitions are away and back, unless nobody else gets them.
-        async with fleet.event(moved=frozenset() if fleet.is_static else worker.partitions):
+        async with fleet.event(away=worker.partitions):
             life = worker.life
             worker.terminate()
             while worker.life == life:
@@ -216,7 +219,7 @@ async def _fleet(
                 try:
                     await _caught_up(place)
                     await asyncio.sleep(AGE_S + QUIET_S)
-                    fleet = Fleet(crew, is_static=static)
+                    fleet = Fleet(crew)
                     yield fleet
                     helpers[1].cancel()
                     await asyncio.sleep(QUIET_S)
