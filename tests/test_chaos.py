@@ -13,7 +13,7 @@ from chaos_run.load import LINES, Answer, Pool
 from chaos_run.output_reader import Watch
 from chaos_run.plan import ALL_KINDS, Object
 from chaos_run.run import Outcome, Verdict, Violation
-from chaos_run.workers import Exit
+from chaos_run.workers import Exit, last_assignment
 from penstock import config
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.stores.names import CHUNK_BYTES
@@ -238,3 +238,16 @@ def test_workers_that_ended_by_themselves_are_counted_and_named() -> None:
     text = report.text(outcome(exits=[Exit("worker 2", 4, "Kafka did not take a batch")]))
     assert "1 of workers that nobody ended" in text
     assert "worker 2 ended with 4: Kafka did not take a batch" in text
+
+
+def test_the_partitions_of_a_worker_are_those_that_begin_and_those_that_go_on() -> None:
+    said = "INFO assigned partitions [4, 6] as generation 1 to 2\n"
+    assert last_assignment(said) == {4, 6}
+    assert last_assignment(f"{said}assigned partitions [2] as generation 3; [4, 6] go on\n") == {
+        2,
+        4,
+        6,
+    }
+    assert last_assignment(f"{said}assigned partitions none; [6] go on\n") == {6}
+    assert last_assignment(f"{said}assigned partitions none\n") == frozenset()
+    assert last_assignment("") == frozenset()

@@ -20,7 +20,8 @@ from penstock.process.children import Child, last_words, running
 RESTART_S = 0.5
 LOOK_S = 0.2
 
-_ASSIGNED = re.compile(r"assigned partitions (?:\[([\d, ]*)\]|none)")
+_ASSIGNED = re.compile(r"assigned partitions (.*)")
+_LIST = re.compile(r"\[([\d, ]*)\]")
 
 
 class Exit(NamedTuple):
@@ -29,6 +30,13 @@ class Exit(NamedTuple):
     worker: str
     code: int
     words: str
+
+
+def last_assignment(said: str) -> frozenset[int]:
+    """The partitions that begin, and those that go on, by what a worker said."""
+    assignments = _ASSIGNED.findall(said)
+    lists = _LIST.findall(assignments[-1]) if assignments else ()
+    return frozenset(int(number) for each in lists for number in each.split(","))
 
 
 class Worker:
@@ -72,9 +80,7 @@ class Worker:
     @property
     def partitions(self) -> frozenset[int]:
         """Its last assignment, as it says itself."""
-        said = self._log.read_text(errors="replace") if self._log.exists() else ""
-        found = _ASSIGNED.findall(said)
-        return frozenset(map(int, found[-1].split(","))) if found and found[-1] else frozenset()
+        return last_assignment(self._log.read_text(errors="replace") if self._log.exists() else "")
 
     @property
     def is_running(self) -> bool:
