@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
-from penstock.core.health.breaker import Breaker, Call
-from penstock.core.window.batch_or_search import Turn, Turns
+from penstock.core.health.breaker import Breaker, Call, Turn, Turns
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Clock
 

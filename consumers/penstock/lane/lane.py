@@ -19,9 +19,8 @@ from penstock.core.order.jobs import Jobs, JobsByStream, JobsInOrder, Share
 from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop
 from penstock.core.order.releases import Order, PartitionOrder, Release, Room, StreamOrder
 from penstock.core.order.stall import Snapshot, holder
-from penstock.core.progress import position
 from penstock.core.progress.cursor import Cursor
-from penstock.core.progress.ledger import Ledger
+from penstock.core.progress.ledger import Ledger, read, written
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.costs import FEW_OBJECTS, message_cost
 from penstock.core.rows.log_keys import of_place
@@ -80,7 +79,7 @@ class Lane:
         self.topic, self.partition = where
         self.generation = generation
         self._committed = start
-        begin = position.read(start.next_offset, start.metadata, limits.line.digest)
+        begin = read(start.next_offset, start.metadata, limits.line.digest)
         if not begin.is_whole:
             log.warning(
                 "partition %d: not all of the commit's metadata could be read (%.40r); what the "
@@ -127,7 +126,7 @@ class Lane:
         """The position to commit now: the next record, and the rows delivered from there on."""
         progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
-        metadata = position.written(progress, stopped_at, self.letters.limits.digest)
+        metadata = written(progress, stopped_at, self.letters.limits.digest)
         return Commit(progress.next_offset, metadata)
 
     @property

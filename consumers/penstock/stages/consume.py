@@ -20,7 +20,7 @@ from penstock.core.routing.places import Places, is_whole
 from penstock.core.routing.routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_place
-from penstock.core.window.poll_wait import Gather
+from penstock.core.window.pace import Gather
 from penstock.errors import Poison, Unforeseen
 from penstock.lane.lane import Lane
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.progress.cursor import Cursor, Progress
-from penstock.core.progress.position import read, written
+from penstock.core.progress.ledger import read, written
 
 LIMITS = "0a1b"
 DIGEST = "0123456789abcdef"

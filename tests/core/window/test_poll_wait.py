@@ -1,4 +1,4 @@
-from penstock.core.window.poll_wait import GATHER_S, Gather
+from penstock.core.window.pace import GATHER_S, Gather
 
 
 def polls(

@@ -1,20 +1,23 @@
-"""How many calls a model server gets at a time, and when it gets only a probe.
+"""How many calls a model server gets at a time, when it gets only a probe, and who calls next.
 
 Rule: the number of calls at a time is halved when the server fails (once for all calls that were
 under way) and grows while it answers. Every failure spends one of a small budget and every answer
 earns a tenth, so repeated calls stay a tenth of the answered ones. With the budget spent the
 breaker is open: one probe at a time, each later than the one before it and small from the second
 on, until one is answered. An answered probe halves the count of failed ones, so that a server that
-answers every second call is not probed ever more rarely. Pure: time and jitter are arguments.
-Owner: the gate, for all callers.
+answers every second call is not probed ever more rarely.
+
+A batch of waiting rows and a search for bad rows take turns. Searches have at most a quarter of the
+calls, and never all of them if there is more than one. So a search always goes on, and rows without
+a suspicion wait for one short call of a search at most. Pure: time and jitter are arguments. Owner:
+the gate, for all callers.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from penstock.core.health.retry import MOST_ASKED_S, Backoff
-from penstock.core.window.batch_or_search import Turn
 
 # TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
 # that is down for long.
@@ -27,6 +30,11 @@ FLOOR = 3.0
 # slowly beyond: each step too far costs a refusal, one call in a hundred at this pace.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
+# One of the default four calls at a time: a server with one worker process then answers at most one
+# search between two batches.
+SEARCH_SHARE = 4
+
+Turn = Literal["rows", "search"]
 
 
 class Call(NamedTuple):
@@ -141,3 +149,25 @@ class Breaker:
         delay_s = PROBES.delay_s(self._failed_probes, 0.0, jitter)
         assert delay_s is not None, "probes never end"
         self._not_before_s = max(self._not_before_s, now_s + delay_s)
+
+
+class Turns:
+    """`next` says who may begin; then `begin`, and `end` when a search's call is over."""
+
+    def __init__(self) -> None:
+        self.searching = 0
+        self._last: Turn = "search"
+
+    def next(self, calls: int, *, rows_wait: bool, searches_wait: bool) -> Turn | None:
+        """Who may begin, with `calls` allowed at a time and one of them free. None: nobody."""
+        may_search = searches_wait and self.searching < max(1, calls // SEARCH_SHARE)
+        if may_search and not (rows_wait and self._last == "search"):
+            return "search"
+        return "rows" if rows_wait else None
+
+    def begin(self, turn: Turn) -> None:
+        self._last = turn
+        self.searching += turn == "search"
+
+    def end(self, turn: Turn) -> None:
+        self.searching -= turn == "search"

@@ -3,18 +3,27 @@
 Rule: it tracks the records that arrived, never those that should have (offsets have gaps), and
 `next_offset` moves only when every object of a record is delivered. Deliveries beyond it are kept
 as ranges; such a range may include offsets that never arrived or that name no object. All positions
-that it gives out are a `next_offset`: the record to read next. Owner: the lane.
+that it gives out are a `next_offset`: the record to read next. The content of a commit (`written`,
+`read`) is all that the next assignment knows; if a part of it cannot be read, its rows are
+repeated, never left out. Owner: the lane.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.progress.cursor import (
     MAX_CHARS,
     START,
     Cursor,
     Progress,
+    StopMark,
+    decode,
+    encode,
     most_chars,
     most_chars_of_one,
+    with_stop,
+    without_stop,
 )
 from penstock.core.progress.ranges import Ranges
 
@@ -170,3 +179,32 @@ class Ledger:
 
     def _span(self, stop: int) -> int:
         return max(stop, self._completed.stop, self._inherited_stop) - self.next_offset
+
+
+class Position(NamedTuple):
+    """`stopped_at`: the records at which a former assignment's lines stopped, under the same
+    limits. `is_whole`: all of the metadata could be read.
+    """
+
+    progress: Progress
+    stopped_at: frozenset[int]
+    is_whole: bool
+
+
+def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str:
+    """The metadata of a commit of `progress.next_offset`. `limits`: the digest of the limits at
+    which lines stop.
+    """
+    metadata = encode(progress)
+    ahead = sorted(at - progress.next_offset for at in stopped_at if at >= progress.next_offset)
+    return with_stop(metadata, StopMark(tuple(ahead), limits)) if ahead else metadata
+
+
+def read(next_offset: int, metadata: str, limits: str) -> Position:
+    """Read a commit for the assignment that begins there."""
+    metadata, mark = without_stop(metadata)
+    progress, is_whole = decode(metadata, next_offset)
+    # Under other limits the line may go on, so its letters are counted from zero.
+    is_ours = mark is not None and mark.limits == limits
+    beyond = mark.beyond if mark is not None and is_ours else ()
+    return Position(progress, frozenset(next_offset + one for one in beyond), is_whole)

@@ -10,6 +10,10 @@ Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting 
 - Calls in flight: one more after answers in time, half after a late one.
 Without data, and while no batch could reach the target (a backlog, a slow model), the fixed values
 hold: they are good for throughput. Owner: predict.
+
+Between two polls the worker waits a little, if that brings several records together: a poll costs
+about 0.35 ms of CPU whatever it brings (aiokafka's fetch, its tasks, the way of one lone record
+through all stages). While records are rare it never waits. Owner of `Gather`: the consume stage.
 """
 
 from dataclasses import dataclass, field
@@ -44,6 +48,14 @@ LOST_SHARE = 0.8
 # The quantile of the time spent elsewhere that is tracked, and its step as a share of the target.
 ELSEWHERE_QUANTILE = 0.95
 ELSEWHERE_STEP = 0.02
+
+# Less than a row may wait in the window by default, more than a fetch takes on a quiet broker.
+GATHER_S = 0.004
+# Waiting pays if this many records come meanwhile. In that time 40 streams at 20 Hz bring 3.2
+# records, 10 streams 0.8.
+WORTH_RECORDS = 2.0
+# Time constant of the moving average of the record rate.
+RATE_MEMORY_S = 0.5
 
 
 @dataclass(slots=True)
@@ -167,3 +179,21 @@ class Pace:
         wait_s = min(most_s, max(LEAST_WAIT_S, min(company_s, room_s)))
         fullness = (self._late_s - IDLE_LATE_S) / (FULL_LATE_S - IDLE_LATE_S)
         return wait_s + min(1.0, max(0.0, fullness)) * (most_s - wait_s)
+
+
+class Gather:
+    """Tell it of every poll; it returns how long to wait before the next."""
+
+    def __init__(self) -> None:
+        self._rate_hz = 0.0
+        self._polled_s: float | None = None
+
+    def wait_s(self, records: int, now_s: float) -> float:
+        """Seconds to wait after a poll that brought `records`."""
+        before_s, self._polled_s = self._polled_s, now_s
+        if before_s is None:
+            return 0.0
+        passed_s = max(now_s - before_s, 1e-6)
+        share = min(1.0, passed_s / RATE_MEMORY_S)
+        self._rate_hz += share * (records / passed_s - self._rate_hz)
+        return GATHER_S if records and self._rate_hz * GATHER_S >= WORTH_RECORDS else 0.0

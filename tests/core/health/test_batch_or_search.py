@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.window.batch_or_search import Turn, Turns
+from penstock.core.health.breaker import Turn, Turns
 
 EVERY_CALLS = list(range(1, 33))
 
