@@ -19,8 +19,7 @@ from penstock.adapters.memory.spans import MemorySpans
 from penstock.adapters.memory.transactions import MemoryProducers
 from penstock.core.comparing.agreement import Agreement
 from penstock.core.order.line_stop import LineLimits
-from penstock.core.records.output_partition import same_partition
-from penstock.core.records.output_records import Labels
+from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.routes import Route, Routes
 from penstock.core.rows.blocks import Ticket
 from penstock.core.window.window import WindowLimits

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
-from penstock.core.routing.keyed import streams_of
-from penstock.core.routing.naming import Naming
+from penstock.core.routing.naming import Naming, streams_of
 from penstock.core.routing.routes import Routes
 from penstock.doctor.finding import LOOK_S, Finding
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode

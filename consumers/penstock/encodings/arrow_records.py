@@ -8,18 +8,14 @@ is shortened. Owner: the publish stage.
 from typing import Any
 
 from penstock.core.order.releases import Release
-from penstock.core.records.output_records import (
-    Encoded,
+from penstock.core.records.failed_rows import (
     Failed,
-    Fits,
-    Labels,
-    Records,
-    ends_alone,
     failed_rows,
     published_rows,
     too_large,
     unpublished,
 )
+from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.encodings.arrow_blocks import FRAME_BYTES, alone, block, needed
 from penstock.encodings.base import Rows

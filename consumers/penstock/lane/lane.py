@@ -22,11 +22,9 @@ from penstock.core.order.stall import Snapshot, holder
 from penstock.core.progress.cursor import Cursor
 from penstock.core.progress.ledger import Ledger, read, written
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.costs import FEW_OBJECTS, message_cost
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.owner import Over
-from penstock.lane.budget import Budget
-from penstock.lane.held import Held
+from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
 from penstock.ports import Commit, Record, Where
 
 log = logging.getLogger(__name__)

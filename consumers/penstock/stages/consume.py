@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.routing.keyed import streams_of
-from penstock.core.routing.naming import Naming, fallback
+from penstock.core.routing.naming import Naming, fallback, streams_of
 from penstock.core.routing.places import Places, is_whole
 from penstock.core.routing.routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
@@ -122,7 +121,7 @@ class Intake:
             tickets = self._chosen(tickets)
         received_s = self._clock.now()
         for ticket in tickets:
-            ticket.times.received_s = received_s
+            ticket.received_s = received_s
         if self._tracer is not None:
             self._tracer.begin(record, tickets)
         return tickets

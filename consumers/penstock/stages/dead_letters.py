@@ -18,7 +18,8 @@ from msgspec import structs
 
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.bad_rows.telling import ROUND_S, Telling
-from penstock.core.records.output_records import Failed, Labels
+from penstock.core.records.failed_rows import Failed
+from penstock.core.records.output_records import Labels
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import Keys, of_ticket
 from penstock.errors import Unforeseen

@@ -109,7 +109,7 @@ class Download:
         while not fetcher.has_left:
             ticket = await self._next(pool, store)
             ticket.started = True
-            ticket.times.fetching_s = self._clock.now()
+            ticket.fetching_s = self._clock.now()
             async with self._dedupe.turn(ticket):
                 await self._fetch(ticket, fetcher)
             ticket.owner.fetched(ticket)

@@ -159,7 +159,7 @@ class ObjectReader:
     async def _begin(self, ticket: Ticket, supply: "_Supply") -> bool:
         """Open the object. False: it need not be read."""
         if ticket.inline is not None:
-            ticket.times.fetched_s = self._clock.now()
+            ticket.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._from_first_row)
         elif supply.is_streamed:
             await supply.open()
@@ -204,7 +204,7 @@ class ObjectReader:
         already.
         """
         ticket.pin = (body.version_id, body.etag)
-        ticket.times.fetched_s = self._clock.now()
+        ticket.fetched_s = self._clock.now()
         if not ticket.resumes(from_first_row=self._from_first_row):
             log.warning(
                 "partition %d, offset %d: the object is not the version that the cursor was made "

@@ -19,7 +19,8 @@ from penstock.calls.unexpected_errors import Guards
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.bundles import FRAME_BYTES, Blocks, bundled
-from penstock.core.records.output_records import Encoded, Failed, Labels, Records
+from penstock.core.records.failed_rows import Failed
+from penstock.core.records.output_records import Encoded, Labels, Records
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.window.pace import Pace
 from penstock.encodings.arrow_records import ArrowRecords
@@ -350,17 +351,17 @@ def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:
 
 def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
     """Where an object's time went, by its last rows."""
-    times = release.ticket.times
+    ticket = release.ticket
     # The record's time is of another machine's clock: only the part before we received it uses it.
-    here_s = now_s - times.received_s
+    here_s = now_s - ticket.received_s
     if not release.blocks or release.blocks[-1].answers is None:
         return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)
     last = release.blocks[-1]
     return TimeSpent(
         kafka_in=latency_s - here_s,
-        queue=times.fetching_s - times.received_s,
-        fetch=times.fetched_s - times.fetching_s,
-        decode=max(0.0, last.arrived_s - times.fetched_s),
+        queue=ticket.fetching_s - ticket.received_s,
+        fetch=ticket.fetched_s - ticket.fetching_s,
+        decode=max(0.0, last.arrived_s - ticket.fetched_s),
         wait=last.called_s - last.arrived_s,
         call=last.answered_s - last.called_s,
         hold_back=released_s - last.answered_s,

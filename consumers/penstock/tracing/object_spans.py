@@ -40,7 +40,7 @@ def object_spans(
     system's.
     """
     ticket = release.ticket
-    received_s, error = ticket.times.received_s, None
+    received_s, error = ticket.received_s, None
     attributes = _attributes(release, trace, names)
     attributes["penstock.latency_ms"] = round(latency_s * 1000, 3)
     attributes["penstock.kafka_in_ms"] = round((latency_s - (now_s - received_s)) * 1000, 3)
@@ -136,15 +136,15 @@ def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
 
 def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[str, float, float]]:
     """Name, begin and end, in order."""
-    times = release.ticket.times
+    ticket = release.ticket
     stamps = [
-        ("queue", times.received_s, times.fetching_s),
-        ("fetch", times.fetching_s, times.fetched_s),
+        ("queue", ticket.received_s, ticket.fetching_s),
+        ("fetch", ticket.fetching_s, ticket.fetched_s),
     ]
     if release.blocks:
         last = release.blocks[-1]
         stamps += [
-            ("decode", times.fetched_s, last.arrived_s),
+            ("decode", ticket.fetched_s, last.arrived_s),
             ("wait", last.arrived_s, last.called_s),
             ("call", last.called_s, last.answered_s),
             ("hold_back", last.answered_s, released_s),

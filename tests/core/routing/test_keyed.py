@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.routing.keyed import Keyed, keyed, streams_of
-from penstock.core.routing.naming import Naming, fallback
+from penstock.core.routing.keyed import Keyed, keyed
+from penstock.core.routing.naming import Naming, fallback, streams_of
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Ignored, SchemaError, decode
 

@@ -1,8 +1,9 @@
-"""The records of a release on the output topic, and a list of the rows that failed in it.
+"""The records of a release on the output topic, and their partition.
 
 Rule: records are encoded in bulk, the constant part once per object, and once for neighbours that
 failed for one reason. No record is larger than the topic takes: a larger one is replaced by an
-error, and an error that is still too large is shortened. Owner: the publish stage.
+error, and an error that is still too large is shortened. Answers of one stream share a partition,
+however it is chosen, so their order can be seen. Owner: the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.core.order.releases import Release
+from penstock.core.records.failed_rows import (
+    Failed,
+    failed_rows,
+    published_rows,
+    too_large_rows,
+    unpublished,
+)
 from penstock.core.rows.blocks import Block, Rejection, Ticket
 from penstock.messages.prediction import RecordFrame, Result, as_json
 
@@ -35,17 +43,6 @@ class Labels:
         if ticket.model is None:
             return self.model, self.model_version
         return ticket.model, self.versions.get(ticket.model)
-
-
-class Failed(NamedTuple):
-    """`rows` rows from `row` on that are answered by one error; `row` None: the object itself, or
-    the rest of it.
-    """
-
-    row: int | None
-    rows: int
-    member: str | None
-    why: Rejection
 
 
 class Encoded(NamedTuple):
@@ -99,21 +96,12 @@ class Records:
         """The record of a finished object, which follows those of its rows."""
         failure = ticket.failure
         error = (failure.code, failure.message) if failure else None
-        value = b""
-        for frame in self._frames(ticket):
-            value = frame.result(ticket.rows, result, error)
-            if self._fits(ticket.stream.encode(), len(value)):
-                break
-        return value
+        return self._shortened(ticket, lambda frame: frame.result(ticket.rows, result, error))
 
     def lost_result(self, ticket: Ticket, why: Rejection) -> bytes:
         """In place of the record of a result that could not be written."""
-        value = b""
-        for frame in self._frames(ticket):
-            value = frame.marker(ticket.rows if self._of_rows else 0, (why.code, why.message))
-            if self._fits(ticket.stream.encode(), len(value)):
-                break
-        return value
+        rows, error = ticket.rows if self._of_rows else 0, (why.code, why.message)
+        return self._shortened(ticket, lambda frame: frame.marker(rows, error))
 
     def _add_rows(self, release: Release, out: Encoded) -> None:
         ticket = release.ticket
@@ -167,7 +155,7 @@ class Records:
             values = [self._with_kept(block, value, row) for row, value in enumerate(values)]
             most_bytes += block.kept.row_bytes
         if not self._fits(key, most_bytes):
-            errors = _too_large(values, lambda value: self._fits(key, len(value))) | errors
+            errors = too_large_rows(values, lambda value: self._fits(key, len(value))) | errors
         if not errors:
             out.values.extend(values)
             return
@@ -212,22 +200,28 @@ class Records:
         """
         failure = ticket.failure
         if self._labels.markers and not (self._of_objects and has_result(ticket)):
-            key = ticket.stream.encode()
+            rows = ticket.rows if failure else 0
             error = (failure.code, failure.message) if failure else None
             first = ticket.duplicate_of
             if first is not None and not self._of_rows:
                 first = first._replace(row=None)
-            for frame in self._frames(ticket):
-                value = (
-                    frame.duplicate(*first)
-                    if first
-                    else frame.marker(ticket.rows if failure else 0, error)
+            out.values.append(
+                self._shortened(
+                    ticket,
+                    lambda frame: frame.duplicate(*first) if first else frame.marker(rows, error),
                 )
-                if self._fits(key, len(value)):
-                    break
-            out.values.append(value)
+            )
         if failure is not None:
             out.failed.append(Failed(None, 1, None, failure))
+
+    def _shortened(self, ticket: Ticket, make: Callable[[RecordFrame], bytes]) -> bytes:
+        """The record with the first frame with which the topic takes it, else with the last."""
+        key, value = ticket.stream.encode(), b""
+        for frame in self._frames(ticket):
+            value = make(frame)
+            if self._fits(key, len(value)):
+                break
+        return value
 
     def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
         """Three frames, each shorter: the full one; one without the sender's attributes; and one
@@ -267,49 +261,21 @@ class Records:
         )
 
 
-def failed_rows(release: Release) -> Iterator[Failed]:
-    for block in release.blocks:
-        if block.answers is None:
-            row = block.first_row
-            for rows, why in block.rejections():
-                yield Failed(row, rows, block.member, why)
-                row += rows
-        else:
-            for index in sorted(block.errors):
-                yield Failed(block.first_row + index, 1, block.member, block.errors[index])
-
-
 def ends_alone(release: Release) -> bool:
     """Does the object end in this release without a row whose record could say so?"""
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)
 
 
-def published_rows(release: Release) -> int:
-    """How many of the release's rows a former assignment published: these are answered again for
-    the result object alone. Each row has one record.
-    """
-    published = release.ticket.published_rows
-    return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
+def same_partition(ticket: Ticket) -> int:
+    """That of the reference: for topics with equally many partitions."""
+    return ticket.owner.partition
 
 
-def unpublished(ticket: Ticket, failed: Sequence[Failed]) -> list[Failed]:
-    """The failures without those of rows that a former assignment published."""
-    found: list[Failed] = []
-    for one in failed:
-        passed = max(0, ticket.published_rows - (one.row or 0))
-        if passed < one.rows:
-            found.append(one._replace(row=(one.row or 0) + passed, rows=one.rows - passed))
-    return found
+def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
+    """That of the stream's name, as a producer would choose it for a key."""
 
+    def of_ticket(ticket: Ticket) -> int:
+        return partition_of(ticket.stream)
 
-def too_large(nbytes: int) -> Rejection:
-    return Rejection(
-        "result_too_large",
-        f"the prediction's record has {nbytes} bytes, more than the topic takes",
-        "publish",
-    )
-
-
-def _too_large(values: Sequence[bytes], fits: Callable[[bytes], bool]) -> dict[int, Rejection]:
-    return {index: too_large(len(value)) for index, value in enumerate(values) if not fits(value)}
+    return of_ticket

@@ -3,8 +3,7 @@
 Rule: a message is passed on unchanged, with its stream as the key. One that names objects of
 several streams becomes a message for each, because a record has one key; one that the topic does
 not take becomes several with fewer objects each. What is no reference is passed on, too: the worker
-answers it in its place. No I/O. Owner: the rekeyer; the intake asks `streams_of`, so both call a
-stream the same.
+answers it in its place. No I/O. Owner: the rekeyer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.core.routing.naming import Naming, fallback, key_text, streams_of
 from penstock.messages.cloud_events import Headers, is_part, structured
-from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.messages.codec import Ignored, Inline, SchemaError, decode
 from penstock.messages.reference import Reference
 from penstock.messages.traceparent import HEADER, in_cloud_event, in_headers
 
@@ -40,18 +39,6 @@ class Keyed(NamedTuple):
                 len(name.encode()) + len(text or b"") + _HEADER_BYTES for name, text in self.headers
             )
         )
-
-
-def streams_of(
-    message: References | Inline, naming: Naming, key: bytes | None, partition: int
-) -> list[str]:
-    """The stream of each object that the message names; of inline rows there is one. `key` and
-    `partition` (its number in its topic): where the message was read.
-    """
-    if isinstance(message, Inline):
-        return [message.stream or fallback(key, partition)]
-    text = "" if message.announced else key_text(key)
-    return [naming.of(reference, text) for reference in message.items]
 
 
 def keyed(

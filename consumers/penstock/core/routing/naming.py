@@ -1,12 +1,13 @@
 """Which stream an object belongs to.
 
 Rule: the stream that its reference names; else the one that `stream_from` finds in its key; else
-the record's key; else the folder; at a bucket's root the bucket's name. Owner: the intake, and
-`penstock produce` and the judge, which must agree with it.
+the record's key; else the folder; at a bucket's root the bucket's name. Owner: the intake; and the
+rekeyer, `penstock produce` and the judge, which must agree with it.
 """
 
 import re
 
+from penstock.messages.codec import Inline, References
 from penstock.messages.reference import MAX_NAME_CHARS, Reference
 
 
@@ -41,3 +42,15 @@ def key_text(key: bytes | None) -> str:
 def fallback(key: bytes | None, partition: int) -> str:
     """The stream of a record without an object."""
     return key_text(key) or f"partition-{partition}"
+
+
+def streams_of(
+    message: References | Inline, naming: Naming, key: bytes | None, partition: int
+) -> list[str]:
+    """The stream of each object that the message names; of inline rows there is one. `key` and
+    `partition` (its number in its topic): where the message was read.
+    """
+    if isinstance(message, Inline):
+        return [message.stream or fallback(key, partition)]
+    text = "" if message.announced else key_text(key)
+    return [naming.of(reference, text) for reference in message.items]

@@ -60,7 +60,11 @@ class Routes:
     ) -> None:
         self.overrule = overrule
         self.models = tuple(models)
+        self.default = self.models[0]
         self.routes = tuple(routes)
+        self.is_needed = len(self.models) > 1  # is there anything to choose from?
+        # May an object be answered by several models?
+        self.fans_out = any(len(route.models) > 1 for route in self.routes)
         # How many objects were asked about, and the routes that matched none of them.
         self.asked = 0
         self.unmatched = dict(enumerate(self.routes))
@@ -79,23 +83,9 @@ class Routes:
         return "; ".join([*shares, f"else to {self.default}"])
 
     @property
-    def is_needed(self) -> bool:
-        """Is there anything to choose from?"""
-        return len(self.models) > 1
-
-    @property
     def never_matched(self) -> list[Route]:
         """The routes that matched none of many objects; empty as long as these are few."""
         return list(self.unmatched.values()) if self.asked >= UNMATCHED_AFTER else []
-
-    @property
-    def default(self) -> str:
-        return self.models[0]
-
-    @property
-    def fans_out(self) -> bool:
-        """May an object be answered by several models?"""
-        return any(len(route.models) > 1 for route in self.routes)
 
     def of(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
         """The models that answer each row, in the route's order."""

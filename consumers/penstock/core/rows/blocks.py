@@ -13,7 +13,7 @@ from penstock.core.progress.cursor import START
 from penstock.core.routing.places import DEFAULT
 from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES, ERROR_COST_BYTES
 from penstock.core.rows.kept import Kept
-from penstock.core.rows.owner import Answered, Origin, Owner, Times
+from penstock.core.rows.owner import Answered, Origin, Owner
 from penstock.core.rows.payload import Payload, Shape
 from penstock.core.rows.reasons import Reasons
 from penstock.core.rows.trace import Trace
@@ -214,6 +214,8 @@ class Ticket:
         "cost_bytes",
         "duplicate_of",
         "failure",
+        "fetched_s",
+        "fetching_s",
         "frame",
         "has_errors",
         "head",
@@ -227,6 +229,7 @@ class Ticket:
         "published_rows",
         "queue",
         "read_bytes",
+        "received_s",
         "record",
         "reference",
         "resume",
@@ -236,7 +239,6 @@ class Ticket:
         "store",
         "stream",
         "tail",
-        "times",
         "trace",
         "value_kept",
     )
@@ -272,7 +274,8 @@ class Ticket:
         self.read_bytes = 0  # in all tries: a sign of life for the watchdog
         self.resume = START  # the rows that a former assignment delivered
         self.published_rows = 0  # published before, though they are asked again for the result
-        self.times = Times()
+        # When it passed each stage, in seconds of the pipeline's clock; 0: it did not come so far.
+        self.received_s = self.fetching_s = self.fetched_s = 0.0
         self.trace: Trace | None = None  # None: traces are not configured
 
         # The rows that have not left, as a chain of blocks, and the memory of the message.

@@ -80,14 +80,3 @@ class Answered(NamedTuple):
     offset: int
     object_index: int
     row: int | None
-
-
-class Times:
-    """When a ticket's object passed each stage, in seconds of the pipeline's clock."""
-
-    __slots__ = ("fetched_s", "fetching_s", "received_s")
-
-    def __init__(self) -> None:
-        self.received_s = 0.0
-        self.fetching_s = 0.0
-        self.fetched_s = 0.0
