@@ -37,7 +37,6 @@ from penstock.library.tables import Predictions
 from penstock.messages.prediction import Prediction
 from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.until import run_until
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters
 from penstock.process.clock import SystemClock
@@ -155,7 +154,7 @@ async def predict_lines(
     async with AsyncExitStack() as opened:
         call = _call(urls, cfg, model_name, output, plan, found, share, opened)
         await _until_answered(call, urls, cfg)
-        running = asyncio.create_task(run_until(call.pipeline, call.ended))
+        running = asyncio.create_task(call.pipeline.run_until(call.ended))
         try:
             async with aclosing(_until_done(call.sink.results, running)) as ready:
                 async for lines in ready:

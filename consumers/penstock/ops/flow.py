@@ -16,10 +16,10 @@ from penstock.core.health.bound_by import (
     Backlogs,
     Bound,
     Busy,
+    are_most_late,
     bound_by,
     is_late,
 )
-from penstock.core.health.late_streams import are_most_late
 from penstock.core.health.steady import Steady
 from penstock.ops.ages import Ages
 from penstock.ops.lookout import Lookout

@@ -7,7 +7,7 @@ is bad once answers are late by it. Owner: the rules of problems.py.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.core.health.late_streams import are_most_late
+from penstock.core.health.bound_by import are_most_late
 from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, percent, seconds
 
 # Above this share of objects over the bound, or this age of the oldest one, a limit does harm.

@@ -55,6 +55,15 @@ class Pipeline:
             if self._failure is not None:
                 raise self._failure
 
+    async def run_until(self, ended: asyncio.Event) -> None:
+        """Run until `ended` is set, which is a stop like any other, or as `run`."""
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.run())
+            waiting = tasks.create_task(ended.wait())
+            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            self.stop()
+
     async def end(self) -> None:
         """Called after `run`, when the partitions are handed over: gives a shadow a moment to write
         its comparison.

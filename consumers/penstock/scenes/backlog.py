@@ -1,11 +1,12 @@
 """Is a worker behind? Yes, if the records of a partition are old when they are read, and more
-follow.
+follow. Then its clock stands still.
 
 Rule: it is not enough that more records follow: a few are always on their way, and the last offset
-may be a mark of a transaction instead of a record. Owner: the engine.
+may be a mark of a transaction instead of a record. Owner: the engine; of the clock,
+the ledger.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 from penstock.scenes.core.rules import BEHIND_MS
@@ -31,3 +32,22 @@ class Backlog(Generic[Where]):
             came < since < handled_at and offset < ends.get(where, 0)
             for where, (offset, came, handled_at) in self._handled.items()
         )
+
+
+class WaitingClock:
+    """A clock that stands still while there is a backlog: then this worker is late, not the members
+    whose predictions still lie in Kafka. `now_ms` must never jump, as the system's time may.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
+        self._now_ms = now_ms
+        self._is_behind = is_behind
+        self._stood_still = 0
+        self._last = now_ms()
+
+    def now(self) -> int:
+        now = self._now_ms()
+        if self._is_behind():
+            self._stood_still += max(0, now - self._last)
+        self._last = now
+        return now - self._stood_still

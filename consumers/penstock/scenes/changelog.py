@@ -173,11 +173,7 @@ class KafkaChangelog:
                 found = await reader.spans(self._topic)
                 begins = {each: begin for each, (begin, _) in found.items()}
             spans = {each: (begins[each], end) for each, end in ends.items()}
-            async with aclosing(reader.runs(self._topic, spans, _quietly)) as runs:
+            async with aclosing(reader.runs(self._topic, spans)) as runs:
                 async for partition, records in runs:
                     for record in records:
                         yield Logged(partition, record.offset, record.key, record.value)
-
-
-def _quietly(_: int) -> None:
-    """Report progress to nobody."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.errors import Fatal
+from penstock.scenes.backlog import WaitingClock
 from penstock.scenes.boundary import Changelog, Out, Send
 from penstock.scenes.changelog import ENDED, Book, Replay, State
 from penstock.scenes.core.rules import Rules
@@ -38,25 +39,6 @@ class Keyed(NamedTuple):
     value: bytes
     recorded_ms: int
     offset: int
-
-
-class WaitingClock:
-    """A clock that stands still while there is a backlog: then this worker is late, not the members
-    whose predictions still lie in Kafka. `now_ms` must never jump, as the system's time may.
-    """
-
-    def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:
-        self._now_ms = now_ms
-        self._is_behind = is_behind
-        self._stood_still = 0
-        self._last = now_ms()
-
-    def now(self) -> int:
-        now = self._now_ms()
-        if self._is_behind():
-            self._stood_still += max(0, now - self._last)
-        self._last = now
-        return now - self._stood_still
 
 
 class Ledger:

@@ -19,18 +19,14 @@ async def verify_scenes(cfg: config.Config) -> Report:
     async with open_reader(cfg.kafka, isolation_of(cfg)) as reader:
         late, published = await reader.spans(ours.late), await reader.spans(ours.scenes)
         asked = await reader.spans(ours.input)
-        async for partition, records in reader.runs(ours.input, asked, _quietly):
+        async for partition, records in reader.runs(ours.input, asked):
             for record in records:
                 where = f"{ours.input}/{partition}/{record.offset}"
                 judge.prediction(where, record.value, record.timestamp)
-        async for _, records in reader.runs(ours.scenes, published, _quietly):
+        async for _, records in reader.runs(ours.scenes, published):
             for record in records:
                 judge.scene(record.value, record.timestamp)
-        async for _, records in reader.runs(ours.late, late, _quietly):
+        async for _, records in reader.runs(ours.late, late):
             for record in records:
                 judge.late(record.value)
     return judge.report()
-
-
-def _quietly(_: int) -> None:
-    """Report progress to nobody."""

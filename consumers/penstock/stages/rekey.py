@@ -17,8 +17,7 @@ from typing import Protocol
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.health.retry import Backoff
-from penstock.core.order.latest import Latest
-from penstock.core.order.merge import Merge
+from penstock.core.order.merge import Latest, Merge
 from penstock.core.routing.keyed import Keyed, keyed, unread
 from penstock.core.routing.naming import Naming
 from penstock.core.rows.log_keys import of_place

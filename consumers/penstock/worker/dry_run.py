@@ -15,7 +15,6 @@ from penstock import config
 from penstock.adapters.inputs.heads import Head, HeadSource, heads
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.results import MemoryResults
-from penstock.pipeline.until import run_until
 from penstock.ports import Outgoing, Sink
 from penstock.process.signals import StopSignal
 from penstock.worker.app import LAST_RESORT_S, open_worker, until_services_answered
@@ -54,7 +53,7 @@ async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopS
     async with open_worker(cfg, part) as pipeline:
         await until_services_answered(cfg, pipeline)
         stop.then(pipeline.stop)
-        await run_until(pipeline, ended)
+        await pipeline.run_until(ended)
 
 
 def _harmless(cfg: config.Config) -> config.Config:

@@ -142,7 +142,7 @@ class Reader:
                     take(partition, record.offset, record.key, value)
 
     async def runs(
-        self, topic: str, spans: Spans, passed: Callable[[int], None]
+        self, topic: str, spans: Spans, passed: Callable[[int], None] = lambda _: None
     ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
         """Partition and records, each partition in offset order; `passed` gets the number of
         offsets since its last call.

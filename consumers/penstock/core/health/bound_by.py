@@ -7,8 +7,8 @@ records cannot go to another worker. If no part is full and most streams are lat
 of the way is named, if it takes half of the time. Pure. Owner: the worker's figures.
 """
 
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 Bound = Literal["worker", "model", "store", "kafka", "skew"]
 
@@ -129,3 +129,27 @@ def _slowest(way_s: Mapping[str, float]) -> Bound | None:
     part = max(PARTS, key=lambda part: parts.get(part, 0.0))
     longest_s = parts.get(part, 0.0)
     return PARTS[part] if longest_s and longest_s >= LONGEST_SHARE * sum(parts.values()) else None
+
+
+def are_most_late(
+    streams: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Any] | None,
+    part_ms: float,
+    least_ms: float = 0.0,
+) -> bool:
+    """Do most streams suffer from a slow part of the way? It makes all streams late, a slow camera
+    only itself and those that wait behind it. `streams`: those in most trouble; `others`: all
+    others together, None if there are none. `part_ms`: how long the part takes on average; one that
+    takes less than `least_ms` makes nobody late. A stream that stopped is no part of the flow.
+    """
+    if part_ms < least_ms:
+        return False
+    moving = [one for one in streams if not one.get("stopped")]
+    late = sum(_takes_as_long(one, part_ms) for one in moving)
+    if others is not None:
+        return late == len(moving) and _takes_as_long(others, part_ms)
+    return late > len(moving) / 2
+
+
+def _takes_as_long(stream: Mapping[str, Any], part_ms: float) -> bool:
+    return max((stream["age_s"] or 0.0) * 1000, stream["p99_ms"] or 0.0) >= part_ms

@@ -6,7 +6,7 @@ read first would overtake those of the others. Without a backlog no record waits
 the order stays as it is, whatever the times say. No I/O. Owner: what reads the partitions.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping
 from heapq import merge
 from operator import attrgetter
@@ -105,3 +105,22 @@ def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> lis
         if is_enough or (not left[record.partition] and record.partition in more):
             break
     return taken
+
+
+class Latest:
+    """Which records come after a later one of their own stream? Only the last `most` streams are
+    remembered, as strangers may invent any number of names; one that was forgotten begins anew.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._times: OrderedDict[str, int] = OrderedDict()
+
+    def is_late(self, stream: str, at_ms: int) -> bool:
+        """Also notes the time."""
+        last_ms = self._times.get(stream, at_ms)
+        self._times[stream] = max(last_ms, at_ms)
+        self._times.move_to_end(stream)
+        if len(self._times) > self._most:
+            self._times.popitem(last=False)
+        return at_ms < last_ms

@@ -8,6 +8,8 @@ the ledger that has the site's partition.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.messages.scene import ClosedBy, Status
 from penstock.scenes.core import scene_choice
 from penstock.scenes.core.arrival import Arrival, without_answer
@@ -314,16 +316,8 @@ class Site:
 
     def _give_out(self, decided: Decided) -> None:
         """Gives out a copy, as an amendment may change the original before it is taken."""
-        self._scenes.append(
-            Decided(
-                decided.time,
-                decided.revision,
-                decided.closed_by,
-                dict(decided.taken),
-                dict(decided.times),
-                dict(decided.absent),
-            )
-        )
+        taken, times, absent = dict(decided.taken), dict(decided.times), dict(decided.absent)
+        self._scenes.append(replace(decided, taken=taken, times=times, absent=absent))
 
     def _refuse(self, arrival: Arrival, member: str, why: Reason, scene: int | None) -> None:
         self._count(why)

@@ -1,6 +1,6 @@
-from penstock.core.rows.announced import Announced
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Answered
+from penstock.lane.dedupe import Announced
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Record
 from tests.core.builders import StubLane
