@@ -12,8 +12,7 @@ from penstock.core.rows.costs import BLOCK_COST_BYTES
 from penstock.errors import PenstockError
 from penstock.formats.archives.tar_header import BLOCK_BYTES
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.judging import Judge, add, cost_of
-from penstock.formats.base.parser_chain import PIECE_ROWS, Parser
+from penstock.formats.base.parser_chain import PIECE_ROWS, Judge, Parser, add, cost_of
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.registry import open_parser, ranged_format
