@@ -1,18 +1,26 @@
-"""How a CSV separates its cells and writes its numbers: found once, by the first row.
+"""What the first row of a CSV tells: how cells are separated and numbers written; is it a header?
 
 Rule: text of another dialect becomes text with commas and points by exchanging single bytes, before
 anything else looks at it, and is exchanged back where it is kept or shown. So there is one reader,
-and the usual text passes unchanged. Quoted text does not count for finding the dialect. Owner: the
-CSV parser.
+and the usual text passes unchanged. Quoted text does not count for finding the dialect.
+
+header = "auto" takes a first line without any number for a header; for JSON rows only if the second
+line has a number, since in a file of texts nothing tells a header from a row (a lone line of texts
+is a header). Naming a column means there is a header. Cells count from 0. Owner: the CSV parser.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Final, Literal
 
+from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.cells import TEXTS_ONLY, split_cells
 from penstock.formats.csv.numbers import is_number
-from penstock.formats.text.lines import LineEnds, RowEnds
+from penstock.formats.text.lines import LineEnds, RawRows, RowEnds, split_first
 
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 Decimal = Literal[".", ","]
@@ -169,3 +177,43 @@ def is_common(options: CsvOptions, head: bytes) -> bool:
         and _COMMA in line
         and not (_SEMICOLON in line or _TAB in line or _PIPE in line or _QUOTE in line)
     )
+
+
+def is_header(
+    cells: Sequence[bytes], rest: RawRows, options: RowOptions, dialect: Dialect
+) -> bool | None:
+    """Is the first row a header? None: the second row must be seen first."""
+    header = options.of(CsvOptions).header
+    if header != "auto":
+        return header == "yes"
+    if options.stays:
+        return True
+    if options.columns and any(isinstance(column, str) for column in options.columns):
+        return True
+    if any(map(is_number, cells)):
+        return False
+    # Numbers with the other decimal sign make it a row: a bad one, whose reason says why.
+    if any(is_decimal_comma(dialect.back(cell)) for cell in cells):
+        return False
+    if options.as_numbers:
+        return True
+    if not rest:
+        return None
+    second = split_cells(split_first(rest)[0], options.max_columns)
+    has_number = any(map(is_number, second))
+    if not has_number:
+        options.notices.once(TEXTS_ONLY)
+    return has_number
+
+
+def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
+    """The index of a column. `places`: the header's names; `columns`: how many cells a row has."""
+    if isinstance(column, str):
+        if column in places:
+            return places[column]
+        names = ", ".join(islice(places, 20))
+        found = f"its header has {names}" if names else "it has no header"
+        raise Poison("bad_format", f'no column "{column}" in the CSV: {found}')
+    if not 0 <= column < columns:
+        raise Poison("bad_format", f"no column {column} in the CSV: it has {columns}")
+    return column

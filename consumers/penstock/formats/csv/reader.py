@@ -44,10 +44,11 @@ from penstock.formats.csv.dialect import (
     CsvOptions,
     Dialect,
     Finder,
+    index_of,
     is_common,
     is_decimal_comma,
+    is_header,
 )
-from penstock.formats.csv.header import index_of, is_header
 from penstock.formats.csv.kept import CsvKept
 from penstock.formats.csv.numbers import UNDERSCORE, is_number, parse_columns, parse_table
 from penstock.formats.text.lines import (
