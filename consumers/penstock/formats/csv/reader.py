@@ -31,6 +31,7 @@ from penstock.formats.csv.cells import (
     MISSING_CELLS,
     OLD_MAC,
     RETURN,
+    CsvKept,
     OutOfRange,
     TooManyCells,
     check_text,
@@ -49,7 +50,6 @@ from penstock.formats.csv.dialect import (
     is_decimal_comma,
     is_header,
 )
-from penstock.formats.csv.kept import CsvKept
 from penstock.formats.csv.numbers import UNDERSCORE, is_number, parse_columns, parse_table
 from penstock.formats.text.lines import (
     RawRows,
