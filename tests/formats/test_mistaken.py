@@ -8,7 +8,8 @@ import pytest
 
 from penstock.errors import Poison
 from penstock.formats.archives.compression import GZIP_MAGIC
-from penstock.formats.base.reading import read_object, way_in
+from penstock.formats.base.inline import way_in
+from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
 from penstock.formats.sniff import BOM

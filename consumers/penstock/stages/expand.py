@@ -21,8 +21,7 @@ from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import Payload
 from penstock.core.rows.reasons import ReasonsBuilder
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
-from penstock.formats.base.inline import open_inline
-from penstock.formats.base.reading import way_in
+from penstock.formats.base.inline import open_inline, way_in
 from penstock.formats.base.runs import Decoder as FormatDecoder
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.messages.reference import LATEST_MS, epoch_ms

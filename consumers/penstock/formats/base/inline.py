@@ -1,18 +1,18 @@
-"""Decides which objects are decoded in the worker: small ones of plain text, or opaque.
+"""Decides how an object is read: as a stream or by ranges, in the worker or by a decoder.
 
-Rule: these are read by linear code. All others, and all that may be others, are decoded by a
-separate process that may crash. Gzip data counts by its unpacked size. Owner: the stage that
-expands objects.
+Rule: small objects of plain text, or opaque, are decoded in the worker, by linear code. All others,
+and all that may be others, are decoded by a separate process that may crash. Gzip data counts by
+its unpacked size. Owner: the stage that expands objects.
 """
 
 import zlib
-from typing import Final
+from typing import Final, Literal
 
 from penstock.formats.archives.codecs import codec_of
 from penstock.formats.archives.compression import GZIP_MAGIC
 from penstock.formats.base.runs import Decoder, RowOptions
 from penstock.formats.pictures.pixels import PictureOptions
-from penstock.formats.registry import open_decoder, told_format
+from penstock.formats.registry import open_decoder, ranged_format, told_format
 
 # The first bytes of an object, by which a format may recognise it.
 _HEAD_BYTES: Final = 512
@@ -23,6 +23,16 @@ _LINE_BYTES: Final = 64 << 10
 _LINE_CELLS: Final = 2_048
 _SEPARATORS: Final = (b",", b";", b"\t", b"|")
 _GZIP_WBITS: Final = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
+
+
+def way_in(
+    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
+) -> Literal["stream", "ranges"]:
+    """How an object's bytes are asked for first, by its name; its first bytes may correct that.
+    Raises `Poison` if its rows do not fit the request.
+    """
+    found = ranged_format(options, key=key, format=format, compression=compression)
+    return "stream" if found is None or found.is_streamed else "ranges"
 
 
 def open_inline(

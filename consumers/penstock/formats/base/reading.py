@@ -6,7 +6,7 @@ unforeseen exception becomes one. Owner: the process that decodes; tests, in the
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, Literal
+from typing import Final
 
 from penstock.core.rows.costs import BLOCK_COST_BYTES
 from penstock.errors import PenstockError
@@ -20,16 +20,6 @@ from penstock.formats.unexpected_errors import foreseen
 
 # As much as some Arrow batches; to hand over a piece costs a tenth of a millisecond.
 PIECE_BYTES: Final = 2 << 20
-
-
-def way_in(
-    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
-) -> Literal["stream", "ranges"]:
-    """How an object's bytes are asked for first, by its name; its first bytes may correct that.
-    Raises `Poison` if its rows do not fit the request.
-    """
-    found = ranged_format(options, key=key, format=format, compression=compression)
-    return "stream" if found is None or found.is_streamed else "ranges"
 
 
 def read_object(
