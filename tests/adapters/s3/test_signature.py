@@ -11,7 +11,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
-from penstock.adapters.s3.signature import (
+from penstock.adapters.s3.access import (
     UNSIGNED,
     Credentials,
     Signer,

@@ -17,8 +17,7 @@ from penstock import config
 from penstock.adapters.http.answers import OK, Answer, AnswerReader, TooLong, Unusable, wanting
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.http.connections import Host
-from penstock.adapters.s3.access import Keys, address_of
-from penstock.adapters.s3.signature import Credentials, Signer
+from penstock.adapters.s3.access import Credentials, Keys, Signer, address_of
 from penstock.adapters.stores.names import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
