@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock import config
-from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.rekey.ends import Ends
 from penstock.adapters.kafka.rekey.passages import KafkaPassages
 from penstock.adapters.kafka.rekey.source import WholeSource

@@ -17,8 +17,8 @@ from aiokafka import errors as kafka_errors
 
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
-from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
 from penstock.adapters.kafka.metadata import (
     count_partitions,
     know,

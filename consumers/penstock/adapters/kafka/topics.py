@@ -12,8 +12,8 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.adapters.kafka.inside.batches import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.metadata import max_batch_bytes, topic_settings
 from penstock.errors import Fatal
 

@@ -13,8 +13,8 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, within
-from penstock.adapters.kafka.inside.batches import BATCH_BYTES
 from penstock.adapters.kafka.inside.giving_up import give_up
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES
 from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.producers import producer_of

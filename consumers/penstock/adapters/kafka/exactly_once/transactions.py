@@ -18,11 +18,14 @@ from aiokafka.structs import OffsetAndMetadata
 from penstock import config
 from penstock.adapters.kafka.client import reason, translated
 from penstock.adapters.kafka.group.member import GroupMember
-from penstock.adapters.kafka.inside.batches import BATCH_BYTES, batches
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.inside.handles import transaction_end_of
 from penstock.adapters.kafka.inside.membership import NotMemberError, commit_as
-from penstock.adapters.kafka.inside.sending import begin_transactions_soon
+from penstock.adapters.kafka.inside.sending import (
+    BATCH_BYTES,
+    batches,
+    begin_transactions_soon,
+)
 from penstock.adapters.kafka.metadata import know
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fenced, Transient, Unreachable

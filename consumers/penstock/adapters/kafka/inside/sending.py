@@ -1,22 +1,77 @@
-"""How often a producer asks: for the leader of a partition that has none, and whether the markers
-of its last transaction are written.
+"""How a producer sends: batches that are filled at once, and the pauses between its questions.
 
-Rule: aiokafka sends; we set its pauses. It uses private parts of aiokafka 0.14's accumulator, and a
-number of its sender's module, as there is no public way.
+Rule: aiokafka sends. A batch has the same bytes as one filled by aiokafka's own `append`; a test
+compares them. Ours skips the work that `append` repeats for each record: 0.12 µs a record instead
+of 0.27. The pauses are those before it asks again for the leader of a partition that has none, and
+whether the markers of its last transaction are written. It uses private parts of aiokafka 0.14's
+batch and accumulator, and a number of its sender's module, as there is no public way.
 """
 
 import asyncio
 import math
+from collections.abc import Iterator
+from itertools import count, repeat
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer import sender
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from penstock.ports import Headers, Outgoing
+
+# Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
+BATCH_BYTES = 1_000_000
+# The most bytes that a record needs besides key and value: the header of its batch (61 bytes),
+# varints, offsets, header count, and a header `traceparent` (70).
+RECORD_OVERHEAD_BYTES = 256
+_NO_HEADERS: Headers = []
 
 # About the time of an election. Without a pause the broker would be asked 500 times a second.
 STALE_S = 0.05
 # A broker writes the markers of a transaction after it has answered its commit, some milliseconds
 # later, and refuses the next one until then. aiokafka asks again after 20.
 MARKERS_S = 0.003
+
+
+def batches(
+    producer: AIOKafkaProducer, outgoing: Outgoing, now_ms: int, batch_bytes: int
+) -> Iterator[BatchBuilder]:
+    """All records of `outgoing` in order, as closed batches of at most `batch_bytes`. A larger
+    record gets a batch of its own.
+    """
+    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    is_transactional = transactions is not None and transactions.transactional_id is not None
+    start = 0
+    while start < len(outgoing.values):
+        # `create_batch` would use the producer's size; this topic may allow less.
+        batch = BatchBuilder(
+            batch_bytes, accumulator._compression_type, is_transactional=is_transactional
+        )
+        start = fill(batch, now_ms, outgoing, start)
+        yield batch
+
+
+def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int) -> int:
+    """Append the records from `start` on, as many as fit and at least one. Returns the index of
+    the first record that did not fit.
+    """
+    first: int = batch._relative_offset
+    index = first
+    # By `map`, as the loop is once for each record.
+    for appended in map(
+        batch._builder.append,
+        count(first),
+        repeat(timestamp_ms) if outgoing.times_ms is None else outgoing.times_ms[start:],
+        outgoing.keys[start:],
+        outgoing.values[start:],
+        repeat(_NO_HEADERS) if outgoing.headers is None else outgoing.headers[start:],
+    ):
+        if appended is None:
+            break
+        index += 1
+    batch._relative_offset = index
+    batch.close()
+    return start + index - first
 
 
 def begin_transactions_soon() -> None:
