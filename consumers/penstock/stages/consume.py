@@ -19,6 +19,7 @@ from penstock.core.routing.places import Places, is_whole
 from penstock.core.routing.routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_place
+from penstock.core.rows.owner import Owner
 from penstock.core.window.pace import Gather
 from penstock.errors import Poison, Unforeseen
 from penstock.lane.lane import Lane
@@ -114,7 +115,7 @@ class Intake:
         self._places = terms.places
         self._telemetry = telemetry
 
-    def tickets(self, lane: Lane, record: Record) -> list[Ticket]:
+    def tickets(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
         """One ticket per object that the record names, in its order."""
         tickets = self._guarded(lane, record)
         if not self._takes_all:
@@ -126,7 +127,7 @@ class Intake:
             self._tracer.begin(record, tickets)
         return tickets
 
-    def _guarded(self, lane: Lane, record: Record) -> list[Ticket]:
+    def _guarded(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
         works_on(partial(of_place, lane.topic, lane.partition, record.offset))
         # An unforeseen exception gets a second try; after that it costs this record alone.
         for tries in (1, 2):
@@ -145,7 +146,7 @@ class Intake:
         self.skipped += len(tickets) - len(chosen)
         return chosen
 
-    def _tickets(self, lane: Lane, record: Record) -> list[Ticket]:
+    def _tickets(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
         try:
             message = decode(record.value)
         except SchemaError as error:
@@ -167,7 +168,7 @@ class Intake:
 
     def _routed(
         self,
-        lane: Lane,
+        lane: Owner[Ticket],
         record: Record,
         index: int,
         stream: str,
@@ -236,7 +237,7 @@ class Intake:
             ticket.close(Rejection("bad_reference", message, "consume"))
         return False
 
-    def _refused(self, lane: Lane, record: Record, why: Rejection) -> Ticket:
+    def _refused(self, lane: Owner[Ticket], record: Record, why: Rejection) -> Ticket:
         """A closed ticket for a message whose objects could not be read from it."""
         ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
         ticket.close(why)

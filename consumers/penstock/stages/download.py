@@ -19,7 +19,7 @@ from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.errors import Poison, Transient, Unforeseen
 from penstock.lane.dedupe import Dedupe
-from penstock.lane.lane import Lane
+from penstock.lane.receiving import ReceivingLane
 from penstock.ports import Clock
 from penstock.stages.download_object import Fetcher, ObjectReader, ObjectTerms
 from penstock.stages.microbatch import Microbatch
@@ -33,8 +33,8 @@ class _Pool:
     """The idle fetchers of one store, and the lanes that have jobs for it, each lane once."""
 
     def __init__(self) -> None:
-        self.lanes: deque[Lane] = deque()
-        self.offered: set[Lane] = set()
+        self.lanes: deque[ReceivingLane] = deque()
+        self.offered: set[ReceivingLane] = set()
         self.idle: deque[asyncio.Future[None]] = deque()
 
     def wake_one(self) -> bool:
@@ -74,7 +74,7 @@ class Download:
         self._wait_for_object_s = terms.wait_for_object_s
         self._pools = {store: _Pool() for store in outages}
 
-    def offer(self, lane: Lane) -> None:
+    def offer(self, lane: ReceivingLane) -> None:
         """This lane has jobs. Calling it again while the lane waits in turn changes nothing."""
         jobs = lane.jobs[self._model]
         for store in jobs.stores:

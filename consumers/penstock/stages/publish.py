@@ -169,7 +169,7 @@ class Publish:
         lane.account(step.releases, [one.stop for one in step.refused])
         position = lane.progress
         await outlet.publish(step.outgoing, position)
-        lane.committed_up_to(position)
+        lane.committed = position
         self._telemetry.committed()
         if found:
             lane.confirm(step.releases)

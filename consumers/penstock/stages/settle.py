@@ -81,5 +81,5 @@ class Settle:
         await self._source.commit({lane.number: position for lane, position in due.items()})
         self._outage.answered()
         for lane, position in due.items():
-            lane.committed_up_to(position)
+            lane.committed = position
         self._telemetry.committed()

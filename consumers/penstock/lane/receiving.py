@@ -1,0 +1,199 @@
+"""Records in: a lane takes them in order, and gives their objects to the fetchers.
+
+Rule: a record is decoded only while the lane has room for its objects, and takes its place in the
+ledger, the order and the jobs in one step. Owner: the lane.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from penstock.core.order.jobs import Jobs, JobsByStream, JobsInOrder, Share
+from penstock.core.order.line_stop import LineLimits
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.owner import Owner
+from penstock.lane.account import LaneAccount
+from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
+from penstock.ports import Commit, Record, Where
+
+
+class Decode(Protocol):
+    def tickets(self, lane: Owner[Ticket], record: Record) -> Sequence[Ticket]:
+        """One for each object that the record names, in the record's order. Raises nothing."""
+        ...
+
+
+class Fetchers(Protocol):
+    def offer(self, lane: "ReceivingLane") -> None:
+        """Tell the fetchers that the lane has jobs for them."""
+        ...
+
+
+class ReceivingLane(LaneAccount):
+    """`receive` records; fetchers take the `jobs`, and say when an object is `fetched`."""
+
+    def __init__(
+        self,
+        where: Where,
+        start: Commit,
+        limits: LineLimits,
+        passing: Collection[tuple[str, int]],
+        *,
+        budget: Budget,
+        decode: Decode,
+        fetchers: Mapping[str | None, Fetchers],
+        max_objects: int,
+        stream_share: Share | None,
+    ) -> None:
+        super().__init__(where, start, limits, passing, by_stream=stream_share is not None)
+        # Each model has its own fetchers, so that a model that fails delays no other's objects.
+        self.jobs: dict[str | None, Jobs] = {
+            model: JobsInOrder() if stream_share is None else JobsByStream(stream_share)
+            for model in fetchers
+        }
+        self.draining = False
+        self._backlog: deque[Record] = deque()
+        self._budget = budget
+        self._held = Held(budget)
+        self._decode = decode
+        self._fetchers = fetchers
+        self._max_objects = max_objects
+        self._changed = asyncio.Event()
+
+    @property
+    def read_next(self) -> int:
+        """The offset after the last record that was received."""
+        return self._backlog[-1].offset + 1 if self._backlog else self.ledger.seen_next
+
+    @property
+    def undecoded_ms(self) -> int | None:
+        """The timestamp of the oldest record that waits to be decoded; None: there is none."""
+        return self._backlog[0].timestamp_ms if self._backlog else None
+
+    def stands_at(self, end: int) -> bool:
+        """Is everything before this offset delivered, except for streams that were stopped?"""
+        owes = len(self._order) or self._backlog or self._leaving
+        return not self.alive or (not owes and self.ledger.seen_next >= end)
+
+    @property
+    def wants_records(self) -> bool:
+        """Is there room for more objects, with no received record waiting for it already?"""
+        return self._is_receiving and not self._backlog and self._has_room_for(None)
+
+    @property
+    def _is_receiving(self) -> bool:
+        return self.alive and not self.draining and not self.suspended
+
+    def _has_room_for(self, offset: int | None) -> bool:
+        # A lane that owes nothing takes one record in any case: a single message larger than the
+        # whole share would otherwise never be read.
+        if self.ledger.owed and not self._budget.has_room_for_messages:
+            return False
+        if self._streams is not None:
+            # The stream of the next record is unknown until it is decoded, so records are taken
+            # while any model's fetchers have room; an object without room waits unfetched.
+            for jobs in self.jobs.values():
+                if jobs.in_work < self._max_objects:
+                    return self.ledger.has_room_for(offset)
+            return False
+        return self.ledger.owed < self._max_objects
+
+    def receive(self, record: Record) -> None:
+        """Take a record, in arrival order. It is decoded once there is room. A draining or
+        suspended lane drops it: it is read again from `read_next`, or by the next assignment.
+        """
+        if self._is_receiving:
+            self._backlog.append(record)
+            self._admit()
+
+    def pass_over(self, offset: int) -> None:
+        """Every record before `offset` has been received: gaps up to there hold no records."""
+        # Records of the backlog are not in the ledger yet: it would take their offsets for a gap.
+        if self._is_receiving and not self._backlog:
+            self.ledger.pass_over(offset)
+
+    def _admit(self) -> None:
+        while self._backlog and self._has_room_for(self._backlog[0].offset):
+            record = self._backlog.popleft()
+            # With order by stream a former owner may have answered records beyond the committed
+            # offset. Their objects are not even decoded again.
+            if self.ledger.is_completed(record.offset):
+                self.ledger.open(record.offset, 0)
+                continue
+            tickets = self._decode.tickets(self, record)
+            if self.ledger.is_begun(record.offset):
+                tickets = self._without_delivered(tickets)
+            # The ledger owes the objects of stopped streams too: the commit must not pass them.
+            self.ledger.open(record.offset, len(tickets))
+            if self._stops:
+                tickets = [one for one in tickets if one.stream not in self._stops]
+            self._charge(record, tickets)
+            for ticket in tickets:
+                self._order.add(ticket)
+                if not ticket.closed:
+                    self.jobs[ticket.model].add(ticket)
+            # A ticket that was refused at decoding has no fetcher that would wake the lane.
+            if any(ticket.closed for ticket in tickets):
+                self.wake()
+        self._offer()
+
+    def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
+        """Charge the message itself to the byte budget until its objects are delivered, if it is
+        long, names many objects, or is one of very many that are owed. Small ones are too cheap to
+        count.
+        """
+        is_one_of_many = self.ledger.owed > FEW_OBJECTS
+        nbytes = message_cost(len(record.value or b""), len(tickets), is_one_of_many=is_one_of_many)
+        if tickets and nbytes:
+            # In equal shares, so that each delivered object gives back a part.
+            share = nbytes // len(tickets)
+            for ticket in tickets:
+                ticket.cost_bytes = share
+            self._held.spend_on_messages(share * len(tickets))
+
+    def _offer(self) -> None:
+        for model, jobs in self.jobs.items():
+            if jobs:
+                self._fetchers[model].offer(self)
+
+    def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
+        """The tickets still to answer, each with the row to begin at: a former assignment may have
+        delivered some of these objects, and some rows of others.
+        """
+        left = [
+            ticket
+            for ticket in tickets
+            if not self.ledger.is_delivered(ticket.record.offset, ticket.index)
+        ]
+        for ticket in left:
+            ticket.resume = self.ledger.cursor(ticket.record.offset, ticket.index)
+        return left
+
+    def may_overdraw(self, ticket: Ticket) -> bool:
+        """True when this object blocks the lane and has nothing left to deliver: its reader may
+        then exceed the byte budget by one step, or the lane would never move. With order per stream
+        this holds even while a release is on its way, since that may be another stream's. On a
+        closed lane always true, so that the reader gets to the check that stops it.
+        """
+        if not self.alive:
+            return True
+        # With one block left, or none, nothing can leave: a block stays until it is known whether
+        # it is the object's last.
+        is_stuck = ticket.head is ticket.tail and (self._streams is not None or not self._leaving)
+        return is_stuck and self._order.is_head(ticket)
+
+    def hold(self, nbytes: int) -> None:
+        # A closed lane has given everything back at once; nobody would refund this.
+        if self.alive:
+            self._held.spend(nbytes)
+
+    def fetched(self, ticket: Ticket) -> None:
+        self.jobs[ticket.model].fetched(ticket)
+        self._offer()
+        # The last block waited for the end of the object; if it is answered, it may leave now.
+        if ticket.has_answers:
+            self.wake()
+
+    def wake(self) -> None:
+        self._changed.set()
