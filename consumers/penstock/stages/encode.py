@@ -1,28 +1,108 @@
-"""Encodes a release into records; one that cannot be encoded is cut until the fault is alone.
+"""Encodes releases into records and letters, up to the one that its line refuses.
 
-Rule: an unforeseen exception at encoding costs only the row whose record cannot be made. That row
-is tried once more alone, then answered by `unavailable`. A letter that cannot be made in full is
-shortened, not left out. Owner: the publish stage.
+Rule: a line refuses a release because of its letters; what stands behind it in the line is not even
+encoded. An unforeseen exception at encoding costs only the row whose record cannot be made: the
+release is cut until the fault is alone, that row is tried once more, then answered by
+`unavailable`. A letter that cannot be made in full is shortened, not left out. Owner: the publish
+stage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guard
+from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release
+from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Encoded, Records, ends_alone
-from penstock.core.rows.blocks import Block, Rejection
+from penstock.core.rows.blocks import Block, Rejection, Ticket
 from penstock.errors import Unforeseen
+from penstock.lane.dedupe import Dedupe
+from penstock.lane.lane import Lane
+from penstock.ports import Clock
+from penstock.stages.dead_letters import Reject
 
 
 class Leaving(NamedTuple):
-    """A release, or a part of one, and its records."""
+    """A release with its records and dead letters."""
 
     release: Release
     encoded: Encoded
+    letters: list[bytes]
 
 
-def encoded(records: Records, guard: Guard, release: Release) -> Iterator[Leaving]:
+class Refused(NamedTuple):
+    """The releases of a line that stay, and why."""
+
+    stop: LineStop
+    releases: list[Release]
+
+
+class Encode:
+    """One per pipeline; each lane asks for its own releases."""
+
+    def __init__(
+        self, records: Records, reject: Reject, dedupe: Dedupe, guard: Guard, clock: Clock
+    ) -> None:
+        self._records = records
+        self._reject = reject
+        self._dedupe = dedupe
+        self._guard = guard
+        self._clock = clock
+
+    def releases(
+        self, lane: Lane, releases: Sequence[Release]
+    ) -> tuple[list[Leaving], list[Refused]]:
+        """The releases of each line before the first that it refuses; and those that stay."""
+        passed: list[Leaving] = []
+        refused: dict[str, Refused] = {}
+        for whole in releases:
+            line = lane.line_of(whole.ticket)
+            # A line that stopped in this very step: the rest of it is not even encoded.
+            if line in refused:
+                refused[line].releases.append(whole)
+                continue
+            for release, made in _encoded(self._records, self._guard, whole):
+                ticket = release.ticket
+                if line in refused:
+                    refused[line].releases.append(release)
+                    continue
+                limit = lane.letters.refuses(
+                    ticket.stream,
+                    ticket.record.offset,
+                    failed=bool(made.failed),
+                    finished=release.finished,
+                )
+                if limit is not None:
+                    refused[line] = Refused(self._stop(ticket, made.failed[0], limit), [release])
+                    continue
+                letters: list[bytes] = []
+                if made.failed:
+                    if ticket.trace is not None:
+                        ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
+                    letters = list(self._reject.letters(ticket, made.failed))
+                    # Before they leave, so that a repeated announcement never points at a failed
+                    # answer.
+                    self._dedupe.rejected(ticket)
+                passed.append(Leaving(release, made, letters))
+        return passed, list(refused.values())
+
+    def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
+        return LineStop(
+            partition=ticket.owner.partition,
+            stream=ticket.stream,
+            offset=ticket.record.offset,
+            object_index=ticket.object_index,
+            row=failed.row,
+            code=failed.why.code,
+            message=failed.why.message,
+            limit=limit,
+            since_ms=self._clock.wall_ms(),
+            record_ms=ticket.record.timestamp_ms,
+        )
+
+
+def _encoded(records: Records, guard: Guard, release: Release) -> Iterator[tuple[Release, Encoded]]:
     """The release as a whole if it can be encoded, else its parts, in order."""
     try:
         with guard:
@@ -30,13 +110,13 @@ def encoded(records: Records, guard: Guard, release: Release) -> Iterator[Leavin
     except Unforeseen as error:
         parts = _cut(release)
         if parts is None:
-            yield Leaving(release, _alone(records, guard, release, error))
+            yield release, _alone(records, guard, release, error)
             return
     else:
-        yield Leaving(release, made)
+        yield release, made
         return
     for part in parts:
-        yield from encoded(records, guard, part)
+        yield from _encoded(records, guard, part)
 
 
 def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) -> Encoded:

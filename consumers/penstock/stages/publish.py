@@ -16,11 +16,10 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release, Room
 from penstock.core.records.bundles import FRAME_BYTES, Blocks, bundled
 from penstock.core.records.failed_rows import Failed
-from penstock.core.records.output_records import Encoded, Labels, Records
+from penstock.core.records.output_records import Labels, Records
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.window.pace import Pace
 from penstock.encodings.arrow_records import ArrowRecords
@@ -30,7 +29,7 @@ from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result
 from penstock.ports import Clock, Outgoing, Outlet, Sink
 from penstock.stages.dead_letters import Reject
-from penstock.stages.encode import encoded
+from penstock.stages.encode import Encode, Leaving, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
 from penstock.telemetry.ways import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry
@@ -51,27 +50,12 @@ class PublishTerms:
     blocks: Blocks | None = None  # None: a Kafka record for each row
 
 
-class _Leaving(NamedTuple):
-    """A release with its records and dead letters."""
-
-    release: Release
-    encoded: Encoded
-    letters: list[bytes]
-
-
-class _Refused(NamedTuple):
-    """The releases of a line that stay, and why."""
-
-    stop: LineStop
-    releases: list[Release]
-
-
 class _Step(NamedTuple):
     """The releases that leave together, and the refused ones."""
 
     releases: Sequence[Release]
     outgoing: list[Outgoing]
-    refused: Sequence[_Refused]
+    refused: Sequence[Refused]
     released_s: float
 
 
@@ -95,7 +79,6 @@ class Publish:
         """With `results` answers are written as objects before any record of them is published."""
         self._tracer = tracer
         self._results = results
-        self._guard = guards.at("record")
         self._sink = sink
         self._paces = paces
         self._dedupe = dedupe
@@ -113,6 +96,7 @@ class Publish:
         else:
             self._array_rows = blocks.rows if blocks is not None else None
             self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
+        self._encode = Encode(self._records, reject, dedupe, guards.at("record"), clock)
         self._partition_of = terms.partition_of
         self._clock = clock
         self._telemetry = telemetry
@@ -146,19 +130,14 @@ class Publish:
         position alone, which records without objects may have moved.
         """
         async with self._results_of_lane() as results:
-            await self._in_transactions(lane, outlet, idle_s, results)
+            while (found := await self._within(lane, idle_s)) is not None:
+                if not found and (lane.due is None or lane.suspended):
+                    continue
+                with lane.leaving():
+                    await self._transact(lane, outlet, found, results)
 
     def _results_of_lane(self) -> AbstractAsyncContextManager[LaneResults | None]:
         return nullcontext() if self._results is None else self._results.lane()
-
-    async def _in_transactions(
-        self, lane: Lane, outlet: Outlet, idle_s: float, results: LaneResults | None
-    ) -> None:
-        while (found := await self._within(lane, idle_s)) is not None:
-            if not found and (lane.due is None or lane.suspended):
-                continue
-            with lane.leaving():
-                await self._transact(lane, outlet, found, results)
 
     async def _transact(
         self, lane: Lane, outlet: Outlet, found: Sequence[Release], results: LaneResults | None
@@ -180,14 +159,14 @@ class Publish:
     ) -> _Step:
         released_s = self._clock.now()
         # Encoded before results are written: a refused release must not leave a result behind.
-        leaving, refused = self._encode_all(lane, found)
+        leaving, refused = self._encode.releases(lane, found)
         releases = [one.release for one in leaving]
         if results is not None:
             self._add_results(leaving, await results.write(releases))
         return _Step(releases, self._outgoing(leaving), refused, released_s)
 
     def _add_results(
-        self, leaving: Sequence[_Leaving], results: Sequence[Result | Rejection | None]
+        self, leaving: Sequence[Leaving], results: Sequence[Result | Rejection | None]
     ) -> None:
         """For every object whose last rows are in these releases, append its object record after
         its row records.
@@ -229,58 +208,7 @@ class Publish:
     def _room(self) -> Room:
         return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
 
-    def _encode_all(
-        self, lane: Lane, releases: Sequence[Release]
-    ) -> tuple[list[_Leaving], list[_Refused]]:
-        """The releases of each line before the first that it refuses; and those that stay."""
-        passed: list[_Leaving] = []
-        refused: dict[str, _Refused] = {}
-        for whole in releases:
-            line = lane.line_of(whole.ticket)
-            # A line that stopped in this very step: the rest of it is not even encoded.
-            if line in refused:
-                refused[line].releases.append(whole)
-                continue
-            for release, made in encoded(self._records, self._guard, whole):
-                ticket = release.ticket
-                if line in refused:
-                    refused[line].releases.append(release)
-                    continue
-                limit = lane.letters.refuses(
-                    ticket.stream,
-                    ticket.record.offset,
-                    failed=bool(made.failed),
-                    finished=release.finished,
-                )
-                if limit is not None:
-                    refused[line] = _Refused(self._stop(ticket, made.failed[0], limit), [release])
-                    continue
-                letters: list[bytes] = []
-                if made.failed:
-                    if ticket.trace is not None:
-                        ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
-                    letters = list(self._reject.letters(ticket, made.failed))
-                    # Before they leave, so that a repeated announcement never points at a failed
-                    # answer.
-                    self._dedupe.rejected(ticket)
-                passed.append(_Leaving(release, made, letters))
-        return passed, list(refused.values())
-
-    def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
-        return LineStop(
-            partition=ticket.owner.partition,
-            stream=ticket.stream,
-            offset=ticket.record.offset,
-            object_index=ticket.object_index,
-            row=failed.row,
-            code=failed.why.code,
-            message=failed.why.message,
-            limit=limit,
-            since_ms=self._clock.wall_ms(),
-            record_ms=ticket.record.timestamp_ms,
-        )
-
-    def _outgoing(self, leaving: Sequence[_Leaving]) -> list[Outgoing]:
+    def _outgoing(self, leaving: Sequence[Leaving]) -> list[Outgoing]:
         outgoing: dict[int, Outgoing] = {}
         letters: list[bytes] = []
         for release, made, its_letters in leaving:
