@@ -18,13 +18,13 @@ from penstock.calls.gate import Rank
 from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
 from penstock.calls.unexpected_errors import works_on
 from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.deaths import KILL_PERIOD_S
 from penstock.core.bad_rows.suspects import Suspicions
 from penstock.core.rows.blocks import Asked, Block, Rejection, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.window.pace import BatchPlan, Pace
-from penstock.errors import HungUp, NoAnswer, Overloaded, Poison, Transient, Unforeseen, WorkerDied
+from penstock.errors import NoAnswer, Overloaded, Poison, Transient, WorkerDied
 from penstock.ports import Answers, Clock
+from penstock.stages.failed_calls import FailedCalls
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.samples import Sampling
 from penstock.stages.shadow.asking import Shadow
@@ -53,6 +53,7 @@ class Predict:
         sampling: Sampling | None = None,
     ) -> None:
         self._calls = calls
+        self._failed = FailedCalls(calls, self._follow)
         self._sampling = sampling
         self._shadow = shadow
         self._microbatch = microbatch
@@ -164,7 +165,7 @@ class Predict:
         except Transient as error:
             self._follow()
             if isinstance(error, WorkerDied | NoAnswer):
-                await self._lost(search, error, self._clock.now() - began_s, rank)
+                await self._failed.lost(search, error, self._clock.now() - began_s, rank)
             else:
                 if isinstance(error, Overloaded):
                     search.overloaded()
@@ -173,7 +174,7 @@ class Predict:
                 await self._calls.pause(search.failures)
         except Poison as error:
             self._follow()
-            await self._refused(search, error, rank)
+            await self._failed.refused(search, error, rank)
         else:
             search.answered()
             # All rows were answered, so the hang-ups during this search were chance: they tell how
@@ -196,104 +197,6 @@ class Predict:
                 self._shadow.offer(copied, part, answers)
                 return
         self._wake(part)
-
-    async def _lost(
-        self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
-    ) -> None:
-        """The server's worker process died or no answer came, perhaps because of these rows."""
-        calls = self._calls
-        # A single row above the usual size of a request is treated apart: servers cut the
-        # connection for that, without an answer.
-        if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
-            if not search.broke(error, was_well=await calls.is_healthy(rank)):
-                await calls.pause(search.failures)
-            return
-        if isinstance(error, HungUp) and (search.rows > 1 or calls.has_witness):
-            await self._broken(search, error, after_s, rank)
-            return
-        if isinstance(error, WorkerDied):
-            rejected = search.died(error, after_s)
-        else:
-            # Only the time counts that the slowest answer took: after that a healthy server would
-            # have answered, however long the timeout is.
-            usual_s = min(after_s, calls.slowest_s or after_s)
-            rejected = search.unanswered(error, calls.heard, usual_s)
-        if rejected:
-            return
-        if search.rows == 1:
-            await self._until_trial(rank)
-        elif search.deaths.is_deadly or isinstance(error, NoAnswer):
-            await calls.until_healthy(rank)
-            self._follow()
-        else:
-            await calls.pause(search.failures)
-
-    async def _broken(
-        self, search: Search, error: HungUp, after_s: float, rank: Rank | None
-    ) -> None:
-        """The server hung up, because of these rows or by chance. It counts against them if other
-        requests are answered, or if the server was gone afterwards.
-        """
-        calls = self._calls
-        was_gone = False
-        if calls.is_silent and not await calls.is_healthy(rank):
-            was_gone = await calls.until_healthy(rank)
-            if not was_gone:
-                search.again()
-                return
-        chance = calls.mishaps.chance(calls.heard)
-        if search.hung_up(error, chance, gone_after_s=after_s if was_gone else None):
-            return
-        if search.rows == 1 and was_gone:
-            await self._until_trial(rank)
-        elif search.rows == 1:
-            await self._between_trials(search, after_s, rank)
-
-    async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
-        """After a hang-up ask a row that is known to be good. If it is not answered either, the
-        hang-ups do not count against the suspected row. Asked twice after the first hang-up, then
-        once, so that a server that breaks every second or third connection is not in step with us.
-        A server that is gone right away counts as taken down by the row, and is waited for.
-        """
-        for probe in range(2 if search.deaths.count == 1 else 1):
-            if await self._calls.is_healthy(rank):
-                continue
-            if not probe and await self._calls.until_healthy(rank):
-                search.deaths.fell(after_s)
-                await self._until_trial(rank)
-            else:
-                search.deaths.forgive()
-            return
-
-    async def _until_trial(self, rank: Rank | None) -> None:
-        """Wait until the row may be tried again. A loss counts against it only if the server was
-        well just before. The trial begins at a random moment, so that it is not in step with
-        another cause of death or with the server's return.
-        """
-        while True:
-            await self._calls.until_healthy(rank)
-            await asyncio.sleep(self._calls.jitter() * KILL_PERIOD_S)
-            if await self._calls.is_healthy(rank):
-                break
-        self._follow()
-
-    async def _refused(self, search: Search, error: Poison, rank: Rank | None) -> None:
-        if search.rows > 1:
-            self._calls.parted()
-            if error.code == "too_large":
-                search.smaller()
-                return
-        elif self._calls.has_canary and not await self._calls.is_healthy(rank):
-            # It also refuses rows that it took before: the fault is the server's, not the row's.
-            self._follow()
-            search.again()
-            await self._calls.pause(search.failures)
-            return
-        elif isinstance(error, Unforeseen) and not search.was_refused:
-            # An unforeseen exception may be chance: the row gets a second try.
-            search.asked_again()
-            return
-        search.refused(Rejection(error.code, str(error), "predict"))
 
     def _wake(self, blocks: Sequence[Block]) -> None:
         """Wake the lanes of these blocks, whose rows may be released. An object with many rejected
