@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guard
+from penstock.core.bad_rows.bisect import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Encoded, Records, ends_alone
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.errors import Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
@@ -141,20 +142,10 @@ def _cut(release: Release) -> tuple[Release, Release] | None:
     """
     rows = release.rows
     if rows > 1:
-        first, rest = _at(release.blocks, rows // 2)
+        first, rest = leading(release.blocks, rows // 2)
     elif rows and ends_alone(release):
         first, rest = release.blocks, []
     else:
         return None
     ticket = release.ticket
     return Release(ticket, first, finished=False), Release(ticket, rest, release.finished)
-
-
-def _at(blocks: list[Block], rows: int) -> tuple[list[Block], list[Block]]:
-    """The first `rows` rows, and the others; a block that lies across the border is cut."""
-    for number, block in enumerate(blocks):
-        if rows < block.rows:
-            rest = [block.split(rows)] if rows else [block]
-            return blocks[: number + bool(rows)], rest + blocks[number + 1 :]
-        rows -= block.rows
-    return blocks, []

@@ -8,8 +8,14 @@ most searches end with one answer.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, groupby, pairwise, takewhile
+from itertools import takewhile
 
+from penstock.core.bad_rows.cuts import (
+    border_near_middle,
+    border_of_sizes,
+    fitting,
+    smallest_first,
+)
 from penstock.core.bad_rows.deaths import Deaths
 from penstock.core.bad_rows.suspects import LOT, Suspicions
 from penstock.core.rows.blocks import Block, Rejection, Ticket
@@ -21,9 +27,6 @@ RARE = 4
 BORDER_CUTS = 3
 # A request that the server refuses for overload is sent so often before it is cut.
 WHOLE_TRIES = 3
-# An object with this many times the rows of the next smaller one is of another kind: a file beside
-# a tick.
-GROWS = 3.0
 
 
 class Search:
@@ -81,7 +84,7 @@ class Search:
     @property
     def clears_small(self) -> bool:
         """Are the next rows those of small objects that were refused with a much larger one?"""
-        return self._border_cuts == BORDER_CUTS and _border_of_sizes(self._suspects) > 0
+        return self._border_cuts == BORDER_CUTS and border_of_sizes(self._suspects) > 0
 
     @property
     def sole_ticket(self) -> Ticket | None:
@@ -143,8 +146,10 @@ class Search:
             half = self._half()
             self._asked, self._suspects = leading(self._suspects, _least(half, most_rows))
         else:
-            fitting = self._fitting() if self._grew else None
-            limit = _least(self._group_rows, _least(fitting, most_rows))
+            fits = None
+            if self._grew:
+                fits = fitting(self._untested, self._most_rows, self._most_bytes)
+            limit = _least(self._group_rows, _least(fits, most_rows))
             if self._untested and (trial := self._suspicions.trial_of(self._untested[0])):
                 # An earlier search found out that this object's rows are bad one by one.
                 limit = 1 if trial.in_a_row > RARE else limit
@@ -161,27 +166,10 @@ class Search:
         whole = rows_of(self._suspects)
         if self._border_cuts:
             self._border_cuts -= 1
-            border = _border_of_sizes(self._suspects) or _border_near_middle(self._suspects, whole)
+            border = border_of_sizes(self._suspects) or border_near_middle(self._suspects, whole)
             if border:
                 return border
         return max(1, whole // 2)
-
-    def _fitting(self) -> int:
-        """How many of the rows not asked yet fit into one request."""
-        rows = nbytes = 0
-        shape = self._untested[0].shape if self._untested else None
-        for block in self._untested:
-            assert block.payload is not None
-            if block.payload.shape != shape:
-                break
-            room = self._most_rows - rows
-            row_bytes = max(1, block.payload.nbytes // block.rows)
-            fits = min(block.rows, room, (self._most_bytes - nbytes) // row_bytes)
-            rows += max(0, fits)
-            if fits < block.rows:
-                break
-            nbytes += block.payload.nbytes
-        return max(1, rows)
 
     def answered(self) -> None:
         """The asked rows are settled, and their objects are suspects no more."""
@@ -206,7 +194,7 @@ class Search:
             self._border_cuts = BORDER_CUTS
         # It is certain only of the asked rows that one of them is bad.
         self._untested = self._suspects + self._untested
-        self._suspects = _smallest_first(self._asked) if self.rows > 1 else []
+        self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
             return []
         trial = self._suspicions.reject(self._asked[0], why._replace(attempts=self._refusals))
@@ -330,37 +318,3 @@ def rows_of(blocks: Iterable[Block]) -> int:
 def _alive(blocks: list[Block]) -> list[Block]:
     """The blocks without those of closed lanes."""
     return [block for block in blocks if block.ticket.owner.alive]
-
-
-def _smallest_first(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks object by object, objects with the fewest rows first."""
-    rows: dict[Ticket, int] = {}
-    for block in blocks:
-        rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
-    place = {ticket: number for number, ticket in enumerate(rows)}
-    return sorted(blocks, key=lambda block: (rows[block.ticket], place[block.ticket]))
-
-
-def _border_of_sizes(blocks: Sequence[Block]) -> int:
-    """The number of rows before the border at which objects grow the most, in the order of
-    `_smallest_first`; 0: no object is `GROWS` times as large as the one before it.
-    """
-    sizes = [rows_of(list(group)) for _, group in groupby(blocks, key=lambda block: block.ticket)]
-    borders = accumulate(sizes)
-    best, steepest = 0, GROWS
-    for border, (one, following) in zip(borders, pairwise(sizes), strict=False):
-        if following >= steepest * one:
-            best, steepest = border, following / one
-    return best
-
-
-def _border_near_middle(blocks: Sequence[Block], whole: int) -> int:
-    """The number of rows before the border between two objects nearest to the middle; 0: there is
-    only one object.
-    """
-    best = before = 0
-    for one, following in pairwise(blocks):
-        before += one.rows
-        if one.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
-            best = before
-    return best

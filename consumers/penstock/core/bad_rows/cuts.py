@@ -1,0 +1,66 @@
+"""Where is a refused request cut, and how many rows of several objects fit into one?
+
+Rule: the first cuts are between two objects, small ones first. Pure. Owner: one search for bad
+rows.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, groupby, pairwise
+
+from penstock.core.rows.blocks import Block, Ticket
+
+# An object with this many times the rows of the next smaller one is of another kind: a file beside
+# a tick.
+GROWS = 3.0
+
+
+def fitting(blocks: Sequence[Block], most_rows: int, most_bytes: int) -> int:
+    """How many of these rows, from the first on, fit into one request; at least one."""
+    rows = nbytes = 0
+    shape = blocks[0].shape if blocks else None
+    for block in blocks:
+        assert block.payload is not None
+        if block.payload.shape != shape:
+            break
+        row_bytes = max(1, block.payload.nbytes // block.rows)
+        fits = min(block.rows, most_rows - rows, (most_bytes - nbytes) // row_bytes)
+        rows += max(0, fits)
+        if fits < block.rows:
+            break
+        nbytes += block.payload.nbytes
+    return max(1, rows)
+
+
+def smallest_first(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks object by object, objects with the fewest rows first."""
+    rows: dict[Ticket, int] = {}
+    for block in blocks:
+        rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
+    place = {ticket: number for number, ticket in enumerate(rows)}
+    return sorted(blocks, key=lambda block: (rows[block.ticket], place[block.ticket]))
+
+
+def border_of_sizes(blocks: Sequence[Block]) -> int:
+    """The number of rows before the border at which objects grow the most, in the order of
+    `smallest_first`; 0: no object is `GROWS` times as large as the one before it.
+    """
+    objects = groupby(blocks, key=lambda block: block.ticket)
+    sizes = [sum(block.rows for block in of_one) for _, of_one in objects]
+    borders = accumulate(sizes)
+    best, steepest = 0, GROWS
+    for border, (one, following) in zip(borders, pairwise(sizes), strict=False):
+        if following >= steepest * one:
+            best, steepest = border, following / one
+    return best
+
+
+def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
+    """The number of rows before the border between two objects nearest to the middle; 0: there is
+    only one object.
+    """
+    best = before = 0
+    for one, following in pairwise(blocks):
+        before += one.rows
+        if one.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
+            best = before
+    return best
