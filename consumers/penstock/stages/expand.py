@@ -8,7 +8,7 @@ assignment has are skipped, never predicted again. Owner: the reader of objects.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,31 +26,13 @@ from penstock.formats.base.runs import Decoder as FormatDecoder
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.messages.reference import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
+from penstock.stages.object_bytes import Supply
 from penstock.stages.reading_permits import Permit
 
 # The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
 TURN_BYTES = 32 * 1024
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
-
-
-class Supply(Protocol):
-    """The bytes of one object, during one try."""
-
-    @property
-    def size(self) -> int:
-        """In bytes; -1: not known yet."""
-        ...
-
-    async def chunk(self) -> bytes:
-        """The next chunk of the stream; empty: the end."""
-        ...
-
-    async def tail(self) -> tuple[int, bytes]:
-        """The object's size, and its last bytes. From then on the object is read by ranges."""
-        ...
-
-    async def part(self, start: int, stop: int) -> bytes: ...
 
 
 class _Asked(NamedTuple):
@@ -72,15 +54,11 @@ class Expand:
         inline_bytes: int,
     ) -> None:
         self._options = options
+        self.rules = options.rules  # the settings on which the row numbers of an object depend
         # An unforeseen exception at decoding is answered as a decoding error of its object.
         self._guard = guards.at("decode", stage="expand")
         self._microbatch = microbatch
         self.inline_bytes = inline_bytes
-
-    @property
-    def rules(self) -> str:
-        """The settings on which the row numbers of an object depend."""
-        return self._options.rules
 
     def is_streamed(self, ticket: Ticket) -> bool:
         """Is an object of this name read as a stream, from its first byte on?"""

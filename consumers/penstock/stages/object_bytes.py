@@ -1,0 +1,183 @@
+"""The bytes of one object during one try, all of one version.
+
+Rule: an object is pinned to the version it began with; a try after one that broke reads the same
+version and skips the rows that it has already. Owner: the reader of objects.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+
+from penstock.calls.outage import Outage
+from penstock.core.health.download_retry import Tries
+from penstock.core.progress.cursor import START
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.log_keys import of_ticket
+from penstock.errors import Poison
+from penstock.formats.base.ranged import TAIL_BYTES
+from penstock.lane.dedupe import Dedupe
+from penstock.ports import Body, Clock, Location, Objects, Part
+
+log = logging.getLogger(__name__)
+
+
+class Versions:
+    """Which version of an object is read. `from_first_row`: for a result object, which needs all
+    rows, also when some are delivered.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        outages: Mapping[str, Outage],
+        dedupe: Dedupe,
+        clock: Clock,
+        *,
+        pin: bool,
+        most_bytes: int | None,
+        from_first_row: bool,
+    ) -> None:
+        self.objects = objects
+        self.from_first_row = from_first_row
+        self._outages = outages
+        self._dedupe = dedupe
+        self._clock = clock
+        self._pin = pin
+        self._most_bytes = most_bytes
+
+    def location(self, ticket: Ticket) -> Location:
+        """The version that an earlier try began with, else the one that the reference names.
+        Without `objects.pin` an earlier try counts only if it brought rows: then two versions must
+        not mix.
+        """
+        reference = ticket.reference
+        assert reference is not None
+        location = Location(reference.bucket, reference.key, store=ticket.store)
+        if not self._pin and not ticket.next_row:
+            return location
+        version_id, etag = ticket.pin or (reference.version_id, reference.etag)
+        return location._replace(version_id=version_id, etag=etag)
+
+    def pinned(self, ticket: Ticket) -> Location:
+        """The version of which we have a part already. It is required even without `objects.pin`,
+        as parts of two versions must not mix.
+        """
+        reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
+        assert reference is not None
+        if version_id is None and etag is None:
+            raise Poison(
+                "changed",
+                f"the store tells no version of {reference.bucket}/{reference.key}, so its parts "
+                "could be of different versions",
+            )
+        etag = None if version_id else etag
+        return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
+
+    def begin(self, ticket: Ticket, body: Body | Part) -> bool:
+        """Bind the ticket to the version that is being read. False: this version is answered
+        already.
+        """
+        self._outages[ticket.store].answered()
+        ticket.pin = (body.version_id, body.etag)
+        ticket.fetched_s = self._clock.now()
+        if not ticket.resumes(from_first_row=self.from_first_row):
+            log.warning(
+                "partition %d, offset %d: the object is not the version that the cursor was made "
+                "for, or its rows are read by other settings; its rows are repeated",
+                ticket.owner.partition,
+                ticket.record.offset,
+                extra=of_ticket(ticket),
+            )
+            ticket.resume = START
+        # Checked after the cursor, which may show that the delivered rows were of another version.
+        if self._most_bytes is not None and body.size > self._most_bytes:
+            raise Poison(
+                "too_large",
+                f"the object has {body.size} bytes, limits.object_bytes is {self._most_bytes}",
+            )
+        return not self._dedupe.is_duplicate(ticket)
+
+
+class Supply:
+    """The bytes of one object, during one try: first as a stream, then by its parts."""
+
+    def __init__(
+        self, versions: Versions, ticket: Ticket, tries: Tries, *, is_streamed: bool
+    ) -> None:
+        self.size = -1
+        self.is_streamed = is_streamed
+        self.read_bytes = 0
+        self.is_answered = False
+        self._versions = versions
+        self._ticket = ticket
+        self._tries = tries
+        self._body: Body | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._first: list[bytes] = []
+        self._tail: tuple[int, bytes] | None = None
+
+    async def open(self) -> None:
+        versions, ticket = self._versions, self._ticket
+        self._body = await versions.objects.open(versions.location(ticket))
+        self._has_begun(self._body)
+        self._chunks = aiter(self._body)
+
+    async def whole(self, most_bytes: int) -> bytes | None:
+        """The whole object, if it is a stream of at most `most_bytes`. None: it is not, and no
+        bytes were taken from the stream.
+        """
+        if self._ticket.inline is not None:
+            self._first.append(self._ticket.inline.body())
+            self.size = len(self._first[0])
+        elif self._chunks is None or self.size > most_bytes:
+            return None
+        while chunk := await self._fetched():
+            self._first.append(chunk)
+        return self._first[0] if len(self._first) == 1 else b"".join(self._first)
+
+    async def chunk(self) -> bytes:
+        """The next chunk of the stream; empty: the end."""
+        if self._first:
+            return self._first.pop(0)
+        return await self._fetched()
+
+    async def _fetched(self) -> bytes:
+        """The next bytes; empty only at the end. A store may hand over an empty chunk before the
+        end, which is skipped here.
+        """
+        if self._chunks is None:
+            return b""  # inline rows came whole, with their message
+        async for chunk in self._chunks:
+            if chunk:
+                self._count(chunk)
+                return chunk
+        return b""
+
+    async def tail(self) -> tuple[int, bytes]:
+        """The object's size, and its last bytes. From then on the object is read by ranges."""
+        if self._tail is None:
+            await self.aclose()
+            versions, ticket = self._versions, self._ticket
+            part = await versions.objects.part(versions.location(ticket), -TAIL_BYTES)
+            self._has_begun(part)
+            self._count(part.data)
+            self._tail = (part.size, part.data)
+        return self._tail
+
+    async def part(self, start: int, stop: int) -> bytes:
+        location = self._versions.pinned(self._ticket)
+        part = await self._versions.objects.part(location, start, stop)
+        self._count(part.data)
+        return part.data
+
+    async def aclose(self) -> None:
+        if self._body is not None:
+            await self._body.aclose()
+
+    def _has_begun(self, what: Body | Part) -> None:
+        self._tries.is_open = True
+        self.size = what.size
+        self.is_answered = not self._versions.begin(self._ticket, what)
+
+    def _count(self, data: bytes) -> None:
+        self.read_bytes += len(data)
+        self._ticket.read_bytes += len(data)
