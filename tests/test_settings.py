@@ -7,7 +7,7 @@ import pytest
 from penstock import config
 from penstock.config import Config, Kafka, Objects, load
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.pipeline.wiring import Settings
+from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
 from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms
 from penstock.settings.worker import for_worker

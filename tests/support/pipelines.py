@@ -30,7 +30,8 @@ from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.wiring import Settings, TimeLimits, Wiring
+from penstock.pipeline.settings import Settings, TimeLimits
+from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms

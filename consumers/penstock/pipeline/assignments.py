@@ -16,17 +16,15 @@ from typing import Any
 
 from penstock.core.order.line_stop import LineStop
 from penstock.core.rows.log_keys import of_place
-from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Transient
+from penstock.errors import EXIT_USAGE, Fatal, Transient
 from penstock.lane.lane import Lane
+from penstock.pipeline.publishing_tasks import PublishingTasks
 from penstock.pipeline.takeover import Takeover
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import UNDECIDED, Commit
 
 log = logging.getLogger(__name__)
 
-# Longer than an outlet takes to close, so that a second cancellation does not disturb it.
-ASK_AGAIN_S = 10.0
-ASKS = 3
 # Pause before the position of a line that goes on is read again.
 REWIND_AGAIN_S = 2.0
 
@@ -49,7 +47,7 @@ class Assignments:
         self._sink = wiring.adapters.sink
         self._output_partitions = wiring.settings.output_partitions
         self._generation = 0
-        self._publishing: dict[int, asyncio.Task[None]] = {}
+        self._publishing = PublishingTasks()
         self._busy = asyncio.Lock()
         # How often each partition was asked back, and the partitions that are being handed back.
         self._asked_back: Counter[int] = Counter()
@@ -76,7 +74,7 @@ class Assignments:
         return self._takeover is not None
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
+        self._publishing.group = tasks
         if self._takeover is not None:
             self._takeover.pool.tasks = tasks
 
@@ -140,11 +138,8 @@ class Assignments:
         return self._takeover.live(partition, self._begin(partition, start))
 
     def _start(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            self._publishing[partition] = self._tasks.create_task(work)
-        except RuntimeError:
-            # A task has failed, so the worker ends: the next owner works on the partition.
-            work.close()
+        if not self._publishing.start(partition, work):
+            # The worker ends: the next owner works on the partition.
             self._end_all([partition])
 
     async def _check_places(self, partitions: Collection[int]) -> None:
@@ -211,7 +206,7 @@ class Assignments:
             await self._hand_back(partitions)
 
     async def all_revoked(self) -> None:
-        await self.revoked(list(self._publishing))
+        await self.revoked(self._publishing.partitions)
 
     @asynccontextmanager
     async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[None]:
@@ -231,7 +226,7 @@ class Assignments:
         """Lanes that cannot be suspended are closed: those that stopped, and those whose records
         the broker does not acknowledge in time.
         """
-        ours = [partition for partition in partitions if partition in self._publishing]
+        ours = self._publishing.of(partitions)
         lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]
         self._stop_takeovers(ours)
         for lane in lanes:
@@ -249,7 +244,7 @@ class Assignments:
     def _stop_takeovers(self, partitions: Collection[int]) -> None:
         for partition in partitions:
             if partition not in self._lanes:
-                self._publishing[partition].cancel()
+                self._publishing.cancel(partition)
 
     async def _late(self, lanes: Sequence[Lane]) -> Collection[Lane]:
         """Wait until nothing of these lanes is on its way to the broker. Returns those of which
@@ -275,12 +270,12 @@ class Assignments:
         the end, even if a step fails: at every wait a lane may end and its partition be taken over
         anew.
         """
-        ours = [partition for partition in partitions if partition in self._publishing]
+        ours = self._publishing.of(partitions)
         held = [self._lanes[partition] for partition in ours if partition in self._lanes]
         # A suspended lane may deliver nothing more, and what it delivered is committed.
         lanes = [lane for lane in held if not lane.suspended]
         self._drop([lane.number for lane in held if lane.suspended])
-        ours = [partition for partition in ours if partition in self._publishing]
+        ours = self._publishing.of(ours)
         self._stop_takeovers(ours)
         try:
             if lanes:
@@ -291,7 +286,7 @@ class Assignments:
     async def _close(self, partitions: Sequence[int], late: Collection[Lane]) -> None:
         """`late`: the lanes whose records may not all have reached the broker."""
         self._end_all(partitions)
-        await self._cancel(self._taken(partitions))
+        await self._publishing.end(partitions)
         self._end_all(partitions)
         # Other lanes may have records with the producer only while they are not suspended.
         is_idle = all(lane.suspended for lane in self._lanes.values())
@@ -303,16 +298,7 @@ class Assignments:
         an outlet does, is not waited for: a rebalance goes on meanwhile.
         """
         self._end_all(partitions)
-        if publishing := self._taken(partitions):
-            work = self._cancel(publishing)
-            try:
-                self._tasks.create_task(work)
-            except RuntimeError:
-                work.close()  # a task has failed: all of them end
-
-    def _taken(self, partitions: Sequence[int]) -> set[asyncio.Task[None]]:
-        ours = [partition for partition in partitions if partition in self._publishing]
-        return {self._publishing.pop(partition) for partition in ours}
+        self._publishing.end_soon(partitions)
 
     def _end_all(self, partitions: Collection[int]) -> None:
         for partition in partitions:
@@ -339,22 +325,6 @@ class Assignments:
                 await self._wiring.settle.try_to_commit(lanes)
         if not self._stopping.is_set():
             self._wiring.resume()
-
-    async def _cancel(self, publishing: set[asyncio.Task[None]]) -> None:
-        """End these tasks, which publish for partitions; open transactions are aborted."""
-        for _ in range(ASKS):
-            if not publishing:
-                return
-            for task in publishing:
-                task.cancel()
-            # Cancelled again: a client library that is closing may have swallowed the first one.
-            _, publishing = await asyncio.wait(publishing, timeout=ASK_AGAIN_S)
-        if publishing:
-            raise Fatal(
-                f"{len(publishing)} partitions could not be handed back: Kafka's client did not "
-                f"let go of a producer within {ASKS * ASK_AGAIN_S:g} s.",
-                exit_code=EXIT_UNREACHABLE,
-            )
 
 
 def _with_generations(partitions: Sequence[int], first: int) -> str:

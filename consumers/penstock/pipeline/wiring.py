@@ -7,90 +7,35 @@ No task runs yet. Owner: the pipeline, which runs and ends them.
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.order.jobs import Share
 from penstock.core.order.line_stop import LineStop
-from penstock.core.records.output_records import Labels
 from penstock.core.routing.places import DEFAULT
 from penstock.core.routing.routes import Routes
 from penstock.core.window.bulk_gives_way import Neighbour
 from penstock.decoders.protocol import Decoders
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
-from penstock.lane.lane import Lane, LaneLimits
-from penstock.pipeline.model_track import ModelTerms, Shared, Track
+from penstock.lane.lane import Lane
+from penstock.pipeline.model_track import Shared, Track
+from penstock.pipeline.settings import Settings
 from penstock.pipeline.watchdog import Watchdog
 from penstock.ports import Adapters, Clock, Commit, Model
-from penstock.stages.consume import Consume, Intake, IntakeTerms
-from penstock.stages.dead_letters import LetterTerms, Reject
-from penstock.stages.download_object import ObjectTerms
+from penstock.stages.consume import Consume, Intake
+from penstock.stages.dead_letters import Reject
 from penstock.stages.help_regions import Assist
 from penstock.stages.microbatch import Waiting
-from penstock.stages.publish import Publish, PublishTerms
+from penstock.stages.publish import Publish
 from penstock.stages.reading_permits import Seats
-from penstock.stages.result_objects import (
-    ObjectResults,
-    Offload,
-    ResultPlan,
-    call_in_thread,
-)
+from penstock.stages.result_objects import ObjectResults, Offload, call_in_thread
 from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
-from penstock.stages.shadow.asking import Shadow, ShadowPlan
-from penstock.telemetry.region import RegionTelemetry
+from penstock.stages.shadow.asking import Shadow
 from penstock.telemetry.worker import Telemetry
-from penstock.tracing.tracer import Tracer, TraceTerms
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """The limits of time, in seconds. None: no limit."""
-
-    commit_interval_s: float
-    drain_s: float
-    broker_patience_s: float
-    patience_s: float | None  # with stores and model servers that are away
-    stall_s: float | None  # until the watchdog ends a worker that gets no further
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The pipeline's settings, as plain values: one for each stage, which alone looks into it.
-    `settings.py` makes them from the configuration. `models`: those beside the default one.
-    `routes`: which models answer which objects; None: the default model answers all.
-    """
-
-    labels: Labels
-    main: ModelTerms
-    intake: IntakeTerms
-    lane: LaneLimits
-    objects: ObjectTerms
-    publish: PublishTerms
-    letters: LetterTerms
-    times: TimeLimits
-    buffer_bytes: int
-    input_partitions: int
-    output_partitions: int | None = None  # None: streams are spread over all partitions
-    dedupe: bool = False
-    results: ResultPlan | None = None  # None: answers are records alone
-    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
-    models: Mapping[str, ModelTerms] = field(default_factory=dict)
-    routes: Routes | None = None
-    shadow: ShadowPlan | None = None
-    traces: TraceTerms | None = None
-    samples: bool = False  # rows may be shown to people
-
-    @property
-    def terms(self) -> Mapping[str | None, ModelTerms]:
-        """The terms of the default model (None) and of all others."""
-        terms: dict[str | None, ModelTerms] = {None: self.main}
-        terms.update(self.models)
-        return terms
+from penstock.tracing.tracer import Tracer
 
 
 class Wiring:
@@ -136,7 +81,7 @@ class Wiring:
         self.samples = Samples(clock) if settings.samples else None
         self.tracks = self._tracks(decoders, dedupe)
         self._fetchers = {model: track.download for model, track in self.tracks.items()}
-        self.reject = self._reject(adapters)
+        self.reject = Reject(adapters.sink, settings.labels, clock, guards, settings.letters)
         self.publish = Publish(
             adapters.sink,
             self.reject,
@@ -147,14 +92,22 @@ class Wiring:
             clock,
             telemetry,
             guards,
-            self._results(adapters, offload, telemetry),
+            self._results(offload),
             self._tracer,
         )
-        self.assist = self._assist(adapters, telemetry.region)
-        self.settle = self._settle(adapters, telemetry)
+        self.assist = self._assist()
+        times = settings.times
+        self.settle = Settle(
+            source,
+            self.lanes,
+            telemetry,
+            self._outage(KAFKA, clock, times.broker_patience_s),
+            clock,
+            interval_s=times.commit_interval_s,
+        )
         self.watchdogs = (
-            [Watchdog(self.lanes, clock, telemetry, limit_s=settings.times.stall_s)]
-            if settings.times.stall_s is not None
+            [Watchdog(self.lanes, clock, telemetry, limit_s=times.stall_s)]
+            if times.stall_s is not None
             else []
         )
 
@@ -275,40 +228,18 @@ class Wiring:
         away = self._outage(f"shadow model {plan.terms.shadow}", clock, None)
         return Shadow(plan, guest, clock, self.telemetry.of_shadow(), away, draw)
 
-    def _reject(self, adapters: Adapters) -> Reject:
-        settings = self.settings
-        return Reject(
-            adapters.sink,
-            settings.labels,
-            adapters.clock,
-            self._guards,
-            settings.letters,
-        )
-
-    def _results(
-        self, adapters: Adapters, offload: Offload, telemetry: Telemetry
-    ) -> ObjectResults | None:
-        plan = self.settings.results
-        if plan is None or adapters.results is None:
+    def _results(self, offload: Offload) -> ObjectResults | None:
+        plan, results = self.settings.results, self.adapters.results
+        if plan is None or results is None:
             return None
-        return ObjectResults(adapters.results, plan, offload, telemetry, self._guards)
+        return ObjectResults(results, plan, offload, self.telemetry, self._guards)
 
-    def _assist(self, adapters: Adapters, telemetry: RegionTelemetry | None) -> Assist | None:
-        if adapters.neighbours is None or telemetry is None:
+    def _assist(self) -> Assist | None:
+        neighbours, telemetry = self.adapters.neighbours, self.telemetry.region
+        if neighbours is None or telemetry is None:
             return None
-        helping = self.settings.helping
-        return Assist(adapters.neighbours, helping, self.lanes, adapters.clock, telemetry)
-
-    def _settle(self, adapters: Adapters, telemetry: Telemetry) -> Settle:
-        settings, clock = self.settings, adapters.clock
-        return Settle(
-            adapters.source,
-            self.lanes,
-            telemetry,
-            self._outage(KAFKA, clock, settings.times.broker_patience_s),
-            clock,
-            interval_s=settings.times.commit_interval_s,
-        )
+        helping, clock = self.settings.helping, self.adapters.clock
+        return Assist(neighbours, helping, self.lanes, clock, telemetry)
 
     def _outage(self, service: str, clock: Clock, patience_s: float | None) -> Outage:
         outage = Outage(service, clock, patience_s)

@@ -18,7 +18,7 @@ from penstock.core.routing.routes import Routes
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.choosing import with_model
 from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.wiring import Settings
+from penstock.pipeline.settings import Settings
 
 # A replay uses a fraction of what a worker takes of store and model. Each of these bounds the work
 # that is still under way when the live group falls behind.

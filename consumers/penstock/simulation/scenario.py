@@ -14,7 +14,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.wiring import Settings, TimeLimits
+from penstock.pipeline.settings import Settings, TimeLimits
 from penstock.simulation import announcements
 from penstock.simulation.checks.truth import Answer, MakeObject
 from penstock.stages.consume import IntakeTerms

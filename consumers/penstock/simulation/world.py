@@ -14,7 +14,8 @@ from penstock.adapters.memory.results import MemoryResults
 from penstock.core.rows.payload import Payload
 from penstock.decoders.in_process import DecodersAtHand
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.wiring import Settings, Wiring
+from penstock.pipeline.settings import Settings
+from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Answers, Guest, Record, Transactions
 from penstock.simulation import faults
 from penstock.simulation.bucket import Bucket, Draws

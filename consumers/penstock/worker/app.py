@@ -29,7 +29,8 @@ from penstock.ops.health import serve_health
 from penstock.ops.page.actions import Actions
 from penstock.ops.topics import check_topics, mind_topics
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.wiring import Settings, Wiring
+from penstock.pipeline.settings import Settings
+from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Clock, Guest, Source, Transactions
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal

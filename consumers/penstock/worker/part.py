@@ -10,7 +10,7 @@ from typing import NamedTuple
 from penstock import config
 from penstock.adapters.result_stores.choice import open_results
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.wiring import Settings
+from penstock.pipeline.settings import Settings
 from penstock.ports import Results, Sink, Source
 
 Until = Callable[[Pipeline], Awaitable[None]]

@@ -13,7 +13,7 @@ from random import Random
 from penstock.core.order.line_stop import LineLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.pipeline.wiring import Settings
+from penstock.pipeline.settings import Settings
 from penstock.ports import Record
 from penstock.simulation.checks.inherited import Terms
 from penstock.simulation.checks.truth import Asked, Truths

@@ -1,0 +1,66 @@
+"""The pipeline's settings, as plain values: one for each stage, which alone looks into it.
+
+Rule: the package `settings` makes them from the configuration, which no part of the pipeline sees.
+Owner: the wiring.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.health.region_needs_help import HelpTerms
+from penstock.core.records.output_records import Labels
+from penstock.core.routing.routes import Routes
+from penstock.lane.lane import LaneLimits
+from penstock.pipeline.model_track import ModelTerms
+from penstock.stages.consume import IntakeTerms
+from penstock.stages.dead_letters import LetterTerms
+from penstock.stages.download_object import ObjectTerms
+from penstock.stages.publish import PublishTerms
+from penstock.stages.result_objects import ResultPlan
+from penstock.stages.shadow.asking import ShadowPlan
+from penstock.tracing.tracer import TraceTerms
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """The limits of time, in seconds. None: no limit."""
+
+    commit_interval_s: float
+    drain_s: float
+    broker_patience_s: float
+    patience_s: float | None  # with stores and model servers that are away
+    stall_s: float | None  # until the watchdog ends a worker that gets no further
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`models`: those beside the default one. `routes`: which models answer which objects; None:
+    the default model answers all.
+    """
+
+    labels: Labels
+    main: ModelTerms
+    intake: IntakeTerms
+    lane: LaneLimits
+    objects: ObjectTerms
+    publish: PublishTerms
+    letters: LetterTerms
+    times: TimeLimits
+    buffer_bytes: int
+    input_partitions: int
+    output_partitions: int | None = None  # None: streams are spread over all partitions
+    dedupe: bool = False
+    results: ResultPlan | None = None  # None: answers are records alone
+    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
+    models: Mapping[str, ModelTerms] = field(default_factory=dict)
+    routes: Routes | None = None
+    shadow: ShadowPlan | None = None
+    traces: TraceTerms | None = None
+    samples: bool = False  # rows may be shown to people
+
+    @property
+    def terms(self) -> Mapping[str | None, ModelTerms]:
+        """The terms of the default model (None) and of all others."""
+        terms: dict[str | None, ModelTerms] = {None: self.main}
+        terms.update(self.models)
+        return terms
