@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from penstock.messages.scene import ClosedBy, Status
 from penstock.scenes.core import scene_choice
 from penstock.scenes.core.arrival import Arrival, without_answer
+from penstock.scenes.core.closing import Closing
 from penstock.scenes.core.feed_progress import Marks
 from penstock.scenes.core.members import Members
-from penstock.scenes.core.rules import BEHIND_MS, Rules
+from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
 
 
@@ -37,6 +38,7 @@ class Site:
         self.state = SiteState() if state is None else state
         self._rules = rules
         self._members = Members(name, rules, self.state)
+        self._closing = Closing(rules, self.state, self._members)
         self._marks = Marks(rules, self.state)
         # Without a grid, a prediction this close to a scene's time belongs to that scene.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
@@ -154,42 +156,13 @@ class Site:
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
-            if self._is_led(scene):
+            if self._closing.is_led(scene):
                 self._dissolve(scene)
             else:
                 self._count("forced")
                 self._emit(scene, "deadline")
         self.state.decided = []
         return self.has_decided
-
-    def _is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
-        """True for a prediction of the past (`_is_past`) whose time is so far ahead of all other
-        members that, at the pace of the wall clock, they would not reach it by the deadline. For a
-        prediction of now Kafka's clock tells.
-        """
-        if not _is_past(time, arrival.recorded_ms):
-            return False
-        pace = self._members.pace(member, since - self._rules.deadline_ms)
-        return pace is not None and time - since > pace + self._rules.deadline_ms
-
-    def _is_led(self, scene: Open) -> bool:
-        """Is this scene held by a single member that is beyond all others? Either its clock is
-        wrong or the others are still coming; the deadline decides. Published now, the scene would
-        make all others late.
-        """
-        if len(scene.taken) > 1:
-            return False
-        ((member, arrival),) = scene.taken.items()
-        return self._is_beyond(member, arrival, scene.times[member], scene.start)
-
-    def _is_awaited(self, scene: Open) -> bool:
-        """Is this scene of the past (`_is_past`), with members still on their way to it? Then it
-        waits until the deadline instead of the patience.
-        """
-        member, arrival = next(iter(scene.taken.items()))
-        if not _is_past(scene.times[member], arrival.recorded_ms):
-            return False
-        return self._members.are_coming(scene.taken, scene.time)
 
     def _place(self, arrival: Arrival, member: str, time: int) -> None:
         rules, scenes = self._rules, self.state.open
@@ -232,9 +205,9 @@ class Site:
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
         """Remove one open scene to make room; or return why the new one is refused instead."""
         scenes = self.state.open
-        if self._is_beyond(member, arrival, time, self.state.now):
+        if self._closing.is_beyond(member, arrival, time, self.state.now):
             return "ahead"
-        if self._is_led(scenes[-1]):
+        if self._closing.is_led(scenes[-1]):
             self._dissolve(scenes.pop())
         elif slot < scenes[0].time:
             return "overload"
@@ -251,7 +224,7 @@ class Site:
         emitted = self.state.emitted
         floors = [] if emitted is None else [emitted + self._gap]
         for scene in reversed(self.state.open):
-            if self._closed_by(scene) is not None:
+            if self._closing.reason(scene) is not None:
                 floors.append(scene.time)
                 break
         return max(floors, default=None)
@@ -272,10 +245,10 @@ class Site:
         """Publish scenes from the front, as long as the first one has a reason to close."""
         self._looked_at = self.state.now
         scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
-        for scene in [each for each in scenes if each.start <= over and self._is_led(each)]:
+        for scene in [each for each in scenes if each.start <= over and self._closing.is_led(each)]:
             scenes.remove(scene)
             self._dissolve(scene)
-        while scenes and (why := self._closed_by(scenes[0])) is not None:
+        while scenes and (why := self._closing.reason(scenes[0])) is not None:
             self._emit(scenes.pop(0), why)
 
     def _dissolve(self, scene: Open) -> None:
@@ -285,20 +258,6 @@ class Site:
         ((member, arrival),) = scene.taken.items()
         self._may_be_sooner = True
         self._refuse(arrival, member, "ahead", None)
-
-    def _closed_by(self, scene: Open) -> ClosedBy | None:
-        rules, waited = self._rules, self.state.now - scene.start
-        if self._members.is_settled and (all_in := self._members.all_in(scene.taken)):
-            return all_in
-        if self._is_led(scene):
-            return None
-        if not self._is_awaited(scene):
-            if waited >= rules.patience_ms and len(scene.taken) >= max(1, rules.quorum):
-                return "quorum"
-            event_time = self._members.event_time()
-            if event_time is not None and event_time >= scene.time + rules.deadline_ms:
-                return "deadline"
-        return "deadline" if waited >= rules.deadline_ms else None
 
     def _emit(self, scene: Open, why: ClosedBy) -> None:
         absent: dict[str, Status] = {
@@ -329,10 +288,3 @@ class Site:
 
 def _weight(taken: Mapping[str, Arrival]) -> int:
     return sum(len(each.value) for each in taken.values())
-
-
-def _is_past(time: int, recorded_ms: int) -> bool:
-    """True if the event is much older than its record in Kafka: it comes from a recording, or the
-    predicting worker is behind.
-    """
-    return time < recorded_ms - BEHIND_MS

@@ -1,0 +1,70 @@
+"""When does an open scene close, and why?
+
+Rule: as soon as all members are in; else after the patience with a quorum; else at the deadline. A
+scene that one member alone is far ahead in, or that members are still on their way to, waits for
+the deadline. This module judges a scene, the site changes it. Owner: the `Site`.
+"""
+
+from penstock.messages.scene import ClosedBy
+from penstock.scenes.core.arrival import Arrival
+from penstock.scenes.core.members import Members
+from penstock.scenes.core.rules import BEHIND_MS, Rules
+from penstock.scenes.core.state import Open, SiteState
+
+
+class Closing:
+    def __init__(self, rules: Rules, state: SiteState, members: Members) -> None:
+        self._rules = rules
+        self._state = state
+        self._members = members
+
+    def reason(self, scene: Open) -> ClosedBy | None:
+        """Why the scene closes now; None: it stays open."""
+        rules, waited = self._rules, self._state.now - scene.start
+        if self._members.is_settled and (all_in := self._members.all_in(scene.taken)):
+            return all_in
+        if self.is_led(scene):
+            return None
+        if not self._is_awaited(scene):
+            if waited >= rules.patience_ms and len(scene.taken) >= max(1, rules.quorum):
+                return "quorum"
+            event_time = self._members.event_time()
+            if event_time is not None and event_time >= scene.time + rules.deadline_ms:
+                return "deadline"
+        return "deadline" if waited >= rules.deadline_ms else None
+
+    def is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
+        """True for a prediction of the past (`_is_past`) whose time is so far ahead of all other
+        members that, at the pace of the wall clock, they would not reach it by the deadline. For a
+        prediction of now Kafka's clock tells.
+        """
+        if not _is_past(time, arrival.recorded_ms):
+            return False
+        pace = self._members.pace(member, since - self._rules.deadline_ms)
+        return pace is not None and time - since > pace + self._rules.deadline_ms
+
+    def is_led(self, scene: Open) -> bool:
+        """Is this scene held by a single member that is beyond all others? Either its clock is
+        wrong or the others are still coming; the deadline decides. Published now, the scene would
+        make all others late.
+        """
+        if len(scene.taken) > 1:
+            return False
+        ((member, arrival),) = scene.taken.items()
+        return self.is_beyond(member, arrival, scene.times[member], scene.start)
+
+    def _is_awaited(self, scene: Open) -> bool:
+        """Is this scene of the past (`_is_past`), with members still on their way to it? Then it
+        waits until the deadline instead of the patience.
+        """
+        member, arrival = next(iter(scene.taken.items()))
+        if not _is_past(scene.times[member], arrival.recorded_ms):
+            return False
+        return self._members.are_coming(scene.taken, scene.time)
+
+
+def _is_past(time: int, recorded_ms: int) -> bool:
+    """True if the event is much older than its record in Kafka: it comes from a recording, or the
+    predicting worker is behind.
+    """
+    return time < recorded_ms - BEHIND_MS
