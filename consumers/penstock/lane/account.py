@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 
 from penstock.core.order.line_stop import LetterAccount, LineLimits, LineStop
-from penstock.core.order.releases import Order, PartitionOrder, Release, StreamOrder
+from penstock.core.order.releases import Order, PartitionOrder, Release, StreamOrder, place
 from penstock.core.order.stall import Snapshot, holder
 from penstock.core.progress.cursor import Cursor
 from penstock.core.progress.ledger import Ledger, read, written
@@ -119,7 +119,7 @@ class LaneAccount:
             # The commit's metadata has no room to tell of more rows beyond the stopped streams, so
             # the lane waits for an operator; the watchdog must not take that for a fault.
             return None
-        if head := min(self._order, key=_place, default=None):
+        if head := min(self._order, key=place, default=None):
             stage = holder(head)
             return Snapshot(stage, offset, self._deliveries, head.next_row, head.read_bytes)
         if self.progress != self.committed:
@@ -139,7 +139,3 @@ class LaneAccount:
             row = max(last.first_row + last.rows, ticket.published_rows)
             cursor = Cursor(row, ticket.digest)
             self.ledger.reach(offset, ticket.index, cursor)
-
-
-def _place(ticket: Ticket) -> tuple[int, int]:
-    return ticket.record.offset, ticket.index

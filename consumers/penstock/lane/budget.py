@@ -52,12 +52,13 @@ class Budget:
         return self.messages_bytes < self.limit_bytes // 4
 
     async def room(self, may_overdraw: Callable[[], bool]) -> None:
-        """Return when there is room, or when `may_overdraw()` says that this one must go on."""
-        if not self.has_room:
-            await self.until(lambda: self.has_room or may_overdraw())
+        """Return when there is room, or when `may_overdraw()` says that this one must go on; both
+        are asked again at every `review`.
+        """
 
-    async def until(self, may_go_on: Callable[[], bool]) -> None:
-        """Return when `may_go_on()`, which is asked again at every `review`."""
+        def may_go_on() -> bool:
+            return self.has_room or may_overdraw()
+
         while not may_go_on():
             future = asyncio.get_running_loop().create_future()
             self._waiting[future] = may_go_on

@@ -15,7 +15,7 @@ from functools import partial
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.naming import Naming, fallback, streams_of
-from penstock.core.routing.places import Places, is_whole
+from penstock.core.routing.places import Places, compiled
 from penstock.core.routing.routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_place
@@ -261,9 +261,4 @@ class Intake:
 def _allowed_by(glob: str) -> tuple[str | None, re.Pattern[str]]:
     """The store that the glob is about (None: any), and the pattern of names."""
     store, is_named, names = glob.rpartition("://")
-    return store if is_named else None, re.compile(fnmatch.translate(_whole(names)))
-
-
-def _whole(glob: str) -> str:
-    """`bucket` and `bucket/prefix/` allow everything below them."""
-    return f"{glob.rstrip('/')}/*" if is_whole(glob) else glob
+    return store if is_named else None, compiled(names)

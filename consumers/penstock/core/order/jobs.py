@@ -5,71 +5,57 @@ the objects in work and no more, so that a stream that cannot go on leaves the r
 Objects of one store never wait for those of another. Owner: the lane.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from penstock.core.rows.blocks import Ticket
 
 
-class Jobs(Protocol):
+class Jobs(ABC):
     """`add` tickets, `take` the next; call `fetched` when it was read and `delivered` when its
     answers are out. `in_work`: tickets added and not yet delivered, without those that wait because
     their stream has used up its share.
     """
 
-    in_work: int
-
-    def __len__(self) -> int:
-        """How many may be taken now."""
-        ...
-
-    @property
-    def stores(self) -> Iterable[str]:
-        """The stores that may have a ticket to take now; some of them may have none."""
-        ...
-
-    def waiting(self, store: str) -> int:
-        """How many tickets of this store may be taken now."""
-        ...
-
-    def add(self, ticket: Ticket) -> None: ...
-
-    def take(self, store: str) -> Ticket: ...
-
-    def fetched(self, ticket: Ticket) -> None: ...
-
-    def delivered(self, ticket: Ticket) -> None: ...
-
-    def clear(self) -> None: ...
-
-    def drop(self, queue: str) -> None:
-        """Forget a stream."""
-        ...
-
-
-class _Ready:
-    """The tickets that may be taken now, in a queue for each store."""
-
     def __init__(self) -> None:
+        self.in_work = 0
+        # The tickets that may be taken now, in a queue for each store.
         self._ready: dict[str, deque[Ticket]] = {}
 
     def __len__(self) -> int:
+        """How many may be taken now."""
         return sum(map(len, self._ready.values()))
 
     @property
     def stores(self) -> Iterable[str]:
+        """The stores that may have a ticket to take now; some of them may have none."""
         return self._ready
 
     def waiting(self, store: str) -> int:
+        """How many tickets of this store may be taken now."""
         ready = self._ready.get(store)
         return len(ready) if ready else 0
 
     def take(self, store: str) -> Ticket:
         return self._ready[store].popleft()
 
+    @abstractmethod
+    def add(self, ticket: Ticket) -> None: ...
+
+    @abstractmethod
+    def fetched(self, ticket: Ticket) -> None: ...
+
+    @abstractmethod
+    def delivered(self, ticket: Ticket) -> None: ...
+
+    def clear(self) -> None:
+        self._ready.clear()
+
     def drop(self, queue: str) -> None:
+        """Forget a stream."""
         for store, ready in self._ready.items():
             self._ready[store] = deque(ticket for ticket in ready if ticket.queue != queue)
 
@@ -80,12 +66,8 @@ class _Ready:
         ready.append(ticket)
 
 
-class JobsInOrder(_Ready):
+class JobsInOrder(Jobs):
     """First come, first served."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.in_work = 0
 
     def add(self, ticket: Ticket) -> None:
         self.in_work += 1
@@ -96,9 +78,6 @@ class JobsInOrder(_Ready):
 
     def delivered(self, ticket: Ticket) -> None:
         self.in_work -= 1
-
-    def clear(self) -> None:
-        self._ready.clear()
 
 
 class Share(NamedTuple):
@@ -125,14 +104,13 @@ class _Stream:
     waiting: deque[Ticket] = field(default_factory=deque)
 
 
-class JobsByStream(_Ready):
+class JobsByStream(Jobs):
     """First come, first served among the streams that have not used up their share. `in_work` grows
     only in `add`, so that the lane, which adds, decides how many may be in work.
     """
 
     def __init__(self, share: Share) -> None:
         super().__init__()
-        self.in_work = 0
         self._share = share
         self._streams: dict[str, _Stream] = {}
 
@@ -164,7 +142,7 @@ class JobsByStream(_Ready):
             del self._streams[ticket.queue]
 
     def clear(self) -> None:
-        self._ready.clear()
+        super().clear()
         for stream in self._streams.values():
             stream.admitted.clear()
             stream.waiting.clear()

@@ -197,7 +197,7 @@ class StreamOrder:
         # With a stream taken out, the first ticket here may no longer be the one that moves the
         # next offset, so each needs a mark.
         heads = () if self._holds_back else (tickets[0] for tickets in self._streams.values())
-        first = min(heads, key=_place, default=None)
+        first = min(heads, key=place, default=None)
         for stream, tickets in list(self._streams.items()):
             # The first ticket of the lane moves the next offset and so needs no mark of its own.
             is_first = tickets[0] is first
@@ -215,7 +215,8 @@ class StreamOrder:
         return releases
 
 
-def _place(ticket: Ticket) -> tuple[int, int]:
+def place(ticket: Ticket) -> tuple[int, int]:
+    """By it tickets are in input order."""
     return ticket.record.offset, ticket.index
 
 

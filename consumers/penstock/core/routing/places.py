@@ -46,7 +46,7 @@ class Places:
         places = [place for place in places if near is None or place.name in near]
         self._names = {place.name for place in places}
         self._routes = [
-            _Rule(place.name, _compiled(route)) for place in places for route in place.routes
+            _Rule(place.name, compiled(route)) for place in places for route in place.routes
         ]
         # Literal names before globs, and of globs the one with the longer literal beginning first.
         self._exactly = sorted(places, key=lambda place: -_exactness(place.bucket))
@@ -132,10 +132,7 @@ def _exactness(bucket: str) -> int:
     return magic.start() if magic else 1 << 16
 
 
-def _compiled(glob: str) -> re.Pattern[str]:
-    return re.compile(fnmatch.translate(f"{glob.rstrip('/')}/*" if is_whole(glob) else glob))
-
-
-def is_whole(glob: str) -> bool:
+def compiled(glob: str) -> re.Pattern[str]:
     """`bucket` and `bucket/prefix/` stand for everything below them."""
-    return "/" not in glob or glob.endswith("/")
+    is_whole = "/" not in glob or glob.endswith("/")
+    return re.compile(fnmatch.translate(f"{glob.rstrip('/')}/*" if is_whole else glob))

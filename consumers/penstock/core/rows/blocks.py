@@ -252,7 +252,6 @@ class Ticket:
         reference: Reference | None,
         inline: Inline | None = None,
         store: str = DEFAULT,
-        model: str | None = None,
     ) -> None:
         # Which object it is. Without reference and inline rows: the record names no object.
         self.owner = owner  # its lane; once its stream was stopped, a stand-in that is over
@@ -264,7 +263,7 @@ class Ticket:
         self.reference = reference  # None for inline rows
         self.inline = inline
         self.store = store  # the name of the store with the object
-        self.model = model  # the model that answers it; None: the default one
+        self.model: str | None = None  # the model that answers it; None: the default one
 
         # How it is read.
         self.started = False  # a fetcher has it

@@ -181,10 +181,10 @@ class ShadowTopic:
         for run, value in records:
             key, number = run.stream.encode(), run.source.partition % self._partitions
             if self._sink.fits(topic, key, len(value)):
-                _add(out, topic, number, key, value)
+                out.setdefault(number, Outgoing(topic, number, [], [])).add(key, [value], None)
                 sent += 1
         if self._summary is not None:
-            _add(out, topic, 0, None, self._summary)
+            out.setdefault(0, Outgoing(topic, 0, [], [])).add(None, [self._summary], None)
         for report in [await self._sink.send(one) for one in out.values()]:
             await report
         return sent
@@ -193,14 +193,6 @@ class ShadowTopic:
         if records:
             self.interval.unsent += records
             self._telemetry.unsent(records)
-
-
-def _add(
-    out: dict[int, Outgoing], topic: str, partition: int, key: bytes | None, value: bytes
-) -> None:
-    one = out.setdefault(partition, Outgoing(topic, partition, [], []))
-    one.keys.append(key)
-    one.values.append(value)
 
 
 def _shortened(streams: dict[str, Share], named: int) -> dict[str, tuple[int, int]]:
