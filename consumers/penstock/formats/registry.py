@@ -25,7 +25,6 @@ from penstock.formats.base.parser_chain import (
     Parser,
     PushDecoder,
 )
-from penstock.formats.base.rows_fit_request import check_fit, misfit
 from penstock.formats.base.runs import Decoder, RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours
@@ -95,7 +94,7 @@ def check_options(options: RowOptions, request: str) -> None:
             f"{', '.join(known_formats())}",
             exit_code=EXIT_USAGE,
         )
-    why = misfit(formats()[options.format], options)
+    why = formats()[options.format].misfit(options)
     if why is not None:
         raise Fatal(
             f"rows.format = {options.format!r} and model.request = {request!r} do not fit: {why}",
@@ -131,7 +130,7 @@ def ranged_format(
     found = formats().get(named or "")
     if found is None or found.ranged is None or compression in _CODECS:
         return None
-    check_fit(found, options)
+    found.check_fits(options)
     return found
 
 
@@ -221,7 +220,7 @@ def _open_rows(
     opened: Callable[[RowOptions], Parser] | None = None,
 ) -> Chosen:
     """`opened`: the parser, if it is not the format's own."""
-    check_fit(format, options)
+    format.check_fits(options)
     if format.is_text:
         check_text(format.name, head)
     make = opened or format.open

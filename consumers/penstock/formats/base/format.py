@@ -1,17 +1,28 @@
 """The description of a format: its names, how it is recognised, its rows, and its reader.
 
 Rule: the registry, the sniffing and the checks at the start know a format only by its `Format`, not
-by its name. A user's package gives one by an entry point `penstock.formats`.
+by its name. A user's package gives one by an entry point `penstock.formats`. Whether its rows fit
+the request to the model is asked at the start for the configured format, and for each object when
+its format is known; if not, the message says which request or setting would.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.core.rows.payload import Form
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Poison
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import Read
+from penstock.formats.pictures import image
+
+_KINDS: Final = {
+    "matrix": "numbers (float32)",
+    "json": "JSON elements (json, instances)",
+    "bytes": "opaque bytes (bytes, raw)",
+    "columns": "columns (arrow)",
+}
 
 
 def never(_head: bytes) -> bool:
@@ -42,6 +53,25 @@ class Format:
     def fits(self, options: RowOptions) -> bool:
         """Can it make the rows that the request takes?"""
         return options.form in self.makes(options)
+
+    def misfit(self, options: RowOptions) -> str | None:
+        """Why not, in words, with the setting that mends it; None: it can."""
+        if self.fits(options):
+            return None
+        made = " or ".join(_KINDS[form] for form in self.makes(options))
+        # The format gives numbers only with the setting of a size.
+        needs_size = options.form == "matrix" and self.makes is image.makes_pixels
+        size = "rows.image_size, as 224x224, for rows of pixels, or " if needs_size else ""
+        return (
+            f"rows of {self.name} are {made}, but model.request takes {_KINDS[options.form]}; set "
+            f"{size}model.request to what fits"
+        )
+
+    def check_fits(self, options: RowOptions) -> None:
+        """Raises `Poison` for an object whose rows the model cannot take."""
+        why = self.misfit(options)
+        if why is not None:
+            raise Poison("bad_format", why)
 
 
 class WantsRanges(PenstockError):
