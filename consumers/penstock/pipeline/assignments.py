@@ -294,8 +294,8 @@ class Assignments:
             await self._sink.forget()
 
     def _drop(self, partitions: Sequence[int]) -> None:
-        """Close suspended lanes. Nothing of them can leave any more, so what takes time, as closing
-        an outlet does, is not waited for: a rebalance goes on meanwhile.
+        """Close suspended lanes. Nothing of them can leave any more, so what takes time, as the
+        end of a transaction does, is not waited for: a rebalance goes on meanwhile.
         """
         self._end_all(partitions)
         self._publishing.end_soon(partitions)

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 
-# Longer than an outlet takes to close, so that a second cancellation does not disturb it.
+# Longer than a transaction takes to end, so that a second cancellation does not disturb it.
 ASK_AGAIN_S = 10.0
 ASKS = 3
 

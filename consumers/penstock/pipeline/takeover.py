@@ -10,6 +10,7 @@ partition is handed back.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from penstock.core.health.retry import Backoff
 from penstock.core.rows.log_keys import of_place
@@ -102,9 +103,9 @@ class Takeover:
                 await asyncio.sleep(UNDECIDED_S)
 
     async def _work(self, lane: Lane) -> None:
-        outlet = self.pool.outlet(self._positions.where(lane.number))
+        transact = partial(self.pool.publish, self._positions.where(lane.number))
         try:
-            await self._publish.lane_in_transactions(lane, outlet, self._idle_s)
+            await self._publish.lane_in_transactions(lane, transact, self._idle_s)
         finally:
             if lane.stopped is None:
                 self._end(lane)

@@ -76,7 +76,7 @@ class _Transaction:
 
 
 class TransactionPool:
-    """`outlet` for a partition; `tasks` is where the transactions run."""
+    """`tasks` is where the transactions run."""
 
     tasks: asyncio.TaskGroup
 
@@ -94,9 +94,6 @@ class TransactionPool:
         self._is_looking = False
         self._taking_back: asyncio.Task[None] | None = None
 
-    def outlet(self, where: Where) -> "PoolOutlet":
-        return PoolOutlet(self, where)
-
     def open(self) -> None:
         """Start the producers, if they are not. It takes back at once what a former process of our
         name had begun, and spares the first answers the wait.
@@ -113,6 +110,13 @@ class TransactionPool:
         self._taking_back = self._started(self._producers.take_back_left())
 
     async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
+        """The records and the partition's new position become visible together, or neither. One
+        task at a time for each partition.
+
+        After a failure it is not known which of the two it was: `Source.rewind` says where to go
+        on. After a cancellation, too, and nothing becomes visible any more unless it was decided.
+        Raises `Fenced`, `Transient`, `Fatal`.
+        """
         share = _Share(where, outgoing, position)
         self._waiting[share] = None
         self._look_soon()
@@ -252,14 +256,3 @@ class TransactionPool:
         async with asyncio.TaskGroup() as tasks:
             for number in list(self._open):
                 tasks.create_task(self._close(number))
-
-
-class PoolOutlet:
-    """The port `Outlet`."""
-
-    def __init__(self, pool: TransactionPool, where: Where) -> None:
-        self._pool = pool
-        self._where = where
-
-    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
-        await self._pool.publish(self._where, outgoing, position)

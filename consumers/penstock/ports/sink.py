@@ -71,19 +71,6 @@ class Sink(Protocol):
         ...
 
 
-class Outlet(Protocol):
-    """The way out of one partition of the input, exactly once. One task at a time."""
-
-    async def publish(self, outgoing: Sequence[Outgoing], position: Commit) -> None:
-        """The records and the partition's new position become visible together, or neither.
-
-        After a failure it is not known which of the two it was: `Source.rewind` says where to go
-        on. After a cancellation, too, and nothing becomes visible any more unless it was decided.
-        Raises `Fenced`, `Transient`, `Fatal`.
-        """
-        ...
-
-
 class Passage(Protocol):
     """The way from input topics to other topics, exactly once: one transaction after the other. One
     task at a time.

@@ -9,7 +9,7 @@ the pipeline runs one loop for each lane.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result
-from penstock.ports import Clock, Outgoing, Outlet, Sink
+from penstock.ports import Clock, Commit, Outgoing, Sink
 from penstock.stages.dead_letters import Reject
 from penstock.stages.encode import Encode, Leaving, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
@@ -40,6 +40,9 @@ RELEASE_ROWS = 2_500
 # For long records (large answers, many attributes): two Kafka batches, which are in memory twice
 # while they leave.
 RELEASE_BYTES = 2 << 20
+
+# Publishes records and a lane's new position as one.
+Transact = Callable[[Sequence[Outgoing], Commit], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Publish:
         lane.delivered(step.releases)
         self._end(lane, step)
 
-    async def lane_in_transactions(self, lane: Lane, outlet: Outlet, idle_s: float) -> None:
+    async def lane_in_transactions(self, lane: Lane, transact: Transact, idle_s: float) -> None:
         """As `lane_forever`, in transactions. After `idle_s` without a release it commits the
         position alone, which records without objects may have moved.
         """
@@ -134,20 +137,20 @@ class Publish:
                 if not found and (lane.due is None or lane.suspended):
                     continue
                 with lane.leaving():
-                    await self._transact(lane, outlet, found, results)
+                    await self._transact(lane, transact, found, results)
 
     def _results_of_lane(self) -> AbstractAsyncContextManager[LaneResults | None]:
         return nullcontext() if self._results is None else self._results.lane()
 
     async def _transact(
-        self, lane: Lane, outlet: Outlet, found: Sequence[Release], results: LaneResults | None
+        self, lane: Lane, transact: Transact, found: Sequence[Release], results: LaneResults | None
     ) -> None:
         step = await self._step(lane, found, results)
         # The transaction carries the position, so the releases are accounted for before they are
         # delivered. If it fails, the lane ends, and with it this account.
         lane.account(step.releases, [one.stop for one in step.refused])
         position = lane.progress
-        await outlet.publish(step.outgoing, position)
+        await transact(step.outgoing, position)
         lane.committed = position
         self._telemetry.committed()
         if found:
