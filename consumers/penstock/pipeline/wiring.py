@@ -24,13 +24,14 @@ from penstock.pipeline.model_track import Shared, Track
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.watchdog import Watchdog
 from penstock.ports import Adapters, Clock, Commit, Model
+from penstock.process.threads import in_thread
 from penstock.stages.consume import Consume, Intake
 from penstock.stages.dead_letters import Reject
 from penstock.stages.help_regions import Assist
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish
 from penstock.stages.reading_permits import Seats
-from penstock.stages.result_objects import ObjectResults, Offload, call_in_thread
+from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
 from penstock.stages.shadow.asking import Shadow
@@ -51,7 +52,7 @@ class Wiring:
         telemetry: Telemetry,
         *,
         decoders: Decoders,
-        offload: Offload = call_in_thread,
+        offload: Offload = in_thread,
         jitter: Callable[[], float] = random.random,
         draw: Callable[[], float] = random.random,
         raises: bool = False,

@@ -16,9 +16,9 @@ T = TypeVar("T")
 EPOCH_MS = 1_800_000_000_000
 
 
-async def inline(decode: Callable[[bytes], T], data: bytes) -> T:
-    """Decodes in place, for loops on which threads do not work."""
-    return decode(data)
+async def inline(work: Callable[[], T]) -> T:
+    """Works in place, for loops on which threads do not work."""
+    return work()
 
 
 class Deadlock(Exception):

@@ -100,7 +100,7 @@ class ObjectReader:
         is_streamed = self._expand.is_streamed(ticket)
         needs_decoder = not is_streamed or self._expand.is_large(ticket) or fetcher.has_left
         while True:
-            permit = self._admission.permit(ticket, tries)
+            permit = Permit(self._admission, ticket, tries)
             await permit.next_step()
             supply = Supply(self._versions, ticket, tries, is_streamed=is_streamed)
             try:

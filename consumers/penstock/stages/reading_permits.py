@@ -41,9 +41,7 @@ class Seats:
 
 
 class Admission:
-    """For the objects of one model: a `permit` for each try; a `seat`, then a `decoder`, if it
-    needs one.
-    """
+    """For the objects of one model: a `seat`, then a `decoder`, if a try needs one."""
 
     def __init__(
         self,
@@ -58,9 +56,6 @@ class Admission:
         self.decoders = decoders
         self.clock = clock
         self._seats = seats
-
-    def permit(self, ticket: Ticket, tries: Tries) -> "Permit":
-        return Permit(self, ticket, tries)
 
     @property
     def is_decoder_wanted(self) -> bool:

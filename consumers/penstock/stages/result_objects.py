@@ -10,11 +10,10 @@ stage, one `LaneResults` per lane; results that a lane leaves open are given up.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.order.releases import Release
@@ -26,7 +25,6 @@ from penstock.encodings.base import Encoding, rows_of
 from penstock.errors import Unforeseen, first_cause
 from penstock.messages.prediction import Result
 from penstock.ports import Location, Results
-from penstock.process.threads import in_thread
 from penstock.telemetry.worker import Telemetry
 
 # Fewer bytes are encoded faster than a thread is started for them.
@@ -34,18 +32,8 @@ IN_THREAD_BYTES = 64 * 1024
 # Small objects that end together are written together, with this many requests at a time.
 AT_A_TIME = 16
 
-
-T = TypeVar("T")
-
-
-class Offload(Protocol):
-    """Makes a call in a thread, where it does not hold up the event loop."""
-
-    async def __call__(self, decode: Callable[[bytes], T], data: bytes) -> T: ...
-
-
-async def call_in_thread(decode: Callable[[bytes], T], data: bytes) -> T:
-    return await in_thread(lambda: decode(data))
+# Does the work in a thread, where it does not hold up the event loop.
+Offload = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,7 @@ class ResultObject:
 
     async def _write(self, step: Callable[[], bytes]) -> None:
         if self._encoding.waiting_bytes > IN_THREAD_BYTES:
-            data = await self._offload(lambda _: step(), b"")
+            data = await self._offload(step)
         else:
             data = step()
         if data:

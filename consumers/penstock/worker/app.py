@@ -230,16 +230,13 @@ async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
 
 
 async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> None:
-    """Wait for the store and the model to answer; of several models one is enough."""
-    adapters, start_s = pipeline.wiring.adapters, cfg.limits.start_ms / 1000
-    ask = partial(ask_store, adapters.objects, cfg.objects.endpoint_url)
-    await until_answered("object store", ask, adapters.clock, start_s)
-    await _until_models_answered(pipeline, adapters.clock, start_s)
-
-
-async def _until_models_answered(pipeline: Pipeline, clock: Clock, start_s: float) -> None:
-    """Of several models one answer is enough, so that a model that is away holds up no other."""
-    wiring = pipeline.wiring
+    """Wait for the store and the model to answer. Of several models one answer is enough, so that a
+    model that is away holds up no other.
+    """
+    wiring, start_s = pipeline.wiring, cfg.limits.start_ms / 1000
+    clock = wiring.adapters.clock
+    ask = partial(ask_store, wiring.adapters.objects, cfg.objects.endpoint_url)
+    await until_answered("object store", ask, clock, start_s)
     if not wiring.settings.models:
         await until_answered("model server", wiring.main.calls.check, clock, start_s)
         return
