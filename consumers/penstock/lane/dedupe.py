@@ -9,12 +9,12 @@ publish tells of errors.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Answered, Owner
-from penstock.messages.reference import Reference, RowRange
+from penstock.messages.reference import RowRange
 
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
 
@@ -25,27 +25,23 @@ MAX_VERSIONS = 10_000
 # Digest of name and version, the rows that were asked for, and the model that answers them.
 _Version = tuple[str, tuple[RowRange, ...] | None, str | None]
 
-# For an object that waits for no other; shared, as it has no state.
-_AT_ONCE = nullcontext()
-
 
 class Dedupe:
     """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. Memory of a
     lane's objects goes with the lane.
     """
 
-    def __init__(self, *, is_on: bool) -> None:
-        self._is_on = is_on
+    def __init__(self) -> None:
         self._announced: WeakKeyDictionary[Owner[Ticket], Announced] = WeakKeyDictionary()
         self._reading: dict[_Object, asyncio.Event] = {}
 
-    def turn(self, ticket: Ticket) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
         """A context to read the object in; entering it waits for earlier announcements of it."""
         reference = ticket.reference
-        return self._turn(ticket, reference) if self._is_on and reference else _AT_ONCE
-
-    @asynccontextmanager
-    async def _turn(self, ticket: Ticket, reference: Reference) -> AsyncIterator[None]:
+        if reference is None:
+            yield
+            return
         lane = ticket.owner
         name = (lane, ticket.store, reference.bucket, reference.key, reference.rows, ticket.model)
         before = self._reading.get(name)
@@ -74,8 +70,6 @@ class Dedupe:
         """Was the object answered for an earlier announcement? Never true once some of its rows
         are answered for this one: then the rest of them is answered, too.
         """
-        if not self._is_on:
-            return False
         announced = self._announced.get(ticket.owner)
         if announced is None or ticket.next_row or ticket.published_rows:
             return False

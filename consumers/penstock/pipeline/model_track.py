@@ -65,7 +65,7 @@ class Shared:
     adapters: Adapters
     budget: Budget
     telemetry: Telemetry
-    dedupe: Dedupe
+    dedupe: Dedupe | None
     stores_away: Mapping[str, Outage]
     decoders: Decoders
     seats: Seats

@@ -65,7 +65,7 @@ class Wiring:
         self.budget = Budget(settings.buffer_bytes)
         self.outages: list[Outage] = []
         self._neighbour: Neighbour = "quiet"
-        dedupe = Dedupe(is_on=settings.dedupe)
+        dedupe = Dedupe() if settings.dedupe else None
         self._guards = guards = Guards(telemetry, clock, raises=raises)
         self._tracer = self._trace()
 
@@ -175,7 +175,7 @@ class Wiring:
             for track in self.tracks.values():
                 track.microbatch.give_way(neighbour)
 
-    def _tracks(self, decoders: Decoders, dedupe: Dedupe) -> dict[str | None, Track]:
+    def _tracks(self, decoders: Decoders, dedupe: Dedupe | None) -> dict[str | None, Track]:
         """The tracks of the default model (None) and of all others."""
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.times.patience_s, adapters.clock

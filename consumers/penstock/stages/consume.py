@@ -196,12 +196,15 @@ class Intake:
         return [ticket, *others]
 
     def _place(self, ticket: Ticket, reference: Reference, places: Places) -> None:
-        """Set the ticket's store, or close the ticket if no store may be asked for the object."""
-        try:
-            ticket.store = places.of(reference.store, reference.bucket, reference.key)
-        except Poison as error:
-            ticket.close(Rejection(error.code, str(error), "consume"))
-            return
+        """Set the ticket's store, if it is not the default one, or close the ticket if no store may
+        be asked for the object.
+        """
+        if reference.store is not None or not places.is_plain:
+            try:
+                ticket.store = places.of(reference.store, reference.bucket, reference.key)
+            except Poison as error:
+                ticket.close(Rejection(error.code, str(error), "consume"))
+                return
         if not self._allowed(reference, ticket.store):
             name = f"{reference.bucket}/{reference.key}"
             message = f"{name} is outside objects.allow"

@@ -57,7 +57,7 @@ class Download:
         clock: Clock,
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
-        dedupe: Dedupe,
+        dedupe: Dedupe | None,
         jitter: Callable[[], float],
         guards: Guards,
         terms: ObjectTerms,
@@ -110,8 +110,11 @@ class Download:
             ticket = await self._next(pool, store)
             ticket.started = True
             ticket.fetching_s = self._clock.now()
-            async with self._dedupe.turn(ticket):
+            if self._dedupe is None:
                 await self._fetch(ticket, fetcher)
+            else:
+                async with self._dedupe.turn(ticket):
+                    await self._fetch(ticket, fetcher)
             ticket.owner.fetched(ticket)
 
     async def _next(self, pool: _Pool, store: str) -> Ticket:

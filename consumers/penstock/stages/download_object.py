@@ -68,7 +68,7 @@ class ObjectReader:
         clock: Clock,
         telemetry: Telemetry,
         outages: Mapping[str, Outage],
-        dedupe: Dedupe,
+        dedupe: Dedupe | None,
         terms: ObjectTerms,
         results: ResultPlan | None,
     ) -> None:

@@ -43,7 +43,7 @@ class Encode:
     """One per pipeline; each lane asks for its own releases."""
 
     def __init__(
-        self, records: Records, reject: Reject, dedupe: Dedupe, guard: Guard, clock: Clock
+        self, records: Records, reject: Reject, dedupe: Dedupe | None, guard: Guard, clock: Clock
     ) -> None:
         self._records = records
         self._reject = reject
@@ -84,7 +84,8 @@ class Encode:
                     letters = list(self._reject.letters(ticket, made.failed))
                     # Before they leave, so that a repeated announcement never points at a failed
                     # answer.
-                    self._dedupe.rejected(ticket)
+                    if self._dedupe is not None:
+                        self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))
         return passed, list(refused.values())
 

@@ -72,7 +72,7 @@ class Publish:
         labels: Labels,
         terms: PublishTerms,
         paces: Mapping[str | None, Pace],
-        dedupe: Dedupe,
+        dedupe: Dedupe | None,
         clock: Clock,
         telemetry: Telemetry,
         guards: Guards,
@@ -180,7 +180,8 @@ class Publish:
                 one.encoded.values.append(self._records.lost_result(ticket, result))
                 one.encoded.failed.append(Failed(None, 1, None, result))
                 one.letters.append(self._reject.letter_of_object(ticket, result))
-                self._dedupe.rejected(ticket)
+                if self._dedupe is not None:
+                    self._dedupe.rejected(ticket)
             elif result is not None and self._results is not None and self._results.of_objects:
                 one.encoded.values.append(self._records.object_record(ticket, result))
 

@@ -50,7 +50,8 @@ class Places:
         ]
         # Literal names before globs, and of globs the one with the longer literal beginning first.
         self._exactly = sorted(places, key=lambda place: -_exactness(place.bucket))
-        self._is_plain = [(place.name, place.bucket) for place in places] == [(DEFAULT, "*")]
+        # Then the store of a reference that names none needs no look.
+        self.is_plain = [(place.name, place.bucket) for place in places] == [(DEFAULT, "*")]
 
     @classmethod
     def one(cls) -> Self:
@@ -68,8 +69,6 @@ class Places:
 
     def _of(self, store: str | None, bucket: str, key: str) -> str:
         if store is None:
-            if self._is_plain:
-                return DEFAULT
             name = f"{bucket}/{key}"
             routed = next((rule.name for rule in self._routes if rule.pattern.match(name)), None)
             return routed or self._plain(bucket)
