@@ -118,7 +118,8 @@ def of_message(world: TrapWorld) -> None:
                 raise Trap("of")
             return super().of(store, bucket, key)
 
-    world.with_settings(places=Odd([Place("objects", "s3")]))
+    # With two stores, as with one alone nothing is asked.
+    world.with_settings(places=Odd([Place("objects", "s3"), Place("lake", "gs", "lake")]))
     world.bad("bad.csv", csv(1))
 
 
