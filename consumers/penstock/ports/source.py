@@ -69,8 +69,8 @@ class Rebalance(Protocol):
         ...
 
 
-class Source(Protocol):
-    """The input topics, as one member of the consumer group. Used by one task, except `commit`.
+class Polled(Protocol):
+    """Topics that are read as one member of a consumer group. Used by one task.
 
     Partitions have a number for each here: their own where there is one topic, any where there are
     several; `where` says which is which.
@@ -87,6 +87,26 @@ class Source(Protocol):
         An empty `partitions` reads nothing, yet counts as a sign of life for the group.
         """
         ...
+
+    def reached(self) -> Mapping[int, int]:
+        """Where the next read of each partition of ours begins. All records before were given out;
+        behind the last of them may be offsets that are none, as a transaction's end is.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Leave the group; does not call `revoked`. Safe to call twice."""
+        ...
+
+
+class Followed(Polled, Protocol):
+    def known_ends(self) -> Mapping[int, int]:
+        """For each partition the offset after its last record, as the last reads saw it."""
+        ...
+
+
+class Source(Polled, Protocol):
+    """The input topics. Used by one task, except `commit`."""
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         """One request for all. Raises `Transient`; a partition no longer ours is
@@ -115,22 +135,12 @@ class Source(Protocol):
         """Topic and partition behind a number of ours, for good."""
         ...
 
-    def reached(self) -> Mapping[int, int]:
-        """Where the next read of each partition of ours begins. All records before were given out;
-        behind the last of them may be offsets that are none, as a transaction's end is.
-        """
-        ...
-
     def partitions(self) -> int:
         """How many the topics have, as far as is known by now: they may grow."""
         ...
 
     async def end_offsets(self) -> Mapping[int, int]:
         """The next offset to be written, for each assigned partition."""
-        ...
-
-    async def stop(self) -> None:
-        """Leave the group; does not call `revoked`. Safe to call twice."""
         ...
 
 

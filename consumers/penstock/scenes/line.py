@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.core.order.merge import Merge
 from penstock.errors import Transient
-from penstock.ports import Commit, Rebalance, Record
+from penstock.ports import Commit, Followed, Record
 
 log = logging.getLogger(__name__)
 
@@ -28,22 +28,10 @@ Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
 Change = Callable[[Collection[int]], Awaitable[None]]
 
 
-class Source(Protocol):
+class Source(Followed, Protocol):
     """The part of `ports.Source` that a line needs, and `known_ends`."""
 
-    async def start(self, rebalance: Rebalance) -> None: ...
-
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]: ...
-
     async def commit(self, commits: Mapping[int, Commit]) -> None: ...
-
-    def reached(self) -> Mapping[int, int]: ...
-
-    def known_ends(self) -> Mapping[int, int]:
-        """For each partition the offset after its last record, as the last reads saw it."""
-        ...
-
-    async def stop(self) -> None: ...
 
 
 class Line:

@@ -25,10 +25,10 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Unforese
 from penstock.ports import (
     Clock,
     Commit,
+    Followed,
     Outgoing,
     Passage,
     Passages,
-    Rebalance,
     Record,
     Where,
 )
@@ -54,24 +54,12 @@ CUT_BYTES = 1_000
 Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
 
 
-class Source(Protocol):
+class Source(Followed, Protocol):
     """The part of `ports.Source` that the rekeyer needs, and `known_ends`."""
-
-    async def start(self, rebalance: Rebalance) -> None: ...
-
-    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]: ...
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
 
     def where(self, partition: int) -> Where: ...
-
-    def reached(self) -> Mapping[int, int]: ...
-
-    def known_ends(self) -> Mapping[int, int]:
-        """For each partition the offset after its last record, as the last reads saw it."""
-        ...
-
-    async def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,20 +108,15 @@ def bound_by(
 
 
 def _full(busy: Busy, worker: Bound) -> Bound | None:
-    # Before all others: a loop without time makes every service look slow.
-    if busy.loop >= FULL:
-        return worker
-    if busy.publishing >= FULL:
-        return "kafka"
-    if busy.calls >= FULL:
-        return "model"
-    if busy.decoders >= FULL:
-        return worker
-    if busy.fetchers >= FULL:
-        return "store"
-    if busy.buffer >= FULL:
-        return worker
-    return None
+    parts: tuple[tuple[float, Bound], ...] = (
+        (busy.loop, worker),  # before all others: a loop without time makes every service look slow
+        (busy.publishing, "kafka"),
+        (busy.calls, "model"),
+        (busy.decoders, worker),
+        (busy.fetchers, "store"),
+        (busy.buffer, worker),
+    )
+    return next((bound for share, bound in parts if share >= FULL), None)
 
 
 def _slowest(way_s: Mapping[str, float]) -> Bound | None:

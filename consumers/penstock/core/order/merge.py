@@ -12,23 +12,19 @@ from heapq import merge
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
+from penstock.core.rows.owner import Origin
+
 # Records, and bytes, of one partition that may wait; then it is not read until others have caught
 # up. A read may exceed them once.
 MOST_WAITING = 1_000
 MOST_BYTES = 4 << 20
 
 
-class Timed(Protocol):
+class Timed(Origin, Protocol):
     """A record, as far as its place in time is concerned."""
 
     @property
     def partition(self) -> int: ...
-
-    @property
-    def timestamp_ms(self) -> int: ...
-
-    @property
-    def value(self) -> bytes | None: ...
 
 
 R = TypeVar("R", bound=Timed)

@@ -6,7 +6,7 @@ last. So the last block of an object that is still being read stays. Owner: the 
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from penstock.core.rows.blocks import Block, Ticket
 
@@ -87,39 +87,10 @@ class Room:
         return nbytes + letters * (2 * frame_bytes + LETTER_BYTES)
 
 
-class Order(Protocol):
-    """The tickets of one lane that have not left completely. Iterates in no promised order."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Ticket]: ...
-
-    def add(self, ticket: Ticket) -> None:
-        """Tickets are added in input order."""
-        ...
-
-    def is_head(self, ticket: Ticket) -> bool:
-        """May its next block leave without waiting for another ticket's?"""
-        ...
-
-    def abandon(self) -> None:
-        """Forget them all."""
-        ...
-
-    def abandon_unstarted(self) -> None:
-        """Forget the tickets that no fetcher has begun, and all that wait behind these."""
-        ...
-
-    def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """Take out the blocks that may leave, up to the one that uses up the room. At most
-        `spare_marks()` releases are of tickets other than the first of the lane: each of these
-        needs a mark of its own in the commit's metadata.
-        """
-        ...
-
-
 class PartitionOrder:
-    """One order over the whole lane: by offset, then object, then row."""
+    """The tickets of a lane that have not left completely, in one order: by offset, then object,
+    then row. They are added in input order.
+    """
 
     def __init__(self) -> None:
         self._tickets: deque[Ticket] = deque()
@@ -134,17 +105,21 @@ class PartitionOrder:
         self._tickets.append(ticket)
 
     def is_head(self, ticket: Ticket) -> bool:
+        """May its next block leave without waiting for another ticket's?"""
         return bool(self._tickets) and self._tickets[0] is ticket
 
     def abandon(self) -> None:
+        """Forget them all."""
         self._tickets.clear()
 
     def abandon_unstarted(self) -> None:
+        """Forget the tickets that no fetcher has begun, and all that wait behind these."""
         _cut_at_unstarted(self._tickets)
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """`spare_marks` is not asked: only the first ticket of the lane leaves, and its cursor
-        always fits into the metadata.
+        """Take out the blocks that may leave, up to the one that uses up the room. `spare_marks` is
+        not asked: only the first ticket of the lane leaves, and its cursor always fits into the
+        metadata.
         """
         releases: list[Release] = []
         _release_queue(self._tickets, releases, room)
@@ -152,7 +127,7 @@ class PartitionOrder:
 
 
 class StreamOrder:
-    """An order for each stream of the lane: by offset, then object, then row."""
+    """As `PartitionOrder`, with an order for each stream of the lane."""
 
     def __init__(self) -> None:
         self._streams: dict[str, deque[Ticket]] = {}
@@ -190,7 +165,10 @@ class StreamOrder:
         return [ticket for queue in queues for ticket in self._streams.pop(queue)]
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """The stream that used up the room comes last the next time."""
+        """At most `spare_marks()` releases are of tickets other than the first of the lane: each of
+        these needs a mark of its own in the commit's metadata. The stream that used up the room
+        comes last the next time.
+        """
         releases: list[Release] = []
         # Asked once: it looks at the whole ledger, which does not change in this loop.
         marks = spare_marks()
@@ -213,6 +191,9 @@ class StreamOrder:
             if not room.is_left:
                 break
         return releases
+
+
+Order = PartitionOrder | StreamOrder
 
 
 def place(ticket: Ticket) -> tuple[int, int]:
