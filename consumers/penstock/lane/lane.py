@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from penstock.core.order.jobs import Share
 from penstock.core.order.line_stop import LineLimits, LineStop
-from penstock.core.order.releases import Release, Room
+from penstock.core.order.releases import PartitionOrder, Release, Room
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Over
 from penstock.lane.budget import Budget
@@ -186,7 +186,7 @@ class Lane(ReceivingLane):
             # `due` still gives the position to commit.
             self._backlog.clear()
             self._clear_jobs()
-            self._order.abandon()
+            self._order = PartitionOrder()
             self._idle.set()
             self.close()
         else:

@@ -108,10 +108,6 @@ class PartitionOrder:
         """May its next block leave without waiting for another ticket's?"""
         return bool(self._tickets) and self._tickets[0] is ticket
 
-    def abandon(self) -> None:
-        """Forget them all."""
-        self._tickets.clear()
-
     def abandon_unstarted(self) -> None:
         """Forget the tickets that no fetcher has begun, and all that wait behind these."""
         _cut_at_unstarted(self._tickets)
@@ -146,9 +142,6 @@ class StreamOrder:
     def is_head(self, ticket: Ticket) -> bool:
         tickets = self._streams.get(ticket.queue)
         return tickets is not None and tickets[0] is ticket
-
-    def abandon(self) -> None:
-        self._streams.clear()
 
     def abandon_unstarted(self) -> None:
         for stream, tickets in list(self._streams.items()):
