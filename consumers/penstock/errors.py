@@ -169,6 +169,11 @@ class Fatal(PenstockError):
         self.exit_code = exit_code
 
 
+def usage(message: str) -> Fatal:
+    """For what the caller must mend: an argument, a setting, a file."""
+    return Fatal(message, exit_code=EXIT_USAGE)
+
+
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first failure inside groups; failures on purpose come before bugs."""
     flat = [
@@ -181,7 +186,7 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 def missing_extra(what: str, extra: str, error: ImportError | None = None) -> Fatal:
     """`what` needs a library that is not installed: the error says what installs it."""
     missing = f"{error.name or 'a library'} ({error})" if error is not None else "an extra"
-    return Fatal(f"{what} needs {missing}: {install_command(extra)}", exit_code=EXIT_USAGE)
+    return usage(f"{what} needs {missing}: {install_command(extra)}")
 
 
 def install_command(extra: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TypeVar
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 T = TypeVar("T")
 
@@ -31,8 +31,7 @@ def plugins(group: str, kind: type[T]) -> tuple[T, ...]:
 
 
 def _broken(group: str, name: str, value: str, reason: str) -> Fatal:
-    return Fatal(
+    return usage(
         f"the entry point {name} = {value} of {group} cannot be used: {reason}; correct or "
-        "uninstall its package",
-        exit_code=EXIT_USAGE,
+        "uninstall its package"
     )

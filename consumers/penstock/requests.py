@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.plugins import plugins
 
 GROUP: Final = "penstock.requests"
@@ -53,10 +53,7 @@ def known() -> Mapping[str, RequestForm]:
     found = {request.name: request for request in _OURS}
     for request in plugins(GROUP, RequestForm):
         if request.name in found:
-            raise Fatal(
-                f"two requests are named {request.name!r}; rename the entry point's",
-                exit_code=EXIT_USAGE,
-            )
+            raise usage(f"two requests are named {request.name!r}; rename the entry point's")
         found[request.name] = replace(request, encode=_checked(request))
     return found
 
@@ -87,10 +84,7 @@ def find(name: str) -> RequestForm:
     """The request of this name. Raises `Fatal` if there is none."""
     request = known().get(name)
     if request is None:
-        raise Fatal(
-            f"model.request = {name!r} is unknown; choose one of {', '.join(known())}",
-            exit_code=EXIT_USAGE,
-        )
+        raise usage(f"model.request = {name!r} is unknown; choose one of {', '.join(known())}")
     return request
 
 

@@ -22,7 +22,7 @@ from penstock.commands.common_options import (
     say,
 )
 from penstock.commands.summary_of_predict import Tally
-from penstock.errors import EXIT_DONE, EXIT_USAGE, Fatal
+from penstock.errors import EXIT_DONE, usage
 
 # Written out here, because importing `requests` would load numpy and pyarrow for a line of help.
 REQUEST_HELP = (
@@ -107,7 +107,7 @@ def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     if path.is_dir():
-        raise Fatal(f"--output {path}: Is a directory; name a file in it", exit_code=EXIT_USAGE)
+        raise usage(f"--output {path}: Is a directory; name a file in it")
     if path.exists() and not path.is_file():  # a pipe, or /dev/null
         with path.open("wb") as file:
             yield file
@@ -115,7 +115,7 @@ def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
-        raise Fatal(f"--output {path}: {error.strerror or error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"--output {path}: {error.strerror or error}") from None
     try:
         with os.fdopen(number, "wb") as file:
             yield file

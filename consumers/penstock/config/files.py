@@ -14,8 +14,8 @@ import msgspec
 
 from penstock.config.loading import Resolved
 from penstock.config.unknown_keys import section_shown
-from penstock.config.variables import usage
 from penstock.config.whole import sections_of
+from penstock.errors import usage
 
 _OF_MODEL: Final = ("ssl_cafile", "token_file")
 _FILES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -18,9 +18,9 @@ from penstock.config.addresses import wrong_addresses
 from penstock.config.regions import in_region
 from penstock.config.sections import Place, Section
 from penstock.config.unknown_keys import section_shown, unknown_keys
-from penstock.config.variables import choices, usage, variables
+from penstock.config.variables import choices, variables
 from penstock.config.whole import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import EXIT_USAGE, Fatal, usage
 
 REGION = "PENSTOCK_REGION"
 AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")

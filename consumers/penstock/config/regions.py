@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from penstock.config.model_sections import Model
 from penstock.config.sections import Kafka, Region
-from penstock.config.variables import nearest, usage
+from penstock.config.variables import nearest
 from penstock.config.whole import Config
+from penstock.errors import usage
 
 
 def in_region(cfg: Config) -> Config:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from penstock.config.model_sections import Preset, Protocol
 from penstock.config.model_urls import PATHS, named, root_of
 from penstock.config.secrets import shown_url
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 PRESETS: Final = get_args(Preset)
 # Servers whose addresses are `URL/NAME`.
@@ -177,7 +177,4 @@ def _text(value: str) -> str:
 
 
 def _wrong(what: str, answer: str, form: str, example: str) -> Fatal:
-    return Fatal(
-        f"{what}: {shown_url(answer)!r} is not of the form {form}; for example {example}",
-        exit_code=EXIT_USAGE,
-    )
+    return usage(f"{what}: {shown_url(answer)!r} is not of the form {form}; for example {example}")

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from msgspec import Struct
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 ENV_PREFIX = "PENSTOCK_"
 # No key of a section: a listening socket that is inherited, what `scripts/` and the tests use, and
@@ -112,10 +112,6 @@ def unknown(section: str, key: str, sections: Sections, label: str | None = None
 def nearest(word: str, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.0)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def usage(message: str) -> Fatal:
-    return Fatal(message, exit_code=EXIT_USAGE)
 
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:

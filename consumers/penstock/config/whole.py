@@ -36,7 +36,7 @@ from penstock.config.sections import (
     Traces,
     Window,
 )
-from penstock.config.variables import usage
+from penstock.errors import usage
 
 
 class Config(Section, frozen=True):

@@ -16,7 +16,7 @@ from penstock.adapters.stores.choice import open_objects
 from penstock.core.routing.naming import Naming
 from penstock.core.rows.payload import Payload
 from penstock.doctor.stores import place_of
-from penstock.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected
+from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
 from penstock.formats.all_rows import decoded
 from penstock.messages.reference import Reference
 from penstock.ports import Location
@@ -39,14 +39,13 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
     try:
         answers = await model.predict([row])
     except PenstockError as error:
-        raise Fatal(f"{name} was sent {sent}; {_came(error)}", exit_code=EXIT_USAGE) from None
+        raise usage(f"{name} was sent {sent}; {_came(error)}") from None
     finally:
         await model.aclose()
     if message := answers.errors.get(0):
-        raise Fatal(
+        raise usage(
             f"{name} was sent {sent}; it refuses the row: {message}; correct the row, or [rows] "
-            "and model.request, which say how a row is sent",
-            exit_code=EXIT_USAGE,
+            "and model.request, which say how a row is sent"
         )
     return f"{name} was sent {sent}; it answered {excerpt(bytes(answers.values[0])[:_SHOWN_BYTES])}"
 
@@ -80,9 +79,8 @@ def _read(cfg: config.Config, key: str, data: bytes, size: int) -> Payload:
     except Poison as error:
         cut = f" (only its first {HEAD_BYTES:,} bytes were read)" if size > len(data) else ""
         bad = bad or f"{error}{cut}"
-    raise Fatal(
-        f"no row can be read: {bad or 'it has none'}; see [rows]: format, header, columns, missing",
-        exit_code=EXIT_USAGE,
+    raise usage(
+        f"no row can be read: {bad or 'it has none'}; see [rows]: format, header, columns, missing"
     )
 
 

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.result_stores.choice import leftovers_of, open_results
 from penstock.core.records.result_template import Template, parsed
 from penstock.doctor.finding import Finding
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.ports import Location
 
 # Nobody uploads one result for a day.
@@ -23,7 +23,7 @@ async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
     try:
         names = parsed(template)
     except ValueError as error:
-        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"output.objects: {error}") from None
     if "{" in names.bucket:
         said = f"{template}; its bucket is found with the first result"
         return [Finding("results", "ok", said)]

@@ -12,7 +12,7 @@ from penstock.adapters.stores.names import NoBucket, folder_of
 from penstock.calls.wait_for_services import PROBE, ask_store
 from penstock.core.routing.places import Places
 from penstock.doctor.finding import Finding
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.messages.errors import SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location
@@ -73,9 +73,7 @@ async def look_at_named(name: str, store: config.Store) -> str:
     try:
         folder = folder_of(store.url)
         if folder is not None and not await asyncio.to_thread(Path(folder).is_dir):
-            raise Fatal(
-                f"{folder} is not a folder; correct stores.{name}.url", exit_code=EXIT_USAGE
-            )
+            raise usage(f"{folder} is not a folder; correct stores.{name}.url")
         await ask_store(objects, store.endpoint_url)
     finally:
         await objects.aclose()
@@ -97,5 +95,5 @@ def place_of(cfg: config.Config, url: str) -> Location:
     try:
         named, bucket, key = split_url(url)
     except SchemaError as error:
-        raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+        raise usage(str(error)) from None
     return Location(bucket, key, store=Places(places_of_caller(cfg)).of(named, bucket, key))

@@ -15,7 +15,7 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.reader import Reader
 from penstock.adapters.kafka.replay_positions import Groups
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.ports import Commit, Where
 from penstock.replay.span import Span, Spans
 
@@ -101,10 +101,9 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
             for part, commit in written.items()
         }
     except (msgspec.MsgspecError, ValueError):
-        raise Fatal(
+        raise usage(
             f"group {ledger} holds no end of a job; delete that group, or choose another "
-            "kafka.group",
-            exit_code=EXIT_USAGE,
+            "kafka.group"
         ) from None
     spans = {part: Span(one.begin, written[part].next_offset) for part, one in said.items()}
     return Job(spans, min(one.begun_ms for one in said.values()), written)

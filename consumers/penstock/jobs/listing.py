@@ -10,7 +10,7 @@ from typing import Protocol
 
 from penstock.adapters.inputs.urls import references
 from penstock.core.routing.places import Places
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Objects
 
@@ -48,11 +48,10 @@ class Globs:
             async for reference in references(self._objects, [url], self._places):
                 at = (number, reference.key)
                 if after is not None and reference.key < last:
-                    raise Fatal(
+                    raise usage(
                         f"the store lists {url} not in the order of its keys ({reference.key} "
                         f"after {last}), so nobody can tell where to go on; announce it from a "
-                        "list: --manifest",
-                        exit_code=EXIT_USAGE,
+                        "list: --manifest"
                     )
                 last = reference.key
                 if after is not None and at <= after:
@@ -75,7 +74,7 @@ class Globs:
             inside = f"{key.rstrip('/')}/**"
             is_missing = error.code == "not_found"
             hint = f"; if it is a folder, name what is in it: '.../{inside}'" if is_missing else ""
-            raise Fatal(f"not announced: {error}{hint}", exit_code=EXIT_USAGE) from None
+            raise usage(f"not announced: {error}{hint}") from None
         await body.aclose()
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
 from penstock.core.routing.places import Places
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Fatal, Poison, usage
 from penstock.jobs.columns import Columns
 from penstock.jobs.csv_records import Records, unpacked
 from penstock.jobs.listing import Lists
@@ -103,7 +103,7 @@ class _Reader:
         except SchemaError as error:
             raise _wrong(location, f"{error}{f' (row {row:,})' if row else ''}") from None
         except Poison as error:
-            raise Fatal(f"the list cannot be read: {error}", exit_code=EXIT_USAGE) from None
+            raise usage(f"the list cannot be read: {error}") from None
         finally:
             await rows.aclose()
 
@@ -149,15 +149,15 @@ def _location(url: str, places: Places) -> Location:
         store, bucket, key = split_url(url)
         return Location(bucket, key, store=places.of(store, bucket, key))
     except (SchemaError, Poison) as error:
-        raise Fatal(f"--manifest: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"--manifest: {error}") from None
 
 
 async def _open(objects: Objects, location: Location) -> Body:
     try:
         return await objects.open(location)
     except Poison as error:
-        raise Fatal(f"the list cannot be read: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"the list cannot be read: {error}") from None
 
 
 def _wrong(location: Location, said: str) -> Fatal:
-    return Fatal(f"--manifest {location.bucket}/{location.key}: {said}", exit_code=EXIT_USAGE)
+    return usage(f"--manifest {location.bucket}/{location.key}: {said}")

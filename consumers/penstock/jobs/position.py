@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from penstock.adapters.kafka.jobs.kept_positions import KeptPositions
 from penstock.adapters.kafka.reader import Reader
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.jobs.listing import At
 from penstock.jobs.sending import MARK
 from penstock.ports import Commit
@@ -97,9 +97,8 @@ class Position:
         asked_s = asyncio.get_running_loop().time()
         for said in _read(await self._kept.read()).values():
             if said.run != self._said.run:
-                raise Fatal(
-                    "another start of this command has taken over and goes on; this one ends",
-                    exit_code=EXIT_USAGE,
+                raise usage(
+                    "another start of this command has taken over and goes on; this one ends"
                 )
         self._sure_until_s = asked_s + SURE_S
 
@@ -145,11 +144,10 @@ class Position:
         for number, begin in begins.items():
             first, end = spans[number]
             if not first <= begin <= end:
-                raise Fatal(
+                raise usage(
                     f"{self._topic}/{number} holds offsets {first} to {end}, but the position of "
                     f"this listing is at {begin}: its records are gone, so what was announced "
-                    "cannot be told any more. --anew announces all again",
-                    exit_code=EXIT_USAGE,
+                    "cannot be told any more. --anew announces all again"
                 )
         wanted = {number: (begin, spans[number][1]) for number, begin in begins.items()}
         async with aclosing(reader.runs(self._topic, wanted, lambda _: None)) as runs:
@@ -189,10 +187,9 @@ async def open_position(
     commits = await kept.read()
     former = {} if anew else _read(commits)
     if not resume and not all(one.is_done for one in former.values()):
-        raise Fatal(
+        raise usage(
             "an earlier start of this command was cut off: --resume goes on there, --anew "
-            "announces all of it again",
-            exit_code=EXIT_USAGE,
+            "announces all of it again"
         )
     fresh = _Kept(1, token_hex(4), token_hex(4), pin, partitions)
     if not resume or not former:
@@ -202,10 +199,9 @@ async def open_position(
     # They are written by one request; after a failure the earliest one holds for all.
     said = min(former.values(), key=lambda one: one.announced)
     if said.pin != pin:
-        raise Fatal(
+        raise usage(
             "the list has changed since its announcement began, so its position means nothing "
-            "any more. --anew announces all of it",
-            exit_code=EXIT_USAGE,
+            "any more. --anew announces all of it"
         )
     said.run = fresh.run
     position = Position(kept, topic, said)
@@ -221,7 +217,6 @@ def _read(commits: Mapping[int, Commit]) -> dict[int, _Kept]:
             for number, commit in commits.items()
         }
     except (msgspec.MsgspecError, ValueError):
-        raise Fatal(
-            "the group of this listing holds something else. --anew overwrites it",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            "the group of this listing holds something else. --anew overwrites it"
         ) from None

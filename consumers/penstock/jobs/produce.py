@@ -27,7 +27,7 @@ from penstock.calls.wait_for_services import until_answered
 from penstock.core.routing.naming import Naming
 from penstock.core.routing.places import Places
 from penstock.core.routing.routes import Routes
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.jobs.listing import At, Globs, Listing
 from penstock.jobs.manifest import open_manifest
 from penstock.jobs.position import Position, open_position
@@ -199,12 +199,11 @@ async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> List
         return await open_manifest(objects, wanted.manifest, places)
     for url in wanted.urls:
         if local_path(url) is not None:
-            raise Fatal(
+            raise usage(
                 f"{url} is not an object of a store; write s3://bucket/key. A local folder "
                 'is a store by objects.endpoint_url = "file:///FOLDER", or by a [stores.NAME] with '
                 "a route, and each folder in it a bucket (penstock predict reads local files "
-                "without)",
-                exit_code=EXIT_USAGE,
+                "without)"
             )
     return Globs(objects, wanted.urls, places)
 
@@ -245,5 +244,5 @@ def _name_of(stream: str | None, naming: Naming) -> Callable[[Reference], str]:
             naming = Naming(stream)
         except re.error as error:
             said = f"--stream {stream!r} is no regular expression ({error})"
-            raise Fatal(said, exit_code=EXIT_USAGE) from None
+            raise usage(said) from None
     return lambda reference: naming.of(reference, "")

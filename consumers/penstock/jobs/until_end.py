@@ -14,7 +14,7 @@ from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.calls.wait_for_services import until_answered
-from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USAGE, Fatal
+from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
 from penstock.jobs.answered_by_errors import AnsweredByErrors, isolation_of
 from penstock.jobs.end import Job, decide, group_of_end
 from penstock.pipeline.life import Pipeline
@@ -39,16 +39,14 @@ async def run_until_end(
     with 143 if it was asked to end before. Raises the first failure of the worker.
     """
     if cfg.helped:
-        raise Fatal(
+        raise usage(
             f"--until-end: region {cfg.region} helps others (fallback of [regions.{cfg.region}]), "
-            "whose topics have no end here; run the job without that",
-            exit_code=EXIT_USAGE,
+            "whose topics have no end here; run the job without that"
         )
     if cfg.kafka.rekey is not None:
-        raise Fatal(
+        raise usage(
             f"--until-end: {cfg.kafka.rekey} (kafka.rekey) has no end while events are passed on "
-            "to it; announce the job on a topic of its own, without kafka.rekey",
-            exit_code=EXIT_USAGE,
+            "to it; announce the job on a topic of its own, without kafka.rekey"
         )
     async with open_groups(cfg.kafka) as groups:
         work = _Work(cfg, groups)

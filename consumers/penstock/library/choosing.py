@@ -7,7 +7,7 @@ in Python, for `penstock predict` and for `penstock replay`. Owner: the library 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, get_args
+from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 from msgspec import structs
@@ -16,7 +16,7 @@ from penstock import requests
 from penstock.config import Config, Model, Protocol, load, shown_url
 from penstock.config.model_urls import PATHS, named, root_of
 from penstock.config.variables import nearest
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 # A TOML file, or the tables that would stand in one.
 Settings = Config | Mapping[str, Any] | str | os.PathLike[str]
@@ -54,7 +54,7 @@ def chosen(
         return found, found.model.name
     named = {cfg.model.name: cfg, **cfg.with_each_model()}
     if model not in named:
-        _refuse(
+        raise usage(
             f"there is no model {model!r}{nearest(model, named)}; name one of "
             f"{', '.join(named)}, or write its URL, as {_TORCHSERVE_URL}"
         )
@@ -69,7 +69,7 @@ def with_model(
     if protocol is not None:
         if protocol not in _PROTOCOLS:
             said = f"protocol = {protocol!r} is none of {', '.join(_PROTOCOLS)}"
-            _refuse(f"{said}{nearest(protocol, _PROTOCOLS)}")
+            raise usage(f"{said}{nearest(protocol, _PROTOCOLS)}")
         model = structs.replace(model, protocol=protocol)
     if request is not None:
         requests.find(request)
@@ -87,7 +87,7 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
     is_grpc = model.protocol == "oip-grpc"
     if parts.scheme not in (_GRPC if is_grpc else ("http", "https")) or not parts.hostname:
         example = _examples(model.protocol)
-        _refuse(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
+        raise usage(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
     server = f"{parts.scheme}://{parts.netloc}"
     if model.protocol == "http":
         # A path is the whole of it: none of a preset is put behind it.
@@ -97,7 +97,7 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
     if model.protocol == "torchserve":
         found = PATHS["torchserve"](parts.path)
         if found is None:
-            _refuse(
+            raise usage(
                 f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
                 f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
                 f"there are also {', '.join(_PROTOCOLS[1:3])} and {_PROTOCOLS[-1]}"
@@ -108,7 +108,7 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
         return {"url": server + root_of(found), **named(found)}
     if "v2" in parts.path.split("/") or (is_grpc and parts.path.strip("/")):
         example = _examples(model.protocol)
-        _refuse(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
+        raise usage(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
     return {"url": url}
 
 
@@ -118,7 +118,3 @@ def _examples(protocol: Protocol) -> str:
     if protocol in ("oip", "oip-grpc"):
         return _OIP_URL.format(scheme="grpc" if protocol == "oip-grpc" else "http")
     return "http://host:port/..."
-
-
-def _refuse(said: str) -> NoReturn:
-    raise Fatal(said, exit_code=EXIT_USAGE)

@@ -28,7 +28,7 @@ from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
 from penstock.calls.wait_for_services import ask_store, until_answered
 from penstock.decoders.pool import Pool
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, first_cause
+from penstock.errors import PenstockError, first_cause, usage
 from penstock.library.choosing import Settings, chosen, configured
 from penstock.library.own_thread import run_in_thread
 from penstock.library.progress_bar import predicting
@@ -142,10 +142,9 @@ async def predict_lines(
     called with the number of objects found so far. `share`: not all objects are to be answered.
     """
     if share.skip_existing and output is None:
-        raise Fatal(
+        raise usage(
             "--skip-existing needs --output URL: a result object is the proof that an object is "
-            "answered",
-            exit_code=EXIT_USAGE,
+            "answered"
         )
     plan = None if output is None else _plan(urls, output, model_name, share)
     if requests.find(cfg.model.request).single:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
 from penstock.adapters.inputs.share import Shard
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 
 class Share(NamedTuple):
@@ -82,4 +82,4 @@ def _of_slurm(text: str, environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _refuse(text: str, said: str) -> NoReturn:
-    raise Fatal(f"--shard {text}: {said}", exit_code=EXIT_USAGE)
+    raise usage(f"--shard {text}: {said}")

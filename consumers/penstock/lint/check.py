@@ -18,7 +18,7 @@ from penstock.config.loading import WrongSetting, resolved
 from penstock.config.unknown_keys import unknown_keys
 from penstock.config.variables import ENV_PREFIX, variables
 from penstock.config.whole import NAMED, SECTIONS, SHARING
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 from penstock.lint.contradictions import contradictions
 from penstock.lint.toml_lines import Path, line_of, lines_of
 from penstock.scenes import settings as scenes
@@ -88,7 +88,7 @@ def _text(file: File | None) -> str:
     try:
         return file.read_text() if file is not None else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise Fatal(f"{file}: {error}; correct --config", exit_code=EXIT_USAGE) from None
+        raise usage(f"{file}: {error}; correct --config") from None
 
 
 def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:

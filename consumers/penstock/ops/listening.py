@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 from penstock.ops.doorkeeper import REQUEST_S, Patience, host_check
 
 log = logging.getLogger(__name__)
@@ -150,10 +150,9 @@ async def _bind(site: web.TCPSite, settings: config.Http) -> None:
     try:
         await site.start()
     except OSError as error:
-        raise Fatal(
+        raise usage(
             f"http.host:port {settings.host}:{settings.port} cannot be used: "
-            f"{error.strerror or error}. Set http.port to a free one, or to 0.",
-            exit_code=EXIT_USAGE,
+            f"{error.strerror or error}. Set http.port to a free one, or to 0."
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from penstock import config
 from penstock.adapters.kafka.metadata import no_topic
 from penstock.adapters.kafka.topics import partition_counts, topic_shapes
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError
+from penstock.errors import PenstockError, usage
 from penstock.ports import Sink
 
 log = logging.getLogger(__name__)
@@ -40,18 +40,16 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
             raise no_topic(topic, cfg.kafka)
     for topic in (cfg.output.topic, cfg.output.dead_letter_topic):
         if not sink.fits(topic, None, LEAST_RECORD_BYTES):
-            raise Fatal(
+            raise usage(
                 f"max.message.bytes of {topic} is too small for the longest names that a message "
-                f"may have: set it to {2 * LEAST_RECORD_BYTES:,} or more",
-                exit_code=EXIT_USAGE,
+                f"may have: set it to {2 * LEAST_RECORD_BYTES:,} or more"
             )
     found = counts[cfg.output.topic]
     for topic in cfg.all_inputs:
         if cfg.output.partitioning == "same" and found < counts[topic]:
-            raise Fatal(
+            raise usage(
                 f"{cfg.output.topic} has {found} partitions, {topic} has {counts[topic]}; "
-                "add partitions, or set output.partitioning = 'stream'",
-                exit_code=EXIT_USAGE,
+                "add partitions, or set output.partitioning = 'stream'"
             )
     return counts
 
@@ -103,10 +101,9 @@ async def mind_topics(cfg: config.Config, sink: Sink) -> None:
         most_s = GONE_S if not all(missing_s.values()) else ALL_GONE_S
         gone = sorted(topic for topic, since_s in missing_s.items() if since_s > most_s)
         if gone:
-            raise Fatal(
+            raise usage(
                 f"gone from {cfg.kafka.bootstrap_servers} since the start: topic "
-                f"{' and '.join(gone)}. Create it again: penstock topics create",
-                exit_code=EXIT_USAGE,
+                f"{' and '.join(gone)}. Create it again: penstock topics create"
             )
 
 

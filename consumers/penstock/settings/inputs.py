@@ -11,7 +11,7 @@ from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.region_needs_help import HelpTerms
 from penstock.core.routing.places import Places
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 # Heartbeats that fit into a session, at least.
 HEARTBEATS = 3
@@ -20,32 +20,27 @@ HEARTBEATS = 3
 def check_inputs(cfg: config.Config) -> None:
     kafka = cfg.kafka
     if cfg.regions and cfg.region is None:
-        raise Fatal(
+        raise usage(
             f"there are [regions.NAME], and a worker is in one of them: set region, one of "
-            f"{', '.join(cfg.regions)}",
-            exit_code=EXIT_USAGE,
+            f"{', '.join(cfg.regions)}"
         )
     if kafka.input_topics and kafka.input_pattern:
-        raise Fatal(
-            "kafka.input_topics and kafka.input_pattern: set one of them", exit_code=EXIT_USAGE
-        )
+        raise usage("kafka.input_topics and kafka.input_pattern: set one of them")
     try:
         re.compile(kafka.input_pattern or "")
     except re.error as error:
         raise _no_expression("kafka.input_pattern", kafka.input_pattern, error) from None
     if kafka.group_protocol == "consumer" and kafka.client != "confluent":
-        raise Fatal(
+        raise usage(
             'kafka.group_protocol = "consumer" needs kafka.client = "confluent"; aiokafka speaks '
-            '"classic" alone',
-            exit_code=EXIT_USAGE,
+            '"classic" alone'
         )
     instance_of(kafka)
     if kafka.heartbeat_ms * HEARTBEATS > kafka.session_ms:
-        raise Fatal(
+        raise usage(
             f"kafka.heartbeat_ms = {kafka.heartbeat_ms} is above a third of kafka.session_ms = "
             f"{kafka.session_ms}: after two lost heartbeats a healthy worker would be put out. "
-            "Lower it, or raise the session",
-            exit_code=EXIT_USAGE,
+            "Lower it, or raise the session"
         )
     if kafka.rekey is not None:
         _check_rekey(cfg, kafka.rekey)
@@ -55,17 +50,15 @@ def _check_rekey(cfg: config.Config, topic: str) -> None:
     pattern = cfg.kafka.input_pattern
     is_read = topic in cfg.kafka.inputs or (pattern and re.match(pattern, topic))
     if is_read or topic in (cfg.output.topic, cfg.output.dead_letter_topic):
-        raise Fatal(
+        raise usage(
             f"kafka.rekey = {topic!r} is an input, output or dead-letter topic; name a topic of "
-            "its own, between the input topics and the worker",
-            exit_code=EXIT_USAGE,
+            "its own, between the input topics and the worker"
         )
     if cfg.regions:
-        raise Fatal(
+        raise usage(
             "kafka.rekey and [regions.NAME]: run penstock rekey for each region, with a "
             "configuration without regions; in that of the workers name its topics in "
-            'regions.NAME.topics, and set kafka.isolation = "read_committed"',
-            exit_code=EXIT_USAGE,
+            'regions.NAME.topics, and set kafka.isolation = "read_committed"'
         )
 
 
@@ -79,15 +72,14 @@ def stream_from(pattern: str | None) -> str | None:
         raise _no_expression("kafka.stream_from", pattern, error) from None
     if not is_good:
         said = f"kafka.stream_from = {pattern!r} needs the group (?P<stream>...)"
-        raise Fatal(said, exit_code=EXIT_USAGE)
+        raise usage(said)
     return pattern
 
 
 def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
-    return Fatal(
+    return usage(
         f"{key} = {pattern!r} is no regular expression ({error}); correct it as Python's `re` "
-        "takes it",
-        exit_code=EXIT_USAGE,
+        "takes it"
     )
 
 
@@ -109,10 +101,9 @@ def near_of_topics(cfg: config.Config) -> dict[str, Places]:
 def helping(cfg: config.Config) -> dict[str, HelpTerms]:
     """The regions that may be helped. Each region's own section says when it is to be."""
     if cfg.helped and cfg.kafka.client == "confluent":
-        raise Fatal(
+        raise usage(
             'regions are helped by kafka.client = "aiokafka" alone: use it, or leave '
-            "regions.fallback out",
-            exit_code=EXIT_USAGE,
+            "regions.fallback out"
         )
     found = {name: cfg.regions[name] for name in cfg.helped}
     return {

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.kafka.partitioner import hashed
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.settings.inputs import check_inputs, stream_from
 from penstock.stages.rekey import RekeyTerms
 
@@ -41,9 +41,8 @@ def rekey_terms(cfg: config.Config, *, partitions: int, record_bytes: int) -> Re
 
 def topic_of(cfg: config.Config) -> str:
     if cfg.kafka.rekey is None:
-        raise Fatal(
+        raise usage(
             "kafka.rekey names the topic that is keyed by stream, and is not set: write rekey = "
-            '"TOPIC" in [kafka]',
-            exit_code=EXIT_USAGE,
+            '"TOPIC" in [kafka]'
         )
     return cfg.kafka.rekey

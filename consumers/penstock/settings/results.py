@@ -14,7 +14,7 @@ from penstock.core.records.bundles import Blocks
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.records.result_template import parsed
 from penstock.encodings import registry as encodings
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.stages.result_objects import ResultPlan
 
 
@@ -35,11 +35,10 @@ def results_for_call(
     plan = replace(_plan(names, "--output", "objects"), only_whole=True)
     passing = parsed(template).fields & {"date", "partition", "offset"}
     if by_key and passing:
-        raise Fatal(
+        raise usage(
             f"--output: with --shard or --skip-existing a result's name may say only which object "
             f"it is of; {{{min(passing)}}} differs from process to process: use {{bucket}} and "
-            "{key}",
-            exit_code=EXIT_USAGE,
+            "{key}"
         )
     return plan
 
@@ -50,9 +49,8 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
     if output.objects is None:
         if output.records == "rows":
             return None
-        raise Fatal(
-            f'output.records = "{output.records}" needs output.objects: where they are written',
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f'output.records = "{output.records}" needs output.objects: where they are written'
         )
     scope = Scope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
@@ -79,7 +77,7 @@ def _plan(make: Callable[[], ResultNames], key: str, records: str) -> ResultPlan
     try:
         names = make()
     except ValueError as error:
-        raise Fatal(f"{key}: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"{key}: {error}") from None
     return ResultPlan(
         names,
         encodings.find(names.format),

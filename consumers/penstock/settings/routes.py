@@ -11,7 +11,7 @@ from penstock import config
 from penstock.config.variables import nearest
 from penstock.core.records.pointers import is_pointer
 from penstock.core.routing.routes import Route, Routes, place_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 
 def routes_of(cfg: config.Config) -> Routes:
@@ -29,12 +29,11 @@ def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
 def _route(number: int, one: config.Route, names: Sequence[str]) -> Route:
     models = one.models
     if wrong := _wrong_in(models, one.split, names):
-        raise Fatal(f"[[routes]] number {number}: {wrong}", exit_code=EXIT_USAGE)
+        raise usage(f"[[routes]] number {number}: {wrong}")
     if len({place_of(0, model) for model in models}) < len(models):
-        raise Fatal(
+        raise usage(
             f"[[routes]] number {number}: two of these models have names that are kept by one "
-            "number; rename one, and say what its server calls it by served_as",
-            exit_code=EXIT_USAGE,
+            "number; rename one, and say what its server calls it by served_as"
         )
     return Route(models, one.stream, one.bucket, one.key, one.split)
 
@@ -44,10 +43,7 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
     shadow, others = cfg.model.shadow, cfg.with_each_model()
     for one in cfg.models:
         if one.shadow is not None:
-            raise Fatal(
-                f"[[models]] {one.name!r} has a shadow: only [model] may have one",
-                exit_code=EXIT_USAGE,
-            )
+            raise usage(f"[[models]] {one.name!r} has a shadow: only [model] may have one")
     if shadow is None:
         return None
     what = ""
@@ -60,7 +56,7 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
         if not is_pointer(pointer):
             what = f'{pointer!r} is no JSON pointer; write "/{pointer}", or "" for the whole'
     if what:
-        raise Fatal(f"[model.shadow]: {what}", exit_code=EXIT_USAGE)
+        raise usage(f"[model.shadow]: {what}")
     return shadow, others[shadow.model]
 
 

@@ -5,7 +5,7 @@ refused here. Owner: `settings`, for each model; the bench, for an object of its
 """
 
 from penstock import config, requests
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
@@ -21,10 +21,9 @@ def row_options(cfg: config.Config) -> RowOptions:
     """Raises `Fatal` for settings that contradict each other."""
     header, missing = cfg.rows.header, cfg.rows.missing
     if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
-        raise Fatal(
+        raise usage(
             'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
-            "decimal comma cells are separated by semicolon, tab or pipe",
-            exit_code=EXIT_USAGE,
+            "decimal comma cells are separated by semicolon, tab or pipe"
         )
     form = requests.find(cfg.model.request).takes
     image = pixel_options(

@@ -18,7 +18,7 @@ from penstock.core.order.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
 from penstock.core.routing.places import DEFAULT, Places
 from penstock.core.window.window import WindowLimits
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.model_track import ModelTerms
@@ -102,10 +102,9 @@ def _allow(cfg: config.Config) -> list[str] | None:
         store, is_named, _ = glob.rpartition("://")
         if is_named and store != DEFAULT and store not in cfg.stores:
             known = ", ".join([DEFAULT, *cfg.stores])
-            raise Fatal(
+            raise usage(
                 f"objects.allow: {glob!r} names the store {store!r}, which is not configured; "
-                f"write bucket/prefix/ for any store, or one of {known} before ://",
-                exit_code=EXIT_USAGE,
+                f"write bucket/prefix/ for any store, or one of {known} before ://"
             )
     return cfg.objects.allow
 
@@ -171,10 +170,9 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
     shadow, other = found
     ours, theirs = (requests.find(one.model.request).takes for one in (cfg, other))
     if ours != theirs:
-        raise Fatal(
+        raise usage(
             f"[model.shadow]: {shadow.model} takes other rows than {cfg.model.name}: model.request "
-            f"is {other.model.request!r} there, {cfg.model.request!r} here",
-            exit_code=EXIT_USAGE,
+            f"is {other.model.request!r} there, {cfg.model.request!r} here"
         )
     terms = _terms(other)
     pointers = tuple(shadow.pointers)

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from penstock.config.starter import Answers, starter
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 FILE: Final = Path("penstock.toml")
 
@@ -31,13 +31,13 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
 
     path = path or FILE
     if path.exists():
-        raise Fatal(f"{path} is there already; name another by --config", exit_code=EXIT_USAGE)
+        raise usage(f"{path} is there already; name another by --config")
     answers = Answers(**{name: given[name] or _ask(name) for name in QUESTIONS})
     with path.open("x", encoding="utf-8") as file:
         file.write(starter(answers))
     if found := lint(path, {}, ()):
         path.unlink()
-        raise Fatal("\n".join(str(one) for one in found), exit_code=EXIT_USAGE)
+        raise usage("\n".join(str(one) for one in found))
     click.echo(f"{path} is written. Next: penstock doctor --config {path}")
 
 
