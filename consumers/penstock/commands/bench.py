@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 
 _WAIT = click.option(
     "--wait-for-quiet",
@@ -71,7 +71,6 @@ def bench() -> None:
 @file_as_body
 @measuring
 @common
-@pass_context
 def throughput(
     context: Context,
     sizes: tuple[int, ...],
@@ -122,7 +121,6 @@ def throughput(
 )  # fmt: skip
 @measuring
 @common
-@pass_context
 def streams(
     context: Context,
     hz: float,
@@ -176,7 +174,6 @@ def streams(
 @_WAIT
 @_JSON
 @common
-@pass_context
 def crayfish(
     context: Context,
     workers: tuple[int, ...],
@@ -210,7 +207,6 @@ def crayfish(
 )  # fmt: skip
 @_JSON
 @common
-@pass_context
 def beside(
     context: Context, rows: int, streams: int, hz: float, seconds: float, json_path: Path | None
 ) -> None:

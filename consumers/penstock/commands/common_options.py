@@ -60,9 +60,6 @@ class Context:
         return resolved
 
 
-pass_context = click.make_pass_decorator(Context, ensure=True)
-
-
 def _store(name: str) -> Any:
     def keep(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
         if value:
@@ -73,14 +70,14 @@ def _store(name: str) -> Any:
 
 
 def common(command: Any) -> Any:
-    """Options of every command."""
+    """Options of every command, which gets them as its first argument, a `Context`."""
     command = click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
         expose_value=False,
         callback=_store("path"),
         help="TOML file; PENSTOCK_SECTION__KEY variables override it.",
-    )(command)
+    )(click.make_pass_decorator(Context, ensure=True)(command))
     return click.option(
         "--debug",
         is_flag=True,

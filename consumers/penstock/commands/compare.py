@@ -3,7 +3,7 @@
 import click
 from rich.console import Console
 
-from penstock.commands.common_options import Context, common, pass_context, reading, run_async
+from penstock.commands.common_options import Context, common, reading, run_async
 from penstock.commands.dlq import WIDE_COLUMNS
 from penstock.commands.time_option import When
 from penstock.errors import EXIT_CHECK_FAILED
@@ -27,7 +27,6 @@ from penstock.errors import EXIT_CHECK_FAILED
 )
 @click.option("--json", "as_json", is_flag=True, help="An array of comparisons, the latest last.")
 @common
-@pass_context
 def compare(
     context: Context,
     since: int | None,

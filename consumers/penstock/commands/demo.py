@@ -2,7 +2,7 @@
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 
 # The embedded broker keeps 5 MB of a partition, and the proof at the end reads all records.
 MOST_SCENES_S = 120
@@ -21,7 +21,6 @@ MOST_SCENES_S = 120
 @click.option("--frames", is_flag=True, help="Cameras send pictures, to be seen on the page.")
 @click.option("--no-browser", is_flag=True, help="Do not open the live page on a desktop.")
 @common
-@pass_context
 def demo(
     context: Context,
     seconds: float,

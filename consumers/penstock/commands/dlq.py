@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import click
 from rich.console import Console
 
-from penstock.commands.common_options import Context, common, pass_context, reading, run_async, say
+from penstock.commands.common_options import Context, common, reading, run_async, say
 from penstock.commands.time_option import When
 from penstock.dlq.choice import Choice, Place
 from penstock.errors import ErrorCode
@@ -81,7 +81,6 @@ def dlq() -> None:
 )
 @chosen
 @common
-@pass_context
 def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
     """The newest dead letters, how many there are by code, and where a line has stopped."""
     from penstock.dlq.list import as_json_line, list_letters
@@ -124,7 +123,6 @@ def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None
 @dlq.command()
 @click.argument("stream")
 @common
-@pass_context
 def resume(context: Context, stream: str) -> None:
     """Let a stopped line of STREAM go on at the object where it stands, without a restart.
 
@@ -136,7 +134,6 @@ def resume(context: Context, stream: str) -> None:
 @dlq.command()
 @click.argument("stream")
 @common
-@pass_context
 def skip(context: Context, stream: str) -> None:
     """As resume; but if the object still fails, it is answered by its error and passed."""
     _say(context, stream, "skip")
@@ -152,7 +149,6 @@ def skip(context: Context, stream: str) -> None:
 )
 @chosen
 @common
-@pass_context
 def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, originals: bool) -> None:
     """Send what dead letters ask for back to the input topic: exactly the rows that failed.
 

@@ -5,7 +5,7 @@ import os
 import click
 
 from penstock import config, logs
-from penstock.commands.common_options import Context, common, pass_context, run_async, say
+from penstock.commands.common_options import Context, common, run_async, say
 from penstock.commands.whole import check_whole
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 
@@ -14,7 +14,6 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--fix", is_flag=True, help="Create topics that are missing; nothing else.")
 @common
-@pass_context
 def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
     """Check the configuration, the machine, the topics, the store (and the objects URL...) and the
     model, and say how to correct what is wrong. Exit 1 if anything is wrong; a line "mind" is about

@@ -17,7 +17,6 @@ from penstock.commands.common_options import (
     PROTOCOL_HELP,
     Context,
     common,
-    pass_context,
     run_async,
     say,
 )
@@ -49,7 +48,6 @@ REQUEST_HELP = (
 )
 @click.option("--allow-errors", is_flag=True, help="Exit with 0 though rows were rejected.")
 @common
-@pass_context
 def predict(
     context: Context,
     urls: tuple[str, ...],

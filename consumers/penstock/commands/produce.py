@@ -11,7 +11,6 @@ from penstock.commands.common_options import (
     Context,
     common,
     counting,
-    pass_context,
     run_async,
     say,
 )
@@ -39,7 +38,6 @@ MOST_LINES = 20
     "kafka.stream_from says, else the folder of each.",
 )
 @common
-@pass_context
 def produce(
     context: Context,
     urls: tuple[str, ...],

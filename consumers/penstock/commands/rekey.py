@@ -2,12 +2,11 @@
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 
 
 @click.command()
 @common
-@pass_context
 def rekey(context: Context) -> None:
     """Pass the input topics' messages on to kafka.rekey, keyed by stream, exactly once. SIGTERM
     and Ctrl-C leave the group.

@@ -12,7 +12,6 @@ from penstock.commands.common_options import (
     PROTOCOL_HELP,
     Context,
     common,
-    pass_context,
     replaying,
     run_async,
     say,
@@ -51,7 +50,6 @@ NICE = 10
 @click.option("--against", metavar="MODEL", help="With --diff: whose answers of then.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @common
-@pass_context
 def replay(
     context: Context,
     since: Moment,

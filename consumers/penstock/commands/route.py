@@ -5,7 +5,7 @@ import signal
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, say
+from penstock.commands.common_options import Context, common, say
 
 
 @click.command()
@@ -19,7 +19,6 @@ from penstock.commands.common_options import Context, common, pass_context, say
     help="Have this process take the routes of its configuration file now, as SIGHUP does.",
 )
 @common
-@pass_context
 def route(
     context: Context, streams: tuple[str, ...], bucket: str | None, key: str | None, pid: int | None
 ) -> None:

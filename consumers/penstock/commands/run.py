@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from penstock import config
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 from penstock.errors import DISTRIBUTION, EXIT_CHECK_FAILED
 from penstock.process import parent
 from penstock.process.without_pandas import without_pandas
@@ -54,7 +54,6 @@ MOST_DRY = 1_000
 @click.option("--strict", is_flag=True, help="With --until-end: 1 if any was answered by an error.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: a JSON object per record.")
 @common
-@pass_context
 def run(
     context: Context,
     processes: int,

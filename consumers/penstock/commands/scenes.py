@@ -2,12 +2,11 @@
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 
 
 @click.command()
 @common
-@pass_context
 def scenes(context: Context) -> None:
     """One worker: predictions to scenes, one record per instant of a site. SIGTERM and Ctrl-C
     leave the group.

@@ -2,7 +2,7 @@
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 
 
 @click.group()
@@ -15,7 +15,6 @@ def topics() -> None:
 @click.option("--replication", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--scenes", "of_scenes", is_flag=True, help="Those of penstock scenes instead.")
 @common
-@pass_context
 def create(context: Context, partitions: int, replication: int, of_scenes: bool) -> None:
     """Create the input, output and dead-letter topics where they are missing."""
     from penstock.adapters.kafka.topics import TopicShape, create_topics, partition_counts

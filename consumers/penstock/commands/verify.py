@@ -5,7 +5,7 @@ from typing import Literal
 import click
 from rich.console import Console
 
-from penstock.commands.common_options import Context, common, pass_context, reading, run_async
+from penstock.commands.common_options import Context, common, reading, run_async
 from penstock.errors import EXIT_CHECK_FAILED
 
 
@@ -21,7 +21,6 @@ from penstock.errors import EXIT_CHECK_FAILED
 )
 @click.option("--scenes", "of_scenes", is_flag=True, help="Judge penstock scenes; a JSON report.")
 @common
-@pass_context
 def verify(
     context: Context,
     as_json: bool,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, pass_context, run_async, say
+from penstock.commands.common_options import Context, common, run_async, say
 
 if TYPE_CHECKING:
     from penstock.messages.progress import Progress
@@ -20,7 +20,6 @@ EVERY_S = 2.0
 @click.option("--watch", is_flag=True, help="Again every two seconds, until all is answered.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
 @common
-@pass_context
 def progress(context: Context, watch: bool, as_json: bool) -> None:
     """How many references are announced, answered and left, how fast, how long it will take, and
     which errors there were: from the topics and the group alone. Takes five seconds.

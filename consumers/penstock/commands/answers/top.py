@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 from penstock.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ EVERY_S = 1.0
 @click.option("--once", is_flag=True, help="One look; also where the output is no terminal.")
 @click.option("--json", "as_json", is_flag=True, help="The worker's status as one JSON object.")
 @common
-@pass_context
 def top(context: Context, once: bool, as_json: bool) -> None:
     """What is wrong, how the work flows, and the streams in most trouble: from the page of the
     worker that answers at http.host and http.port. Ctrl-C ends it.

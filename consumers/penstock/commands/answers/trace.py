@@ -3,14 +3,13 @@
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, pass_context, run_async, say
+from penstock.commands.common_options import Context, common, run_async, say
 
 
 @click.command()
 @click.argument("id")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @common
-@pass_context
 def trace(context: Context, id: str, as_json: bool) -> None:
     """From an answer's ID to its object, model, times and dead letter, from a scene's to the frames
     in it.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.commands.common_options import Context, common, pass_context, run_async
+from penstock.commands.common_options import Context, common, run_async
 from penstock.commands.time_option import When
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ LEAVE_S = 10.0
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after so many.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per line.")
 @common
-@pass_context
 def watch(
     context: Context,
     streams: tuple[str, ...],

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from penstock.commands.common_options import Context, common, pass_context
+from penstock.commands.common_options import Context, common
 from penstock.errors import EXIT_CHECK_FAILED
 
 
@@ -20,7 +20,6 @@ from penstock.errors import EXIT_CHECK_FAILED
 @click.option("--ignore", multiple=True, metavar="KEY", help="Say nothing of this key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON array.")
 @common
-@pass_context
 def lint(
     context: Context, streams: tuple[str, ...], ignore: tuple[str, ...], as_json: bool
 ) -> None:

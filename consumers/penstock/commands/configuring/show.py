@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import config
-from penstock.commands.common_options import Context, common, pass_context
+from penstock.commands.common_options import Context, common
 from penstock.commands.configuring.begin import QUESTIONS, begin
 from penstock.commands.whole import check_whole
 
@@ -31,7 +31,6 @@ def _answering(command: Any) -> Any:
 @click.option("--init", is_flag=True, help="Write a first, commented file instead (penstock.toml).")
 @_answering
 @common
-@pass_context
 def show_config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
     """Print the resolved configuration, secrets masked, and where each value comes from: a table
     on a terminal, else JSON with the places under "sources". If a worker would refuse the values,
