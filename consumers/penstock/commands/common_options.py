@@ -23,12 +23,14 @@ from rich.progress import (
 
 from penstock import config, logs
 from penstock.errors import first_cause
+from penstock.library.progress_bar import bar
 from penstock.terminal_text import escaped
 
 if TYPE_CHECKING:
     from penstock.replay.pacing import Look
 
 
+WIDE_COLUMNS = 200
 MODEL_HELP = (
     "A configured model's name; or a URL: TorchServe's is http://host:port/predictions/NAME."
 )
@@ -89,23 +91,19 @@ def common(command: Any) -> Any:
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int], None]]:
-    """A counter with its rate on standard error, when that is a terminal; silent otherwise."""
+    """A counter with its rate."""
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda count: bar.update(task, completed=count)
+    with bar(*columns) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.update(task, completed=count)
 
 
 @contextmanager
 def reading(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of (done, total) on standard error, when that is a terminal; silent otherwise."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    """A bar of (done, total)."""
+    with bar() as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 class Replaying:
@@ -125,8 +123,7 @@ class Replaying:
 
 @contextmanager
 def replaying() -> Iterator[Replaying]:
-    """A bar of messages and what is done, on standard error when that is a terminal."""
-    console = Console(stderr=True)
+    """A bar of messages and what is done."""
     columns = (
         BarColumn(),
         TextColumn("{task.fields[said]}"),
@@ -134,10 +131,14 @@ def replaying() -> Iterator[Replaying]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        yield Replaying(bar)
+    with bar(*columns) as progress:
+        yield Replaying(progress)
+
+
+def wide_console() -> Console:
+    """For tables: one that has room for long names if the output is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE_COLUMNS)
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -1,10 +1,8 @@
 """`penstock compare`: does a shadow model say what the live one says?"""
 
 import click
-from rich.console import Console
 
-from penstock.commands.common_options import Context, common, reading, run_async
-from penstock.commands.dlq import WIDE_COLUMNS
+from penstock.commands.common_options import Context, common, reading, run_async, wide_console
 from penstock.commands.time_option import When
 from penstock.errors import EXIT_CHECK_FAILED
 
@@ -57,9 +55,7 @@ def compare(
         if as_json:
             click.echo(msgspec.json.encode([one.as_json(worst) for one in found]))
         else:
-            console = Console()
-            if not console.is_terminal:
-                console = Console(width=WIDE_COLUMNS)
+            console = wide_console()
             for one in found:
                 console.print(render(one, worst))
             if not found:

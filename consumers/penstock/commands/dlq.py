@@ -6,15 +6,11 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import click
-from rich.console import Console
 
-from penstock.commands.common_options import Context, common, reading, run_async, say
+from penstock.commands.common_options import Context, common, reading, run_async, say, wide_console
 from penstock.commands.time_option import When
 from penstock.dlq.choice import Choice, Place
 from penstock.errors import ErrorCode
-
-# The width of a table if the output is not a terminal.
-WIDE_COLUMNS = 200
 
 
 class At(click.ParamType):
@@ -100,10 +96,7 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
             for line in (listing.seen.sentence(), *listing.stops):
                 say(line, err=True)
             return
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=WIDE_COLUMNS)
-        console.print(listing.render())
+        wide_console().print(listing.render())
 
     run_async(work())
 

@@ -1,6 +1,6 @@
-"""What a person sees while rows are predicted.
+"""What a person sees while work goes on.
 
-Rule: it goes to standard error, and only to a terminal or a notebook. Owner: the call.
+Rule: it goes to standard error, and only to a terminal or a notebook. Owner: the call, or command.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -33,9 +34,14 @@ class Predicting:
         self._bar.update(self._task, completed=objects, rows=rows)
 
 
+def bar(*columns: ProgressColumn, shown: bool = True) -> Progress:
+    console = Console(stderr=True)
+    is_seen = shown and (console.is_terminal or console.is_jupyter)
+    return Progress(*columns, console=console, transient=True, disable=not is_seen)
+
+
 @contextmanager
 def predicting(*, shown: bool = True) -> Iterator[Predicting]:
-    console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
         BarColumn(),
@@ -45,6 +51,5 @@ def predicting(*, shown: bool = True) -> Iterator[Predicting]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    is_seen = shown and (console.is_terminal or console.is_jupyter)
-    with Progress(*columns, console=console, transient=True, disable=not is_seen) as bar:
-        yield Predicting(bar)
+    with bar(*columns, shown=shown) as progress:
+        yield Predicting(progress)
