@@ -6,7 +6,7 @@ The exposed text is the same. Only the event loop's thread adds and reads. Owner
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -33,43 +33,42 @@ def latency_buckets_s(bound_s: float | None) -> Sequence[float]:
     return sorted({*LATENCY_BUCKETS_S, *([bound_s] if bound_s is not None else [])})
 
 
-class Total(Collector):
-    """A counter without labels."""
-
+class _Metric(Collector):
     def __init__(self, name: str, meaning: str, registry: CollectorRegistry) -> None:
         self._said = (name, meaning)
-        self._value = 0.0
         self._created_s = time.time()
         registry.register(self)
 
-    @property
-    def value(self) -> float:
-        return self._value
+
+class Total(_Metric):
+    """A counter without labels."""
+
+    value = 0.0
 
     def inc(self, by: float = 1.0) -> None:
-        self._value += by
+        self.value += by
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        yield CounterMetricFamily(*self._said, value=self._value, created=self._created_s)
+        yield CounterMetricFamily(*self._said, value=self.value, created=self._created_s)
 
 
-class TotalOf(Collector):
+class TotalOf(_Metric):
     """A counter that another part counts; `read` when the metrics are."""
 
     def __init__(
         self, name: str, meaning: str, read: Callable[[], float], registry: CollectorRegistry
     ) -> None:
-        self._said = (name, meaning)
+        super().__init__(name, meaning, registry)
         self._read = read
-        self._created_s = time.time()
-        registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         yield CounterMetricFamily(*self._said, value=self._read(), created=self._created_s)
 
 
-class TotalBy(Collector):
-    """A counter with one label; the `known` values are shown from the start, with 0."""
+class TotalBy(_Metric):
+    """A counter with one label, whose values are those of `totals`; the `known` ones are shown from
+    the start, with 0.
+    """
 
     def __init__(
         self,
@@ -79,34 +78,24 @@ class TotalBy(Collector):
         registry: CollectorRegistry,
         known: Sequence[str] = (),
     ) -> None:
-        self._said = (name, meaning)
+        super().__init__(name, meaning, registry)
         self._label = label
-        self._values = dict.fromkeys(known, 0.0)
-        self._created_s = time.time()
-        registry.register(self)
-
-    @property
-    def totals(self) -> Mapping[str, float]:
-        """By the label's value."""
-        return self._values
+        self.totals = dict.fromkeys(known, 0.0)
 
     def inc(self, value: str, by: float = 1.0) -> None:
-        self._values[value] = self._values.get(value, 0.0) + by
+        self.totals[value] = self.totals.get(value, 0.0) + by
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         family = CounterMetricFamily(*self._said, labels=[self._label])
-        for value, total in self._values.items():
+        for value, total in self.totals.items():
             family.add_metric([value], total, created=self._created_s)
         yield family
 
 
-class Level(Collector):
+class Level(_Metric):
     """A gauge without labels; None: not known, so it is not shown."""
 
-    def __init__(self, name: str, meaning: str, registry: CollectorRegistry) -> None:
-        self._said = (name, meaning)
-        self._value: float | None = None
-        registry.register(self)
+    _value: float | None = None
 
     def set(self, value: float | None) -> None:
         self._value = value
@@ -115,73 +104,47 @@ class Level(Collector):
         yield GaugeMetricFamily(*self._said, value=self._value)
 
 
-class LevelBy(Collector):
-    """A gauge with one label. All values are set at once: what is not among them is gone."""
-
-    def __init__(self, name: str, meaning: str, label: str, registry: CollectorRegistry) -> None:
-        self._said = (name, meaning)
-        self._label = label
-        self._values: Mapping[str, float] = {}
-        registry.register(self)
-
-    def set(self, values: Mapping[str, float]) -> None:
-        self._values = values
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily(*self._said, labels=[self._label])
-        for value, level in self._values.items():
-            family.add_metric([value], level)
-        yield family
-
-
-class Marks(Collector):
-    """A gauge that is 1 for each combination of labels that is true now; the others are gone."""
+class LevelBy(_Metric):
+    """A gauge with labels. All values are set at once: what is not among them is gone."""
 
     def __init__(
         self, name: str, meaning: str, labels: Sequence[str], registry: CollectorRegistry
     ) -> None:
-        self._said = (name, meaning)
+        super().__init__(name, meaning, registry)
         self._labels = labels
-        self._marked: Collection[Sequence[str]] = ()
-        registry.register(self)
+        self._values: Mapping[tuple[str, ...], float] = {}
 
-    def set(self, marked: Collection[Sequence[str]]) -> None:
-        self._marked = marked
+    def set(self, values: Mapping[tuple[str, ...], float]) -> None:
+        self._values = values
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(*self._said, labels=self._labels)
-        for values in self._marked:
-            family.add_metric(values, 1.0)
+        for values, level in self._values.items():
+            family.add_metric(values, level)
         yield family
 
 
-class Spread(Collector):
+class Spread(_Metric):
     """A histogram without labels."""
 
     def __init__(
         self, name: str, meaning: str, buckets: Sequence[float], registry: CollectorRegistry
     ) -> None:
-        self._said = (name, meaning)
+        super().__init__(name, meaning, registry)
         self._bounds = tuple(map(float, buckets))
         # One more bucket for values above all bounds.
         self._counts = [0] * (len(buckets) + 1)
-        self._sum = 0.0
+        self.sum = 0.0
         # By bucket, the last value that has a trace.
         self._examples: dict[int, Exemplar] = {}
-        self._created_s = time.time()
-        registry.register(self)
 
     @property
     def count(self) -> int:
         return sum(self._counts)
 
-    @property
-    def sum(self) -> float:
-        return self._sum
-
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.sum += value
 
     def example(self, value: float, trace_id: str) -> None:
         """Of an observed value. Only OpenMetrics shows it, as an exemplar of the value's bucket."""
@@ -194,7 +157,7 @@ class Spread(Collector):
         for bucket, (name, total) in enumerate(zip(names, accumulate(self._counts), strict=True)):
             example = self._examples.get(bucket)
             buckets.append((name, total, example) if example is not None else (name, total))
-        family = HistogramMetricFamily(*self._said, buckets=buckets, sum_value=self._sum)
+        family = HistogramMetricFamily(*self._said, buckets=buckets, sum_value=self.sum)
         family.add_sample(f"{self._said[0]}_created", {}, self._created_s)
         yield family
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from penstock.telemetry.counters import Level, LevelBy, Marks
+from penstock.telemetry.counters import Level, LevelBy
 from penstock.telemetry.streams import Told
 
 BOUNDS: Final = ("worker", "model", "store", "kafka", "skew")
@@ -28,41 +28,42 @@ class FigureMetrics:
         self.input_retention = Level(
             "penstock_input_retention_seconds", "How long the input topic keeps a record", reg
         )
-        self._backlog_bytes = Level(
-            "penstock_backlog_bytes",
-            "Bytes of the owed objects whose references say a size",
-            reg,
-        )
-        self._drain = Level(
-            "penstock_drain_seconds", "Until the backlog is worked off, while it shrinks", reg
-        )
-        self._utilisation = Level(
-            "penstock_utilisation", "The busiest of event loop, model calls and buffer, 0 to 1", reg
-        )
+        # By the key in the status.
+        self._of_flow = {
+            "backlog_bytes": Level(
+                "penstock_backlog_bytes",
+                "Bytes of the owed objects whose references say a size",
+                reg,
+            ),
+            "drain_s": Level(
+                "penstock_drain_seconds", "Until the backlog is worked off, while it shrinks", reg
+            ),
+            "utilisation": Level(
+                "penstock_utilisation",
+                "The busiest of event loop, model calls and buffer, 0 to 1",
+                reg,
+            ),
+        }
         self._busy = LevelBy(
-            "penstock_busy", "How busy each part was over five seconds, 0 to 1", "part", reg
+            "penstock_busy", "How busy each part was over five seconds, 0 to 1", ("part",), reg
         )
-        self._bound_by = LevelBy("penstock_bound_by", "1 for what limits the worker", "by", reg)
-        self._stream_p99 = LevelBy(
-            "penstock_stream_p99_seconds", "99th percentile over a minute", "stream", reg
-        )
-        self._stream_objects = LevelBy(
-            "penstock_stream_objects_per_second", "Objects delivered", "stream", reg
-        )
-        self._stream_rows = LevelBy(
-            "penstock_stream_rows_per_second", "Rows delivered", "stream", reg
-        )
-        self._stream_age = LevelBy(
-            "penstock_stream_age_seconds",
-            "Age of the oldest object without an answer",
-            "stream",
-            reg,
-        )
-        self._stream_rejected = LevelBy(
-            "penstock_stream_rejected", "Rows and objects answered by an error", "stream", reg
-        )
+        self._bound_by = LevelBy("penstock_bound_by", "1 for what limits the worker", ("by",), reg)
 
-        self._problems = Marks(
+        def of_stream(name: str, meaning: str) -> LevelBy:
+            return LevelBy(name, meaning, ("stream",), reg)
+
+        self._stream_p99 = of_stream("penstock_stream_p99_seconds", "99th percentile over a minute")
+        self._of_streams = {
+            "objects_per_s": of_stream("penstock_stream_objects_per_second", "Objects delivered"),
+            "rows_per_s": of_stream("penstock_stream_rows_per_second", "Rows delivered"),
+            "age_s": of_stream(
+                "penstock_stream_age_seconds", "Age of the oldest object without an answer"
+            ),
+            "rejected": of_stream(
+                "penstock_stream_rejected", "Rows and objects answered by an error"
+            ),
+        }
+        self._problems = LevelBy(
             "penstock_problem",
             "1 for each thing that the page's first lines say is wrong",
             PROBLEM,
@@ -70,22 +71,18 @@ class FigureMetrics:
         )
 
     def show_problems(self, problems: Iterable[Mapping[str, Any]]) -> None:
-        self._problems.set({tuple(one[label] or "" for label in PROBLEM) for one in problems})
+        found = (tuple(one[label] or "" for label in PROBLEM) for one in problems)
+        self._problems.set(dict.fromkeys(found, 1.0))
 
     def show(self, flow: Mapping[str, Any], owed: int, told: Told) -> None:
         self._owed.set(owed)
-        self._backlog_bytes.set(flow["backlog_bytes"])
-        self._drain.set(flow["drain_s"])
-        self._utilisation.set(flow["utilisation"])
-        self._busy.set(flow["busy"])
-        self._bound_by.set({by: float(by == flow["bound_by"]) for by in BOUNDS})
+        for key, level in self._of_flow.items():
+            level.set(flow[key])
+        self._busy.set({(part,): share for part, share in flow["busy"].items()})
+        self._bound_by.set({(by,): float(by == flow["bound_by"]) for by in BOUNDS})
         rows = [*told.streams, *([told.others] if told.others is not None else [])]
-        p99s_ms = {row["stream"]: row["p99_ms"] for row in rows}
-        self._stream_p99.set({name: ms / 1000 for name, ms in p99s_ms.items() if ms is not None})
-        for metric, key in (
-            (self._stream_objects, "objects_per_s"),
-            (self._stream_rows, "rows_per_s"),
-            (self._stream_age, "age_s"),
-            (self._stream_rejected, "rejected"),
-        ):
-            metric.set({row["stream"]: row[key] for row in rows})
+        self._stream_p99.set(
+            {(row["stream"],): row["p99_ms"] / 1000 for row in rows if row["p99_ms"] is not None}
+        )
+        for key, metric in self._of_streams.items():
+            metric.set({(row["stream"],): row[key] for row in rows})
