@@ -4,7 +4,7 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal
+from penstock.formats.base.source import AtHand
 from penstock.jobs.columns import Columns
-from penstock.jobs.csv_records import MOST_RECORD_BYTES, Records, unpacked
+from penstock.jobs.csv_rows import MOST_RECORD_CHARS, csv_rows
 from penstock.jobs.listing import At
 from penstock.jobs.manifest import open_manifest
 from penstock.messages.errors import SchemaError
@@ -33,43 +34,64 @@ def written(rows: Sequence[Sequence[str]], line_end: str) -> bytes:
     return text.getvalue().encode()
 
 
-@given(st.lists(st.lists(cells, min_size=2, max_size=3), max_size=5), st.data())
+class Cut(AtHand):
+    """Gives some bytes at a time."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        super().__init__(data)
+        self._most = most
+
+    def read(self, start: int, stop: int) -> bytes:
+        return super().read(start, min(stop, start + self._most))
+
+
+def rows_of(data: bytes, most: int = 10_000) -> list[list[str]]:
+    columns = Columns(["bucket", "key"])
+    return [row for _, rows in csv_rows(Cut(data, most), columns) for row in rows]
+
+
+@given(
+    st.lists(st.lists(cells, min_size=2, max_size=3), max_size=5),
+    st.sampled_from(["\n", "\r\n"]),
+    st.integers(1, 7),
+)
 def test_records_are_the_same_wherever_their_bytes_are_cut(
-    rows: list[list[str]], data: st.DataObject
+    rows: list[list[str]], line_end: str, most: int
 ) -> None:
-    whole = written(rows, data.draw(st.sampled_from(["\n", "\r\n"])))
-    records, found, at = Records(), list[list[str]](), 0
-    while at < len(whole):
-        step = data.draw(st.integers(1, 7))
-        found += records.feed(whole[at : at + step])
-        at += step
-    assert found + records.close() == rows
+    assert rows_of(written(rows, line_end), most) == rows
 
 
 def test_a_mark_at_the_beginning_and_a_missing_line_end_are_no_part_of_a_record() -> None:
-    records = Records()
-    assert records.feed(b"\xef\xbb\xbfbucket,key\nb,") == [["bucket", "key"]]
-    assert records.feed(b"k") + records.close() == [["b", "k"]]
+    ((columns, rows),) = csv_rows(AtHand(b"\xef\xbb\xbfbucket,key\nb,k"), None)
+    assert rows == [["b", "k"]]
+    assert columns.reference(rows[0]) == Reference(bucket="b", key="k")
 
 
-@pytest.mark.parametrize("wrong", [b"\xff\n", b'a,"b"c\n', b"x" * (MOST_RECORD_BYTES + 1)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"\xff\n",
+        b'a,"b"c\n',
+        b"x" * (MOST_RECORD_CHARS + 1),
+        b'"x\n",' * (MOST_RECORD_CHARS // 4),
+    ],
+)
 def test_what_is_no_csv_is_refused(wrong: bytes) -> None:
     with pytest.raises(SchemaError):
-        Records().feed(wrong)
+        rows_of(wrong)
 
 
-async def _chunks(data: bytes, size: int) -> AsyncIterator[bytes]:
-    for at in range(0, len(data), size):
-        yield data[at : at + size]
+def test_a_file_without_a_record_is_an_empty_list() -> None:
+    assert not list(csv_rows(AtHand(b"\n"), None))
 
 
-@pytest.mark.parametrize("size", [3, 50, 10_000])
-async def test_gzip_of_several_members_is_one_text_and_a_cut_one_is_refused(size: int) -> None:
-    text = b"".join(b"%d,%d\n" % (n, n * n) for n in range(1_000))
+@pytest.mark.parametrize("most", [3, 50, 10_000])
+def test_gzip_of_several_members_is_one_text_and_a_cut_one_is_refused(most: int) -> None:
+    text = b"".join(b"%d,%d\n" % (n, n * n) for n in range(12_000))
     packed = gzip.compress(text[:3_000]) + gzip.compress(text[3_000:])
-    assert b"".join([piece async for piece in unpacked(_chunks(packed, size))]) == text
+    assert rows_of(packed, most) == [[str(n), str(n * n)] for n in range(12_000)]
     with pytest.raises(SchemaError, match="breaks off"):
-        [piece async for piece in unpacked(_chunks(packed[:-9], size))]
+        rows_of(packed[:-9], most)
 
 
 def inventory_row(key: str, **changes: str) -> list[str]:

@@ -1,6 +1,7 @@
 """`penstock produce`: announce objects that are in the store."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -69,11 +70,9 @@ def produce(
     async def work() -> None:
         began_s = monotonic()
         objects = LocalObjects(lambda: open_objects(cfg, lazily=True))
-        try:
+        async with aclosing(objects):
             with counting("references") as count:
                 sent = await announce(cfg, objects, wanted, routes, on_sent=count)
-        finally:
-            await objects.aclose()
         say(_said(sent, announced_on(cfg.kafka), monotonic() - began_s))
         for line in _streams(sent.streams):
             say(line)

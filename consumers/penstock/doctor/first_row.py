@@ -5,6 +5,7 @@ object is decoded here, by a person's wish, within the limits of its format. Own
 """
 
 import asyncio
+from contextlib import aclosing
 from typing import Final
 
 from penstock import config
@@ -35,13 +36,11 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
     name, chosen = _model_of(cfg, location)
     row = await _first_row(chosen, location)
     sent = await _shown(chosen, row)
-    model = open_model(chosen)
-    try:
-        answers = await model.predict([row])
-    except PenstockError as error:
-        raise usage(f"{name} was sent {sent}; {_came(error)}") from None
-    finally:
-        await model.aclose()
+    async with aclosing(open_model(chosen)) as model:
+        try:
+            answers = await model.predict([row])
+        except PenstockError as error:
+            raise usage(f"{name} was sent {sent}; {_came(error)}") from None
     if message := answers.errors.get(0):
         raise usage(
             f"{name} was sent {sent}; it refuses the row: {message}; correct the row, or [rows] "
@@ -60,11 +59,8 @@ def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Confi
 
 
 async def _first_row(cfg: config.Config, location: Location) -> Payload:
-    objects = open_objects(cfg, lazily=True)
-    try:
+    async with aclosing(open_objects(cfg, lazily=True)) as objects:
         part = await objects.part(location, 0, HEAD_BYTES)
-    finally:
-        await objects.aclose()
     return await asyncio.to_thread(_read, cfg, location.key, part.data, part.size)
 
 

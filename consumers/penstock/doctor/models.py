@@ -1,5 +1,7 @@
 """Is the model there, and what does its server take?"""
 
+from contextlib import aclosing
+
 from penstock import config, requests
 from penstock.adapters.model_servers.choice import advice, open_model, wanted
 from penstock.calls.canary import canary_of
@@ -10,11 +12,8 @@ from penstock.errors import Fatal
 async def look_at_model(cfg: config.Config) -> str:
     form = requests.find(cfg.model.request).takes
     canary = canary_of(cfg.model.canary, form)
-    model = open_model(cfg)
-    try:
+    async with aclosing(open_model(cfg)) as model:
         await ask_model(model.predict, [canary] if canary is not None else [])
-    finally:
-        await model.aclose()
     took = "takes the row of model.canary" if canary is not None else "is there"
     return f"{cfg.model.name} at {config.shown_url(cfg.model.url)} {took}"
 

@@ -5,6 +5,7 @@ name of its own, and is removed again. Owner: `examine`.
 """
 
 import secrets
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
@@ -27,12 +28,9 @@ async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
     if "{" in names.bucket:
         said = f"{template}; its bucket is found with the first result"
         return [Finding("results", "ok", said)]
-    results = open_results(cfg, template)
-    try:
-        probe = Location(names.bucket, _probe_key(names))
+    probe = Location(names.bucket, _probe_key(names))
+    async with aclosing(open_results(cfg, template)) as results:
         kept = await results.try_write(probe)
-    finally:
-        await results.aclose()
     if kept is None:
         return [Finding("results", "ok", f"{template}; an object could be written and removed")]
     said = (
@@ -54,10 +52,8 @@ async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) ->
     if leftovers is None:
         return []
     bucket = parsed(template).bucket
-    try:
+    async with aclosing(leftovers):
         begun = await leftovers.begun(bucket) if "{" not in bucket else None
-    finally:
-        await leftovers.aclose()
     old = [one for one in begun or () if (now - one).total_seconds() > LEFTOVER_S]
     if not old:
         return []

@@ -1,6 +1,7 @@
 """Do the stores answer, and are the objects readable?"""
 
 import asyncio
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -22,11 +23,8 @@ CLOCK_S: Final = 5.0
 
 async def look_at_default(cfg: config.Config) -> str:
     url = cfg.objects.endpoint_url
-    objects = open_objects(cfg)
-    try:
+    async with aclosing(open_objects(cfg)) as objects:
         await ask_store(objects, url)
-    finally:
-        await objects.aclose()
     place = config.shown_url(url) if url else "the place that its client takes by itself"
     return f"{place}; to see if an object is readable: penstock doctor s3://BUCKET/KEY"
 
@@ -48,8 +46,7 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
     """Whether the buckets that `objects.allow` names in the default store are there."""
     names = sorted({one.partition("/")[0] for one in cfg.objects.allow or () if "://" not in one})
     found: list[Finding] = []
-    objects = open_objects(cfg, lazily=True)
-    try:
+    async with aclosing(open_objects(cfg, lazily=True)) as objects:
         for bucket in names:
             if set("*?[") & set(bucket):
                 continue
@@ -63,30 +60,22 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
                 if error.code == "forbidden":
                     said = f"objects.allow names it, and its objects may not be read: {error}"
                     found.append(Finding(f"bucket {bucket}", "mind", said))
-    finally:
-        await objects.aclose()
     return found
 
 
 async def look_at_named(name: str, store: config.Store) -> str:
-    objects = open_store(name, store)
-    try:
+    async with aclosing(open_store(name, store)) as objects:
         folder = folder_of(store.url)
         if folder is not None and not await asyncio.to_thread(Path(folder).is_dir):
             raise usage(f"{folder} is not a folder; correct stores.{name}.url")
         await ask_store(objects, store.endpoint_url)
-    finally:
-        await objects.aclose()
     return config.shown_url(store.url)
 
 
 async def look_at_object(cfg: config.Config, url: str) -> str:
     location = place_of(cfg, url)
-    objects = open_objects(cfg, lazily=True)
-    try:
+    async with aclosing(open_objects(cfg, lazily=True)) as objects:
         part = await objects.part(location, 0, 1)
-    finally:
-        await objects.aclose()
     return f"readable, {part.size:,} bytes"
 
 

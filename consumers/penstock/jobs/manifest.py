@@ -1,11 +1,14 @@
 """A manifest: the `manifest.json` of an S3 Inventory with its files, or one list.
 
-Rule: a file is read as a stream under one version, and its kind is told by its first bytes. What
-was resumed on must be the same list, so its version is the listing's pin. A wrong row ends the
-command: leaving it out would lose an object without a word. Owner: `penstock produce`.
+Rule: a file is read by ranges under one version, and its kind is told by its first bytes. The
+libraries that read it block, so they run in a thread and ask the event loop for the bytes. What was
+resumed on must be the same list, so its version is the listing's pin. A wrong row ends the command:
+leaving it out would lose an object without a word. Owner: `penstock produce`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any
 
@@ -15,14 +18,16 @@ from msgspec import Struct
 from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
 from penstock.core.routing.places import Places
 from penstock.errors import Fatal, Poison, usage
+from penstock.formats.base.ranged import Need, Ranges
 from penstock.jobs.columns import Columns
-from penstock.jobs.csv_records import Records, unpacked
+from penstock.jobs.csv_rows import csv_rows
 from penstock.jobs.listing import Lists
 from penstock.jobs.parquet_rows import MAGIC, parquet_rows
 from penstock.messages.errors import SchemaError
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
+from penstock.process.threads import in_thread
 
 # An inventory of a billion objects has about a thousand files of 150 bytes here.
 MOST_MANIFEST_BYTES = 64 << 20
@@ -44,17 +49,13 @@ class _Manifest(Struct, rename="camel"):
 async def open_manifest(objects: Objects, url: str, places: Places) -> Lists:
     """Raises `Fatal` if there is no such list, or no list can be made of it."""
     location = _location(url, places)
-    body = await _open(objects, location)
-    pinned = location._replace(version_id=body.version_id, etag=body.etag)
-    try:
+    async with aclosing(await _open(objects, location)) as body:
         if not url.lower().endswith(".json"):
-            reader = _Reader(objects)
-            return Lists(body.version_id or body.etag or "", [pinned], reader.read)
+            pin = body.version_id or body.etag or ""
+            return Lists(pin, [_pinned(location, body)], _Reader(objects).read)
         if body.size > MOST_MANIFEST_BYTES:
             raise _wrong(location, f"{body.size:,} bytes are no manifest.json")
         text = b"".join([chunk async for chunk in body])
-    finally:
-        await body.aclose()
     return _inventory(objects, location, text)
 
 
@@ -92,53 +93,32 @@ class _Reader:
 
     async def read(self, location: Location) -> AsyncIterator[Sequence[Reference | None]]:
         row = 0
-        rows = self._rows(location)
         try:
-            async for columns, found in rows:
-                made: list[Reference | None] = []
-                for record in found:
-                    row += 1
-                    made.append(columns.reference(record))
-                yield made
+            async with aclosing(self._rows(location)) as rows:
+                async for columns, found in rows:
+                    made: list[Reference | None] = []
+                    for record in found:
+                        row += 1
+                        made.append(columns.reference(record))
+                    yield made
         except SchemaError as error:
             raise _wrong(location, f"{error}{f' (row {row:,})' if row else ''}") from None
         except Poison as error:
             raise usage(f"the list cannot be read: {error}") from None
-        finally:
-            await rows.aclose()
 
-    async def _rows(self, location: Location) -> Any:
-        body = await _open(self._objects, location)
-        pinned = location._replace(version_id=body.version_id, etag=body.etag)
-        try:
-            chunks = aiter(body)
-            head = await anext(chunks, b"")
-            if not head.startswith(MAGIC):
-                async for columns, rows in self._csv(_again(head, chunks)):
-                    yield columns, rows
-                return
-        finally:
-            await body.aclose()
-        async for columns, rows in parquet_rows(self._objects, pinned, body.size):
-            yield columns, rows
+    async def _rows(self, location: Location) -> AsyncGenerator[tuple[Columns, Sequence[Any]]]:
+        async with aclosing(await _open(self._objects, location)) as body:
+            head = await anext(aiter(body), b"")
+        pinned, loop = _pinned(location, body), asyncio.get_running_loop()
 
-    async def _csv(self, chunks: AsyncIterator[bytes]) -> Any:
-        records, columns = Records(), self._columns
-        async for piece in unpacked(chunks):
-            found = records.feed(piece)
-            if found and columns is None:
-                columns, found = Columns(found[0]), found[1:]
-            yield columns, found
-        found = records.close()
-        if found and columns is None:
-            columns, found = Columns(found[0]), found[1:]
-        yield columns, found
+        def ask(need: Need) -> bytes:
+            part = self._objects.part(pinned, need.start, need.stop)
+            return asyncio.run_coroutine_threadsafe(part, loop).result().data
 
-
-async def _again(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield head
-    async for chunk in rest:
-        yield chunk
+        ranges, is_parquet = Ranges(body.size, b"", ask), head.startswith(MAGIC)
+        batches = parquet_rows(ranges) if is_parquet else csv_rows(ranges, self._columns)
+        while (found := await in_thread(lambda: next(batches, None))) is not None:
+            yield found
 
 
 def _location(url: str, places: Places) -> Location:
@@ -157,6 +137,10 @@ async def _open(objects: Objects, location: Location) -> Body:
         return await objects.open(location)
     except Poison as error:
         raise usage(f"the list cannot be read: {error}") from None
+
+
+def _pinned(location: Location, body: Body) -> Location:
+    return location._replace(version_id=body.version_id, etag=body.etag)
 
 
 def _wrong(location: Location, said: str) -> Fatal:
