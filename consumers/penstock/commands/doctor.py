@@ -6,7 +6,6 @@ import click
 
 from penstock import config, logs
 from penstock.commands.common_options import Context, common, run_async, say
-from penstock.commands.whole import check_whole
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 
 
@@ -44,7 +43,7 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
     wrong = [str(one).removeprefix("configuration: ") for one in lint(context.path, os.environ, ())]
     if not wrong:
         try:
-            check_whole(resolved)
+            config.check_files(resolved)
         except Fatal as error:
             wrong.append(str(error))
     for said in wrong:

@@ -187,6 +187,11 @@ class Delivery(Section, frozen=True):
     commit_interval_ms: Positive = 500
     drain_ms: NonNegative = 15_000
 
+    @property
+    def isolation(self) -> Literal["read_uncommitted", "read_committed"]:
+        """How what is delivered must be read."""
+        return "read_committed" if self.guarantee == "exactly_once" else "read_uncommitted"
+
 
 class Limits(Section, frozen=True):
     # The minimum is one chunk of an object: with less, nothing could be read.

@@ -155,7 +155,7 @@ async def looking_on(
     topic.
     """
     asked, answered, letters = partitions
-    isolation = "read_committed" if cfg.delivery.guarantee == "exactly_once" else "read_uncommitted"
+    isolation = cfg.delivery.isolation
     topics = {cfg.output.topic: answered, cfg.output.dead_letter_topic: letters}
     async with AsyncExitStack() as cleanup:
         references = await cleanup.enter_async_context(

@@ -18,11 +18,6 @@ from penstock.ports import Where
 CLOCKS_MS = 600_000
 
 
-def isolation_of(cfg: config.Config) -> str:
-    is_exact = cfg.delivery.guarantee == "exactly_once"
-    return "read_committed" if is_exact else "read_uncommitted"
-
-
 class AnsweredByErrors:
     """`job` None: of all references. `most`: so many letters are read at a time."""
 

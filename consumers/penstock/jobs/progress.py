@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.kafka.reader import Reader, open_reader
 from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.core.progress.cursor import decode, without_stop
-from penstock.jobs.answered_by_errors import AnsweredByErrors, isolation_of
+from penstock.jobs.answered_by_errors import AnsweredByErrors
 from penstock.jobs.end import Job, held, known_job
 from penstock.messages.progress import Progress, StoppedLine
 from penstock.ports import Commit, Where
@@ -54,7 +54,7 @@ async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Prog
     """One picture after `SAMPLE_S`, and then one every so often, until all is answered."""
     async with (
         open_groups(cfg.kafka) as groups,
-        open_reader(cfg.kafka, isolation_of(cfg)) as reader,
+        open_reader(cfg.kafka, cfg.delivery.isolation) as reader,
     ):
         looking = _Looking(cfg, groups, reader)
         await looking.begin()

@@ -15,7 +15,7 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.calls.wait_for_services import until_answered
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
-from penstock.jobs.answered_by_errors import AnsweredByErrors, isolation_of
+from penstock.jobs.answered_by_errors import AnsweredByErrors
 from penstock.jobs.end import Job, decide, group_of_end
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
@@ -103,7 +103,7 @@ class _Work:
 
 async def _judge(cfg: config.Config, job: Job) -> None:
     errors = AnsweredByErrors(cfg, job)
-    async with open_reader(cfg.kafka, isolation_of(cfg)) as reader:
+    async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         await errors.read_on(reader)
     if not errors.references:
         return

@@ -77,8 +77,8 @@ def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) 
     known = _known(environ, findings)
     cfg = _loaded(tree, file, known, findings)
     if cfg is not None:
-        for path, said in _refused(cfg):
-            findings.note(path, said)
+        for error in refused(cfg):
+            findings.note(_named(str(error)), str(error))
         for path, said in contradictions(cfg, streams):
             findings.note(path, f"{_label(path)}: {said}")
     return sorted(findings.all, key=lambda one: one.line or 0)
@@ -131,7 +131,7 @@ def _leave_out(tree: Any, path: Path) -> bool:
     return tree.pop(last, None) is not None
 
 
-def _refused(cfg: config.Config) -> Iterator[tuple[Path, str]]:
+def refused(cfg: config.Config) -> Iterator[Fatal]:
     """What a worker or `penstock scenes` would refuse at its start."""
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
@@ -145,7 +145,7 @@ def _refused(cfg: config.Config) -> Iterator[tuple[Path, str]]:
         checks += [partial(open_model, one) for one in cfg.with_each_model().values()]
         checks += each_route(cfg)
     except Fatal as error:
-        yield _named(str(error)), str(error)
+        yield error
         return
     is_refused = False
     for check in checks:
@@ -153,12 +153,12 @@ def _refused(cfg: config.Config) -> Iterator[tuple[Path, str]]:
             check()
         except Fatal as error:
             is_refused = True
-            yield _named(str(error)), str(error)
+            yield error
     if not is_refused:
         try:
             for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
         except Fatal as error:
-            yield _named(str(error)), str(error)
+            yield error
 
 
 def _label(path: Path) -> str:

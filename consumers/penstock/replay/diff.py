@@ -70,13 +70,11 @@ class Compares(NamedTuple):
 
 
 async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
-    exactly_once = plan.cfg.delivery.guarantee == "exactly_once"
-    isolation = "read_committed" if exactly_once else "read_uncommitted"
     live, ours = plan.live.output.topic, plan.cfg.output.topic
     agreement = Agreement(how.tolerance, how.pointers)
     pairing = Pairing(plan, decided.spans, agreement)
     async with (
-        open_reader(plan.live.kafka, isolation) as reader,
+        open_reader(plan.live.kafka, plan.cfg.delivery.isolation) as reader,
         open_results(plan.live, pairing.wants_of_then) as results,
     ):
         then = await reader.spans_since(live, plan.options.since_ms - CLOCKS_MS)

@@ -20,7 +20,6 @@ from penstock.scenes.backlog import Backlog
 from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.line import Line
-from penstock.scenes.settings import isolation_of
 from penstock.scenes.shared_parts import parts_of
 
 # How often the ledger checks for deadlines that are over.
@@ -39,7 +38,7 @@ class Engine:
         parts = parts_of(cfg, self._writer, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts
         group = cfg.scenes.group
-        self._input = _source(cfg.kafka, self._names.input, group, isolation_of(cfg))
+        self._input = _source(cfg.kafka, self._names.input, group, cfg.delivery.isolation)
         self._by_site = _source(cfg.kafka, self._names.by_site, f"{group}-sites")
         self._lines = (
             Line(self._input, self._rekey, _nothing, _nothing),

@@ -33,12 +33,6 @@ def names(scenes: config.Scenes) -> Names:
     )
 
 
-def isolation_of(cfg: config.Config) -> str:
-    """How predictions are read: with transactions, only committed ones count."""
-    is_once = cfg.delivery.guarantee == "exactly_once"
-    return "read_committed" if is_once else "read_uncommitted"
-
-
 def rules_of(scenes: config.Scenes) -> Rules:
     """The rules of `[scenes]`. Raises `Fatal` (exit 2) for settings that contradict each other."""
     check(scenes)

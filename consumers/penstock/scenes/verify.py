@@ -8,7 +8,7 @@ from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.scenes.core.rules import Streams
 from penstock.scenes.judge import Judge, Report
-from penstock.scenes.settings import isolation_of, names, rules_of
+from penstock.scenes.settings import names, rules_of
 
 
 async def verify_scenes(cfg: config.Config) -> Report:
@@ -16,7 +16,7 @@ async def verify_scenes(cfg: config.Config) -> Report:
     ours = names(cfg.scenes)
     scenes = cfg.scenes
     judge = Judge(Streams(scenes.site), drops=scenes.late == "drop", model=scenes.model)
-    async with open_reader(cfg.kafka, isolation_of(cfg)) as reader:
+    async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         late, published = await reader.spans(ours.late), await reader.spans(ours.scenes)
         asked = await reader.spans(ours.input)
         async for partition, records in reader.runs(ours.input, asked):

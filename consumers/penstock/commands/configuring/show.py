@@ -12,7 +12,6 @@ from rich.text import Text
 from penstock import config
 from penstock.commands.common_options import Context, common
 from penstock.commands.configuring.begin import QUESTIONS, begin
-from penstock.commands.whole import check_whole
 
 DEFAULT = "default"
 
@@ -57,7 +56,12 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    check_whole(resolved)
+    # Loads every client, which a configuration that is printed is not to wait for.
+    from penstock.lint.check import refused
+
+    config.check_files(resolved)
+    for error in refused(resolved.config):
+        raise error
 
 
 def _table(shown: dict[str, dict[str, object]], sources: dict[str, str]) -> Table:

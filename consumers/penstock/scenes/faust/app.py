@@ -24,7 +24,6 @@ from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.faust.settings import app_settings
 from penstock.scenes.faust.transport import App
 from penstock.scenes.ledger import Keyed
-from penstock.scenes.settings import isolation_of
 from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class FaustEngine:
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
         self._app = App(cfg.scenes.group, **app_settings(cfg))
-        self._app.isolation = isolation_of(cfg)
+        self._app.isolation = cfg.delivery.isolation
         self._backlog: Backlog[TP] = Backlog()
         parts = parts_of(cfg, self._send, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts

@@ -77,9 +77,7 @@ async def trace(cfg: config.Config, id: str) -> Trace:
     """Follow the answer or scene with this id. Raises `Fatal` (exit 2) if `id` is not an id, or if
     no topic has it.
     """
-    is_exact = cfg.delivery.guarantee == "exactly_once"
-    isolation = "read_committed" if is_exact else "read_uncommitted"
-    async with open_reader(cfg.kafka, isolation) as reader:
+    async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         if found := _ANSWER.fullmatch(id):
             return await _answer(cfg, reader, id, found)
         if found := _SCENE.fullmatch(id):

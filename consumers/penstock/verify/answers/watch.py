@@ -71,8 +71,7 @@ async def watch(
     cfg: config.Config, wanted: Wanted, since_ms: int | None
 ) -> AsyncGenerator[list[Answer]]:
     """Answers from now on, or from `since_ms` on, in lists as they come; it never ends."""
-    is_exact = cfg.delivery.guarantee == "exactly_once"
-    isolation = "read_committed" if is_exact else "read_uncommitted"
+    isolation = cfg.delivery.isolation
     async with open_reader(cfg.kafka, isolation) as reader:
         answers = await _answers_begin(reader, cfg.output.topic, since_ms)
         begins = answers | await _inputs_begin(reader, since_ms)
