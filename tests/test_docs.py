@@ -18,6 +18,8 @@ from prometheus_client import generate_latest
 from penstock import config
 from penstock.adapters.memory.spans import MemorySpans
 from penstock.commands.root import cli
+from penstock.config.secrets import SECRET_KEYS
+from penstock.config.whole import NAMED, SECTIONS
 from penstock.errors import ErrorCode
 from penstock.messages.block import decode_head
 from penstock.messages.codec import decode
@@ -70,11 +72,7 @@ def shown(default: Any) -> str:
 def defaults() -> dict[str, str]:
     """Every key as `section.key`, with its default."""
     tree = msgspec.to_builtins(config.Config())
-    return {
-        f"{name}.{key}": shown(value)
-        for name in config.SECTIONS
-        for key, value in tree[name].items()
-    }
+    return {f"{name}.{key}": shown(value) for name in SECTIONS for key, value in tree[name].items()}
 
 
 def choices(hint: Any) -> Iterator[str]:
@@ -118,14 +116,14 @@ def test_every_key_is_documented_with_its_default() -> None:
     page = DOCS / "configuration.md"
     documented = {
         f"{name}.{key}": default
-        for name in config.SECTIONS
+        for name in SECTIONS
         for key, default, *_ in table(section(page, f"`{name}`"))
     }
     assert documented == defaults()
 
 
 def test_every_key_of_a_named_section_is_documented_with_its_default() -> None:
-    for name, kind in config.NAMED.items():
+    for name, kind in NAMED.items():
         rows = table(section(DOCS / "configuration.md", f"`{name}`"))
         documented = {key: default for key, default, *_ in rows}
         assert documented == {key.name: _default(key) for key in msgspec.structs.fields(kind)}
@@ -149,7 +147,7 @@ def _default(key: msgspec.structs.FieldInfo) -> str:
 
 
 def test_every_choice_of_a_key_is_named_where_the_key_is() -> None:
-    for name, kind in config.SECTIONS.items():
+    for name, kind in SECTIONS.items():
         rows = {key: text for key, *text in table(section(DOCS / "configuration.md", f"`{name}`"))}
         for key, hint in get_type_hints(kind).items():
             documented = set(_INLINE_CODE.findall(f"`{rows[key][0]}` {rows[key][1]}"))
@@ -165,16 +163,16 @@ def test_the_readme_names_true_defaults() -> None:
 @of_each_page
 def test_keys_and_variables_that_are_mentioned_exist(page: Path) -> None:
     text = page.read_text()
-    keys = re.findall(rf"`((?:{'|'.join(config.SECTIONS)})\.[a-z0-9_]+)(?:`| = )", text)
+    keys = re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z0-9_]+)(?:`| = )", text)
     variables = re.findall(r"PENSTOCK_([A-Z]+)__([A-Z0-9_]+)", text)
-    ours = {"SECTION", *(name.upper() for name in config.NAMED)}
+    ours = {"SECTION", *(name.upper() for name in NAMED)}
     keys += [f"{name}.{key}".lower() for name, key in variables if name not in ours]
     assert set(keys) <= defaults().keys()
 
 
 def test_secrets_are_named_as_such() -> None:
     text = section(DOCS / "configuration.md", "Secrets")
-    secrets = {key for key in defaults() if key.partition(".")[2] in config.SECRET_KEYS}
+    secrets = {key for key in defaults() if key.partition(".")[2] in SECRET_KEYS}
     assert secrets <= set(_INLINE_CODE.findall(text))
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from penstock import predict, predict_sync, to_pandas
 from penstock.commands.summary_of_predict import Tally
-from penstock.config import Config, Limits, Model, Objects
+from penstock.config import Config, Model, Objects
+from penstock.config.sections import Limits
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal
 from tests.support.json_server import json_server

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock import config
 from penstock.config import Config, Kafka, Objects, load
+from penstock.config.sections import Region
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
@@ -233,7 +233,7 @@ def test_a_topic_to_rekey_to_that_would_go_round_is_refused(kafka: Kafka, says: 
 
 
 def test_rekeying_does_not_know_regions() -> None:
-    cfg = Config(region="eu", regions={"eu": config.Region()}, kafka=Kafka(rekey="by-stream"))
+    cfg = Config(region="eu", regions={"eu": Region()}, kafka=Kafka(rekey="by-stream"))
     with pytest.raises(Fatal, match="run penstock rekey for each region"):
         check_inputs(cfg)
 

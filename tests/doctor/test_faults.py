@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 
 from penstock import config
+from penstock.config.model_sections import NamedModel
 from penstock.doctor import stores
 from penstock.doctor.examine import examine
 from penstock.doctor.finding import Finding
@@ -216,9 +217,7 @@ async def test_a_model_of_several_that_is_away_is_named(tmp_path: Path) -> None:
             kafka=config.Kafka(bootstrap_servers=f"127.0.0.1:{own_port()}", timeout_ms=500),
             objects=config.Objects(endpoint_url=f"file://{tmp_path}"),
             model=config.Model(url=server.url, protocol="http"),
-            models=[
-                config.NamedModel(name="ts", url=f"http://127.0.0.1:{own_port()}", protocol="http")
-            ],
+            models=[NamedModel(name="ts", url=f"http://127.0.0.1:{own_port()}", protocol="http")],
         )
         found = [one async for one in examine(cfg, (), fix=False)]
     levels = {one.what: one.level for one in found}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import config
+from penstock.config.model_sections import NamedModel
 from penstock.doctor.first_row import try_first_row
 from penstock.errors import Fatal
 from tests.support.json_server import json_server
@@ -69,7 +70,7 @@ async def test_an_answer_that_is_none_is_told(
 async def test_the_routes_choose_the_model(tmp_path: Path) -> None:
     async with json_server("/", lambda rows: [7]) as other:
         cfg = configured(tmp_path, "http://127.0.0.1:9")
-        special = config.NamedModel(name="special", url=other.url, protocol="http", request="json")
+        special = NamedModel(name="special", url=other.url, protocol="http", request="json")
         cfg = config.Config(
             objects=cfg.objects,
             model=cfg.model,

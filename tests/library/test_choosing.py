@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import Config, Model, NamedModel
+from penstock.config import Config, Model
+from penstock.config.model_sections import NamedModel
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.choosing import chosen, configured, with_model
 from penstock.replay.worker_settings import Options, plan

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from penstock import config
+from penstock.config.model_sections import NamedModel
 from penstock.core.comparing.agreement import Agreement
 from penstock.errors import Fatal
 from penstock.messages.replay import Difference
@@ -110,7 +111,7 @@ def test_one_model_is_compared_with_the_one_that_is_named() -> None:
 
 def test_where_several_answered_it_must_be_said_whose_answers_are_meant() -> None:
     several = config.Config(
-        models=[config.NamedModel(name="b")], routes=[config.Route(model=["rows", "b"])]
+        models=[NamedModel(name="b")], routes=[config.Route(model=["rows", "b"])]
     )
     check(planned(several))
     check(planned(several, model="c", against="b"))

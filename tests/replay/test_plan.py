@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from penstock import config
+from penstock.config.model_sections import NamedModel
 from penstock.errors import Fatal
 from penstock.replay.worker_settings import Options, Plan, plan
 
 LIVE = config.Config(
-    models=[config.NamedModel(name="rows-v2", served_as="rows2", url="http://v2:8080")],
+    models=[NamedModel(name="rows-v2", served_as="rows2", url="http://v2:8080")],
     routes=[config.Route(model="rows-v2", stream="a")],
 )
 

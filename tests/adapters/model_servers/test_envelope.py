@@ -9,6 +9,7 @@ import pytest
 from penstock import config
 from penstock.adapters.model_servers.json.envelope import EnvelopeModel
 from penstock.adapters.model_servers.json.presets import PRESETS
+from penstock.config.model_sections import Preset
 from penstock.core.rows.payload import BytesRows, JsonRows
 from penstock.errors import (
     EXIT_USAGE,
@@ -60,7 +61,7 @@ CASES: dict[str, tuple[str, str | None, Any]] = {
 
 
 def test_every_preset_is_tested_and_can_be_chosen() -> None:
-    assert CASES.keys() == PRESETS.keys() == set(get_args(config.Preset))
+    assert CASES.keys() == PRESETS.keys() == set(get_args(Preset))
 
 
 @pytest.mark.parametrize("preset", CASES)

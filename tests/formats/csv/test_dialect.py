@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import config
+from penstock.config.sections import Rows
 from penstock.errors import Fatal, Poison
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.cells import TEXTS_ONLY
@@ -79,7 +80,7 @@ def test_a_sign_that_means_nothing_is_no_part_of_a_number(
 
 
 def test_one_sign_cannot_separate_cells_and_decimals() -> None:
-    rows = config.Rows(delimiter="comma", decimal=",")
+    rows = Rows(delimiter="comma", decimal=",")
     with pytest.raises(Fatal, match="cannot be both"):
         row_options(config.Config(rows=rows))
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageOps
 
-from penstock.config import Config, Limits, Model, Rows
+from penstock.config import Config, Model
+from penstock.config.sections import Limits, Rows
 from penstock.core.rows.payload import BytesRows, Form, Matrix
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.runs import RowOptions
