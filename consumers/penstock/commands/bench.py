@@ -1,4 +1,7 @@
-"""`penstock bench`: throughput, streams under a latency bound, and a case that others published."""
+"""`penstock bench`: throughput, streams under a latency bound, and a case that others published.
+
+Rule: an option has the name of the plan's field that it sets. Owner: the command line.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from penstock.commands.common_options import Context, common, run_async
 
 _WAIT = click.option(
     "--wait-for-quiet",
+    "quiet_wait_s",
     type=click.FloatRange(0, 600),
     default=60,
     show_default=True,
@@ -27,6 +31,7 @@ def measuring(command: Any) -> Any:
     for option in (
         click.option(
             "--warm-up",
+            "warm_up_requests",
             type=click.IntRange(0, 100_000),
             default=10_000,
             show_default=True,
@@ -71,34 +76,17 @@ def bench() -> None:
 @file_as_body
 @measuring
 @common
-def throughput(
-    context: Context,
-    sizes: tuple[int, ...],
-    rounds: int,
-    rows: int,
-    body: Path | None,
-    warm_up: int,
-    wait_for_quiet: float,
-    json_path: Path | None,
-) -> None:
+def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
     """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
     from penstock.bench.report import run_throughput
     from penstock.bench.throughput import ThroughputPlan
 
-    plan = ThroughputPlan(
-        sizes=sizes,
-        body=body,
-        rounds=rounds,
-        rows=rows,
-        warm_up_requests=warm_up,
-        quiet_wait_s=wait_for_quiet,
-    )
-    run_async(run_throughput(context.load(), context.path, plan, json_path))
+    run_async(run_throughput(context.load(), context.path, ThroughputPlan(**given), json_path))
 
 
 @bench.command()
 @click.option("--hz", type=click.FloatRange(0.1, 1_000), default=20, show_default=True)
-@click.option("--p99-ms", type=click.FloatRange(1), default=50, show_default=True)
+@click.option("--p99-ms", "bound_ms", type=click.FloatRange(1), default=50, show_default=True)
 @click.option("--rows", type=click.IntRange(1, 10_000), default=8, show_default=True)
 @click.option(
     "--beside", "beside_rows", type=click.IntRange(0, 10_000_000), default=0, show_default=True,
@@ -109,53 +97,24 @@ def throughput(
     "--spread", type=click.Choice(["grid", "even"]), default="grid", show_default=True,
     help="Ticks of a gateway share instants, 2 ms apart; or each stream has its own.",
 )  # fmt: skip
-@click.option("--streams", "fixed", type=click.IntRange(1, 999), help="Do not search: this many.")
+@click.option("--streams", type=click.IntRange(1, 999), help="Do not search: this many.")
 @click.option("--max-streams", type=click.IntRange(1, 999), default=100, show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(1, 3_600), default=60, show_default=True,
     help="Of the proof.",
 )  # fmt: skip
 @click.option(
-    "--trial-seconds", type=click.FloatRange(1, 600), default=12, show_default=True,
+    "--trial-seconds", "trial_s", type=click.FloatRange(1, 600), default=12, show_default=True,
     help="Of each trial of the search.",
 )  # fmt: skip
 @measuring
 @common
-def streams(
-    context: Context,
-    hz: float,
-    p99_ms: float,
-    rows: int,
-    beside_rows: int,
-    body: Path | None,
-    spread: Any,
-    fixed: int | None,
-    max_streams: int,
-    seconds: float,
-    trial_seconds: float,
-    warm_up: int,
-    wait_for_quiet: float,
-    json_path: Path | None,
-) -> None:
+def streams(context: Context, json_path: Path | None, **given: Any) -> None:
     """How many streams one worker holds within a latency bound. About five minutes."""
     from penstock.bench.report import run_streams
     from penstock.bench.streams import StreamsPlan
 
-    plan = StreamsPlan(
-        hz=hz,
-        bound_ms=p99_ms,
-        rows=rows,
-        beside_rows=beside_rows,
-        body=body,
-        spread=spread,
-        streams=fixed,
-        max_streams=max_streams,
-        seconds=seconds,
-        trial_s=trial_seconds,
-        warm_up_requests=warm_up,
-        quiet_wait_s=wait_for_quiet,
-    )
-    run_async(run_streams(context.load(), context.path, plan, json_path))
+    run_async(run_streams(context.load(), context.path, StreamsPlan(**given), json_path))
 
 
 @bench.command()
@@ -164,7 +123,7 @@ def streams(
     help="Of TorchServe. May be given several times.",
 )  # fmt: skip
 @click.option(
-    "--rows-per-message", "sizes", type=click.IntRange(1, 1_024), multiple=True,
+    "--rows-per-message", type=click.IntRange(1, 1_024), multiple=True,
     default=(1, 32, 128, 512), show_default=True, help="May be given several times.",
 )  # fmt: skip
 @click.option(
@@ -174,24 +133,14 @@ def streams(
 @_WAIT
 @_JSON
 @common
-def crayfish(
-    context: Context,
-    workers: tuple[int, ...],
-    sizes: tuple[int, ...],
-    rows: int,
-    wait_for_quiet: float,
-    json_path: Path | None,
-) -> None:
+def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
     """The case of the Crayfish benchmark (EDBT 2024), beside what its authors measured. About three
     minutes.
     """
     from penstock.bench.crayfish import CrayfishPlan
     from penstock.bench.report import run_crayfish
 
-    plan = CrayfishPlan(
-        workers=workers, rows_per_message=sizes, rows=rows, quiet_wait_s=wait_for_quiet
-    )
-    run_async(run_crayfish(context.load(), context.path, plan, json_path))
+    run_async(run_crayfish(context.load(), context.path, CrayfishPlan(**given), json_path))
 
 
 @bench.command(name="replay")
@@ -207,14 +156,10 @@ def crayfish(
 )  # fmt: skip
 @_JSON
 @common
-def beside(
-    context: Context, rows: int, streams: int, hz: float, seconds: float, json_path: Path | None
-) -> None:
+def beside(context: Context, seconds: float, json_path: Path | None, **given: Any) -> None:
     """What penstock replay costs live streams in latency. About three minutes."""
     from penstock.bench.replay_cost import BesidePlan
     from penstock.bench.report import run_beside
 
-    plan = BesidePlan(
-        rows=rows, streams=streams, hz=hz, seconds=seconds, alone_s=min(40.0, seconds / 3)
-    )
+    plan = BesidePlan(seconds=seconds, alone_s=min(40.0, seconds / 3), **given)
     run_async(run_beside(context.load(), context.path, plan, json_path))
