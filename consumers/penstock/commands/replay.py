@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import click
 import msgspec
@@ -54,17 +55,12 @@ def replay(
     context: Context,
     since: Moment,
     until: Moment | None,
-    to: str,
-    model: str | None,
-    protocol: str | None,
-    streams: tuple[str, ...],
-    name: str | None,
     behind_s: float | None,
     compare: bool,
     tolerance: float,
     pointers: tuple[str, ...],
-    against: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Answer again what was announced between two times, to another topic, beside the live group.
 
@@ -79,18 +75,9 @@ def replay(
     from penstock.replay.worker_settings import Options, plan
 
     cfg = context.load(quiet=sys.stderr.isatty())
-    options = Options(
-        to,
-        since.text,
-        since.ms,
-        until.text if until else None,
-        until.ms if until else None,
-        model,
-        streams,
-        name,
-        against,
-        protocol,
-    )
+    if until is not None:
+        given |= {"until": until.text, "until_ms": until.ms}
+    options = Options(since=since.text, since_ms=since.ms, **given)
     planned = plan(cfg, options)
 
     async def work() -> None:

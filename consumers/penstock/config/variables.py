@@ -50,51 +50,31 @@ def variables(
     for name, text in sorted(environ.items()):
         if not name.startswith(ENV_PREFIX) or _is_own(name, text):
             continue
+        said = f"environment variable {name}"
         section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
-        if section in named:
-            if section in sharing and "__" not in key:
-                check_key(section, key, named, where=f"environment variable {name}")
-                hint = get_type_hints(named[section])[key]
-                yield Variable(name, section, key, _value(name, hint, text, f"{section}.{key}"))
-            else:
-                yield _of_named(name, text, section, key, named)
-            continue
-        if not separator:
+        if section not in named and not separator:
             known = [variable(one, two) for one in sections for two in _keys(sections[one])]
-            raise usage(f"environment variable {name} is no key{nearest(name, known)}")
-        check_key(section, key, sections | named, where=f"environment variable {name}")
-        hint = get_type_hints(sections[section])[key]
-        yield Variable(name, section, key, _value(name, hint, text, f"{section}.{key}"))
-
-
-def _of_named(name: str, text: str, section: str, rest: str, named: Sections) -> Variable:
-    one, separator, key = rest.partition("__")
-    if not separator:
-        example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
-        raise usage(f"environment variable {name} is no key; write {example}")
-    label = f"{section}.{one}."
-    check_key(section, key, named, where=f"environment variable {name}", label=label)
-    hint = get_type_hints(named[section])[key]
-    return Variable(name, f"{section}.{one}", key, _value(name, hint, text, f"{section}.{key}"))
-
-
-def _value(name: str, hint: Any, text: str, key: str) -> Any:
-    try:
-        return from_text(hint, text, is_json=key in _JSON_TEXTS)
-    except ValueError as error:
-        raise usage(f"environment variable {name}: {error}") from None
+            raise usage(f"{said} is no key{nearest(name, known)}")
+        table, label = section, None
+        if section in named and not (section in sharing and "__" not in key):
+            one, separator, key = key.partition("__")
+            if not separator:
+                example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
+                raise usage(f"{said} is no key; write {example}")
+            table, label = f"{section}.{one}", f"{section}.{one}."
+        kinds = sections | named
+        if wrong := unknown(section, key, kinds, label):
+            raise usage(f"{said}: {wrong}")
+        hint = get_type_hints(kinds[section])[key]
+        try:
+            value = from_text(hint, text, is_json=f"{section}.{key}" in _JSON_TEXTS)
+        except ValueError as error:
+            raise usage(f"{said}: {error}") from None
+        yield Variable(name, table, key, value)
 
 
 def variable(section: str, key: str) -> str:
     return f"{ENV_PREFIX}{section}__{key}".upper()
-
-
-def check_key(
-    section: str, key: str, sections: Sections, *, where: str, label: str | None = None
-) -> None:
-    """Raises `Fatal` for an unknown key."""
-    if said := unknown(section, key, sections, label):
-        raise usage(f"{where}: {said}")
 
 
 def unknown(section: str, key: str, sections: Sections, label: str | None = None) -> str:
