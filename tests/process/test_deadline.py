@@ -7,7 +7,7 @@ from penstock.errors import EXIT_UNREACHABLE
 
 HANGS = """
 import asyncio, time
-from penstock.process.deadline import end_within
+from penstock.process.signals import end_within
 
 async def main():
     end_within(0.1)
@@ -15,7 +15,7 @@ async def main():
 
 asyncio.run(main())
 """
-ENDS = "from penstock.process.deadline import end_within; end_within(60.0)"
+ENDS = "from penstock.process.signals import end_within; end_within(60.0)"
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:

@@ -8,12 +8,13 @@ Owner: the health page.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 
 from penstock.core.health.growth import Growth
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
+from penstock.process.meanwhile import meanwhile
 
 log = logging.getLogger(__name__)
 
@@ -70,18 +71,10 @@ class Lookout:
         """How long Kafka has not answered; None while it answers."""
         return None if self._away_since_s is None else self._clock.now() - self._away_since_s
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
+    def watching(self) -> AbstractAsyncContextManager[None]:
         """Ask while the body runs."""
-        async with asyncio.TaskGroup() as tasks:
-            asking = [tasks.create_task(self._ask_kafka_forever())]
-            for name, model in self._models.items():
-                asking.append(tasks.create_task(self._ask_model_forever(name, model)))
-            try:
-                yield
-            finally:
-                for task in asking:
-                    task.cancel()
+        models = (self._ask_model_forever(name, model) for name, model in self._models.items())
+        return meanwhile(self._ask_kafka_forever(), *models)
 
     async def _ask_kafka_forever(self) -> None:
         while True:

@@ -5,14 +5,14 @@ anyway. While a service is known to be away, work that waits for it moves. Owner
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from penstock.core.order.stall import Stall, Stalled
 from penstock.ops.listening import NO_PARTITION
 from penstock.ops.lookout import Lookout
 from penstock.pipeline.life import Pipeline
+from penstock.process.meanwhile import meanwhile
 
 LOOK_EVERY_S: Final = 5.0
 # The watchdog ends the worker after all of `limits.stall_ms`.
@@ -50,15 +50,9 @@ class Readiness:
             )
         return None
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
+    def watching(self) -> AbstractAsyncContextManager[None]:
         """Look while the body runs."""
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look_forever())
-            try:
-                yield
-            finally:
-                looking.cancel()
+        return meanwhile(self._look_forever())
 
     async def _look_forever(self) -> None:
         wiring = self._pipeline.wiring

@@ -6,10 +6,13 @@ end.
 """
 
 import asyncio
+import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
 
-from penstock.process.deadline import end_within
+from penstock.errors import EXIT_UNREACHABLE
 
 
 def on_stop(call: Callable[[], object]) -> None:
@@ -41,3 +44,21 @@ class StopSignal:
             self._stop()
         elif self._task is not None:
             self._task.cancel()
+
+
+def end_within(seconds: float) -> None:
+    """This process exits after this many seconds at the latest. Nothing is lost by it, as only
+    delivered rows are committed. A blocked event loop does not delay the thread of the timer.
+    """
+    timer = threading.Timer(seconds, _end, [seconds])
+    timer.daemon = True
+    timer.start()
+
+
+def _end(seconds: float) -> None:
+    sys.stderr.write(
+        f"penstock: the stop did not end within {seconds:g} s. Nothing is lost: what was not "
+        "committed will be repeated.\n"
+    )
+    sys.stderr.flush()
+    os._exit(EXIT_UNREACHABLE)

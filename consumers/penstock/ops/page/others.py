@@ -7,11 +7,12 @@ page's server.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from penstock import config
+from penstock.process.meanwhile import meanwhile
 
 log = logging.getLogger(__name__)
 
@@ -40,24 +41,17 @@ class Others:
             "partitions": self._partitions or [],
         }
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        if self._kafka is None:
-            yield
-            return
-        async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(self._ask_forever(self._kafka))
-            try:
-                yield
-            finally:
-                asking.cancel()
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        return meanwhile(self._ask_forever())
 
-    async def _ask_forever(self, kafka: config.Kafka) -> None:
+    async def _ask_forever(self) -> None:
+        if self._kafka is None:
+            return
         await self._wanted.wait()
         # Loaded when somebody looks: a supervisor imports little.
         from penstock.adapters.kafka.group.lag import GroupView  # noqa: PLC0415
 
-        group = GroupView(kafka)
+        group = GroupView(self._kafka)
         try:
             while True:
                 await self._wanted.wait()

@@ -6,8 +6,8 @@ by its address. Of an answer only the fields here are read. Owner: the page's se
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import aiohttp
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.http.peers import PORT, Address, address_of, numbers_of
+from penstock.process.meanwhile import meanwhile
 
 EVERY_S: Final = 5.0
 ANSWER_S: Final = 2.0
@@ -76,19 +77,12 @@ class Peers:
             "left_out": self._left_out,
         }
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        if not self._named:
-            yield
-            return
-        async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(self._ask_forever())
-            try:
-                yield
-            finally:
-                asking.cancel()
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        return meanwhile(self._ask_forever())
 
     async def _ask_forever(self) -> None:
+        if not self._named:
+            return
         async with aiohttp.ClientSession(
             # No kept connections: those to a member that ended are dead.
             connector=aiohttp.TCPConnector(limit=AT_A_TIME, force_close=True),
