@@ -8,7 +8,7 @@ it takes, which is checked at the start. A new request is one line in `_OURS`, o
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -105,16 +105,9 @@ _TYPES: Final = (
 _RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
-def _json(payloads: Sequence[Payload]) -> Body:
-    return Body(b"[%b]" % _elements(payloads), _JSON)
-
-
-def _instances(payloads: Sequence[Payload]) -> Body:
-    return Body(b'{"instances":[%b]}' % _elements(payloads), _JSON)
-
-
-def _inputs(payloads: Sequence[Payload]) -> Body:
-    return Body(b'{"inputs":[%b]}' % _elements(payloads), _JSON)
+def _json(document: bytes, payloads: Sequence[Payload]) -> Body:
+    rows = b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
+    return Body(document % rows, _JSON)
 
 
 def _ndjson(payloads: Sequence[Payload]) -> Body:
@@ -129,10 +122,6 @@ def _lines(payload: JsonRows) -> bytes:
     lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
     np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
     return bytes(lines)
-
-
-def _elements(payloads: Sequence[Payload]) -> bytes:
-    return b",".join([payload.body for payload in cast("Sequence[JsonRows]", payloads)])
 
 
 def _float32(payloads: Sequence[Payload]) -> Body:
@@ -187,9 +176,9 @@ def _rows(payloads: Sequence[Payload]) -> int:
 
 
 _OURS: Final = (
-    RequestForm("json", "json", _json),
-    RequestForm("instances", "json", _instances),
-    RequestForm("inputs", "json", _inputs),
+    RequestForm("json", "json", partial(_json, b"[%b]")),
+    RequestForm("instances", "json", partial(_json, b'{"instances":[%b]}')),
+    RequestForm("inputs", "json", partial(_json, b'{"inputs":[%b]}')),
     RequestForm("ndjson", "json", _ndjson),
     RequestForm("float32", "matrix", _float32),
     RequestForm("bytes", "bytes", _bytes),

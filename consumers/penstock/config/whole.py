@@ -82,10 +82,8 @@ class Config(Section, frozen=True):
 
     def of_input(self, topic: str) -> "Config":
         """The configuration with this topic as the only input."""
-        kafka = msgspec.structs.replace(
-            self.kafka, input_topic=topic, input_topics=None, input_pattern=None
-        )
-        return msgspec.structs.replace(self, kafka=kafka)
+        kafka = replace(self.kafka, input_topic=topic, input_topics=None, input_pattern=None)
+        return replace(self, kafka=kafka)
 
     def after_rekey(self) -> "Config":
         """The configuration as all see it that read behind the rekeyer, above all the worker: the
@@ -95,8 +93,8 @@ class Config(Section, frozen=True):
         if topic is None:
             return self
         found = self.of_input(topic)
-        kafka = msgspec.structs.replace(found.kafka, rekey=None, isolation="read_committed")
-        return msgspec.structs.replace(found, kafka=kafka)
+        kafka = replace(found.kafka, rekey=None, isolation="read_committed")
+        return replace(found, kafka=kafka)
 
     def without_shadow(self) -> "Config":
         """The configuration without the shadow and the model that only serves as one."""

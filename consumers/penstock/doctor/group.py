@@ -1,12 +1,10 @@
 """What the group costs, and who has this worker's place, where the configuration asks for such."""
 
-from msgspec.structs import replace
-
 from penstock import config
 from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.lag import GroupView
-from penstock.doctor.finding import LOOK_S, Finding
+from penstock.doctor.finding import Finding, hurried
 
 # Above it a crash costs more than by the protocol "classic" and its default.
 LONG_SESSION_MS = 10_000
@@ -15,7 +13,7 @@ UUID_LENGTH = 37
 
 
 async def look_at_group(cfg: config.Config) -> list[Finding]:
-    kafka = replace(cfg.kafka, timeout_ms=min(cfg.kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
+    kafka = hurried(cfg.kafka)
     if kafka.group_protocol == "consumer":
         return await _terms(kafka)
     name = instance_of(kafka)

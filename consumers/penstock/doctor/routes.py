@@ -8,13 +8,11 @@ are answered by another model. Owner: `examine`.
 from contextlib import suppress
 from typing import Final
 
-from msgspec.structs import replace
-
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.core.routing.naming import Naming, streams_of
 from penstock.core.routing.routes import Routes
-from penstock.doctor.finding import LOOK_S, Finding
+from penstock.doctor.finding import Finding, hurried
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.settings.inputs import stream_from
 from penstock.settings.routes import routes_of
@@ -25,7 +23,7 @@ MOST: Final = 4_000
 
 async def look_at_routes(cfg: config.Config) -> list[Finding]:
     seen = Seen(routes_of(cfg), Naming(stream_from(cfg.kafka.stream_from)))
-    kafka = replace(cfg.kafka, timeout_ms=min(cfg.kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
+    kafka = hurried(cfg.kafka)
     async with open_reader(kafka, kafka.isolation) as reader:
         for topic in await reader.inputs():
             spans = await reader.spans(topic)

@@ -11,7 +11,7 @@ from penstock.adapters.kafka.metadata import no_topic
 from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.topics import TopicShape, create_topics, topic_shapes
-from penstock.doctor.finding import LOOK_S, Finding
+from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.topic_rules import SETTINGS, Facts, Part, judge
 from penstock.ops.topics import check_rekey, check_topics
 from penstock.process.clock import SystemClock
@@ -102,8 +102,3 @@ async def _time(prober: Prober, part: Part, offset: int) -> int | None:
         return None
     found = await prober.at(part.topic, part.number, offset)
     return int(found[0].timestamp) if found else None
-
-
-def hurried(kafka: config.Kafka) -> config.Kafka:
-    """So that a broker that is away is told before the look's own deadline."""
-    return replace(kafka, timeout_ms=min(kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))

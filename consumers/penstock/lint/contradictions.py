@@ -53,10 +53,8 @@ def _windows(cfg: config.Config) -> Iterator[Said]:
     for path, model, window in _windows_of(cfg):
         if window.max_wait_ms > window.target_p99_ms > 0:
             said = f"{window.max_wait_ms} is above target_p99_ms = {window.target_p99_ms}"
-            yield (
-                (*path, "max_wait_ms"),
-                f"{said}, so the bound cannot hold; lower it, or raise the bound (0: none)",
-            )
+            how = "lower it, or raise the bound (0: none)"
+            yield (*path, "max_wait_ms"), f"{said}, so the bound cannot hold; {how}"
         size = f"{window.max_bytes:,}"
         if model.protocol == "torchserve" and window.max_bytes > TORCHSERVE_BYTES:
             said = (
@@ -75,13 +73,8 @@ def _unreachable(routes: Sequence[config.Route]) -> Iterator[Said]:
     for number, route in enumerate(routes, 1):
         for before, other in enumerate(routes[: number - 1], 1):
             if _covers(other, route):
-                yield (
-                    ("routes", number),
-                    (
-                        f"number {before} takes everything that it "
-                        "would take; put it before that one, or leave it out"
-                    ),
-                )
+                said = f"number {before} takes everything that it would take"
+                yield ("routes", number), f"{said}; put it before that one, or leave it out"
                 break
 
 
@@ -107,13 +100,9 @@ def _unmatched(routes: Sequence[config.Route], streams: Sequence[str]) -> Iterat
         if not any(
             fnmatch.fnmatchcase(one, glob) or fnmatch.fnmatchcase(glob, one) for one in streams
         ):
-            yield (
-                ("routes", number, "stream"),
-                (
-                    f"no stream matches {glob!r}; they are called like "
-                    f"{streams[0]!r}: correct the glob, or name them by kafka.stream_from"
-                ),
-            )
+            said = f"no stream matches {glob!r}; they are called like {streams[0]!r}"
+            how = "correct the glob, or name them by kafka.stream_from"
+            yield ("routes", number, "stream"), f"{said}: {how}"
 
 
 def _delivery(cfg: config.Config) -> Iterator[Said]:

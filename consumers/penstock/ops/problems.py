@@ -37,11 +37,7 @@ MEND: Final = {
 
 def problems(document: Document) -> list[dict[str, Any]]:
     """As a document has them, worst first."""
-    return as_documents(found_in(document))
-
-
-def as_documents(found: Iterable[Problem]) -> list[dict[str, Any]]:
-    return [one._asdict() for one in found]
+    return [one._asdict() for one in found_in(document)]
 
 
 def found_in(document: Document) -> list[Problem]:

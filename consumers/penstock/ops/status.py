@@ -19,7 +19,7 @@ from penstock.errors import DISTRIBUTION
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.lookout import Lookout
-from penstock.ops.problems import as_documents, found_in
+from penstock.ops.problems import found_in
 from penstock.ops.steady_problems import SteadyProblems
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
@@ -59,7 +59,7 @@ class Status:
     def look(self) -> dict[str, Any]:
         document = self._figures()
         told = self._problems.tell(found_in(document), self._now_s())
-        return document | {"problems": as_documents(told)}
+        return document | {"problems": [one._asdict() for one in told]}
 
     def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline

@@ -32,8 +32,8 @@ class RekeyTelemetry(Collector):
         self.leads = False
         registry.register(self)
 
-    def count(self, what: str, by: int = 1) -> None:
-        self._messages.inc(what, by)
+    def count(self, what: str) -> None:
+        self._messages.inc(what)
 
     def unforeseen(self, _: str) -> None:
         self.count("unforeseen")

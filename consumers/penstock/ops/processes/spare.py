@@ -22,12 +22,9 @@ REST_S: Final = 10.0
 class Spare:
     """`listeners`: the sockets of all members, as it may become any of them."""
 
-    def __init__(
-        self, command: Sequence[str], listeners: Sequence[int], *, rest_s: float = REST_S
-    ) -> None:
+    def __init__(self, command: Sequence[str], listeners: Sequence[int]) -> None:
         self._command = command
         self._listeners = listeners
-        self._rest_s = rest_s
         self._process: asyncio.subprocess.Process | None = None
         self._taken = asyncio.Event()
 
@@ -58,7 +55,7 @@ class Spare:
                 await self._until_away(process)
             finally:
                 await self._dismiss()
-            await asyncio.sleep(self._rest_s)
+            await asyncio.sleep(REST_S)
 
     async def _until_away(self, process: asyncio.subprocess.Process) -> None:
         """It was taken, or has ended."""
