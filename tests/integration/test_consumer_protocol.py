@@ -6,7 +6,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.group.leaving import leave_for
-from penstock.doctor.group import look_at_group
+from penstock.doctor.topics import look_at_group
 from penstock.ports import Commit
 from tests.support.members import member
 from tests.support.services import Services, Topics

@@ -36,7 +36,7 @@ from penstock.errors import (
     WorkerDied,
 )
 from penstock.ports import Answers, Clock, Model
-from penstock.telemetry.calls import CallsTelemetry
+from penstock.telemetry.models import CallsTelemetry
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
 """Checks everything that a worker needs, and says how to correct it.
 
-Rule: it asks what a worker asks at its start, by the same code, and what the worker says that runs
-here. It changes nothing: the small object that it writes beside the results is removed again. Only
-with `fix` it creates topics that are missing. Owner: the command `doctor`.
+Rule: it asks what a worker asks at its start, by the same code; and the worker that runs here, as
+it sees what no look from outside can. It changes nothing: the small object that it writes beside
+the results is removed again. Only with `fix` it creates topics that are missing. Owner: the command
+`doctor`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -10,16 +11,15 @@ from datetime import UTC, datetime
 from functools import partial
 
 from penstock import config
+from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.choice import each_endpoint
 from penstock.doctor import models, stores
 from penstock.doctor.finding import Finding, all_found, found
-from penstock.doctor.first_row import try_first_row
-from penstock.doctor.group import look_at_group
 from penstock.doctor.machine import limits_here, look_at_machine
 from penstock.doctor.results import look_at_leftovers, look_at_results
 from penstock.doctor.routes import look_at_routes
-from penstock.doctor.topics import look_at_progress, look_at_topics
-from penstock.doctor.worker import look_at_worker
+from penstock.doctor.topics import look_at_group, look_at_progress, look_at_topics
+from penstock.ops.problem import BAD
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
@@ -52,7 +52,7 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
         for one in await all_found("routes", partial(look_at_routes, cfg.after_rekey())):
             yield one
     for url in readable:
-        yield await found(f"first row of {url}", partial(try_first_row, cfg, url))
+        yield await found(f"first row of {url}", partial(models.try_first_row, cfg, url))
 
 
 async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
@@ -80,3 +80,22 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
             look_back = partial(look_at_leftovers, cfg, template, now)
             for one in await all_found("results", look_back):
                 yield one
+
+
+async def look_at_worker(cfg: config.Config) -> list[Finding]:
+    """What it says of itself, as on its page."""
+    if not cfg.http.port:
+        return []
+    url = url_of(cfg.http)
+    status = await status_of(cfg.http)
+    if status is None:
+        said = f"none runs at {url} (http.host, http.port); one that does is asked how it is"
+        return [Finding("worker", "ok", said)]
+    return [
+        Finding(
+            "worker",
+            "wrong" if one["level"] == BAD else "mind",
+            f"{one['what']}. {one['do']}",
+        )
+        for one in status["problems"]
+    ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]

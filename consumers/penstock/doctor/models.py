@@ -1,12 +1,36 @@
-"""Is the model there, and what does its server take?"""
+"""Is the model there, what does its server take, and what does it say to an object's first row?
 
+Rule: one request with that row, with nothing of the pipeline around it: what is seen is what the
+server did. The object is decoded here, by a person's wish, within the limits of its format. Owner:
+`examine`.
+"""
+
+import asyncio
 from contextlib import aclosing
+from typing import Final
 
 from penstock import config, requests
 from penstock.adapters.model_servers.choice import advice, open_model, wanted
+from penstock.adapters.model_servers.http_calls import Request
+from penstock.adapters.model_servers.ready_made import ready_made
+from penstock.adapters.model_servers.refusals import excerpt
+from penstock.adapters.stores.choice import open_objects
 from penstock.calls.canary import canary_of
 from penstock.calls.wait_for_services import ask_model
-from penstock.errors import Fatal
+from penstock.core.routing.naming import Naming
+from penstock.core.rows.payload import Payload
+from penstock.doctor.stores import place_of
+from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
+from penstock.formats.all_rows import decoded
+from penstock.messages.reference import Reference
+from penstock.ports import Location
+from penstock.settings.routes import routes_of
+from penstock.settings.rows import row_options
+
+# Enough for the first row of a table that is read from its beginning, or a whole picture.
+HEAD_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 1 << 20
+_SHOWN_BYTES: Final = 200
 
 
 async def look_at_model(cfg: config.Config) -> str:
@@ -31,3 +55,82 @@ async def look_at_limits(cfg: config.Config) -> str:
     asked = cfg.window.max_rows
     lowered = f"; window.max_rows = {asked} is cut to that" if asked > signature.most_rows else ""
     return f"{wants}, at most {signature.most_rows} rows a request{lowered}"
+
+
+async def try_first_row(cfg: config.Config, url: str) -> str:
+    """What was sent and what was answered. Raises `Fatal` that says how to correct it."""
+    location = place_of(cfg, url)
+    name, chosen = _model_of(cfg, location)
+    row = await _first_row(chosen, location)
+    sent = await _shown(chosen, row)
+    async with aclosing(open_model(chosen)) as model:
+        try:
+            answers = await model.predict([row])
+        except PenstockError as error:
+            raise usage(f"{name} was sent {sent}; {_came(error)}") from None
+    if message := answers.errors.get(0):
+        raise usage(
+            f"{name} was sent {sent}; it refuses the row: {message}; correct the row, or [rows] "
+            "and model.request, which say how a row is sent"
+        )
+    return f"{name} was sent {sent}; it answered {excerpt(bytes(answers.values[0])[:_SHOWN_BYTES])}"
+
+
+def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
+    """The first model that the routes choose for an object that is announced without a key."""
+    stream = Naming(cfg.kafka.stream_from).of(
+        Reference(bucket=location.bucket, key=location.key), ""
+    )
+    [name, *_] = routes_of(cfg).of(stream, location.bucket, location.key)
+    return name, {**cfg.with_each_model(), cfg.model.name: cfg}[name]
+
+
+async def _first_row(cfg: config.Config, location: Location) -> Payload:
+    async with aclosing(open_objects(cfg, lazily=True)) as objects:
+        part = await objects.part(location, 0, HEAD_BYTES)
+    return await asyncio.to_thread(_read, cfg, location.key, part.data, part.size)
+
+
+def _read(cfg: config.Config, key: str, data: bytes, size: int) -> Payload:
+    bad: str | None = None
+    try:
+        for runs in decoded(row_options(cfg), data, _CHUNK_BYTES, key=key):
+            for run in runs:
+                if run.payload is not None:
+                    return run.payload.cut(0, 1).owned()
+                bad = bad or run.error
+    except Poison as error:
+        cut = f" (only its first {HEAD_BYTES:,} bytes were read)" if size > len(data) else ""
+        bad = bad or f"{error}{cut}"
+    raise usage(
+        f"no row can be read: {bad or 'it has none'}; see [rows]: format, header, columns, missing"
+    )
+
+
+async def _shown(cfg: config.Config, row: Payload) -> str:
+    if cfg.model.protocol == "openai-embeddings":
+        return "1 row as a text"
+    try:
+        made = await ready_made(cfg.model, [row])
+    except PenstockError as error:
+        return f"1 row ({error})"
+    return Request(made.bodies[0], made.headers).shown(1)
+
+
+def _came(error: PenstockError) -> str:
+    if isinstance(error, HungUp):
+        return (
+            f"it closed the connection: {error}. If the line for the model is ok, the server is "
+            "well and its own code fails at this row: see its log; or set model.request (or "
+            "model.preset) to the form that it reads"
+        )
+    if isinstance(error, NoAnswer):
+        return f"no answer came: {error}; see the server's log, or raise model.timeout_ms"
+    if isinstance(error, Rejected):
+        return f"it refused: {error}; set model.request and [rows] to what the model reads"
+    if isinstance(error, Poison):
+        return (
+            f"it answered something else: {error}; the answer is one element for each row (in an "
+            "array, or where model.answers says)"
+        )
+    return f"what came: {error}"

@@ -1,4 +1,5 @@
-"""Are the topics there, do they fit each other, and will they keep what is not answered yet?
+"""Are the topics there, do they fit each other, and will they keep what is not answered yet? What
+does the group cost, and who has this worker's place?
 
 Rule: it asks the brokers; it creates topics that are missing only if the caller wishes it. What the
 answers mean is decided in `topic_rules`. Owner: `examine`.
@@ -7,6 +8,9 @@ answers mean is decided in `topic_rules`. Owner: `examine`.
 from msgspec.structs import replace
 
 from penstock import config
+from penstock.adapters.kafka.committed_positions import GroupPositions
+from penstock.adapters.kafka.group.instance import instance_of
+from penstock.adapters.kafka.group.lag import GroupView
 from penstock.adapters.kafka.metadata import no_topic
 from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink
@@ -21,6 +25,10 @@ HOUR_MS = 3_600_000
 MOST_ASKED = 60
 # Of a topic that is made without another one whose shape it could get.
 PARTITIONS = 4
+# Above it a crash costs more than by the protocol "classic" and its default.
+LONG_SESSION_MS = 10_000
+# Behind the name in a member's id: a dash and a UUID.
+UUID_LENGTH = 37
 
 
 async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
@@ -102,3 +110,38 @@ async def _time(prober: Prober, part: Part, offset: int) -> int | None:
         return None
     found = await prober.at(part.topic, part.number, offset)
     return int(found[0].timestamp) if found else None
+
+
+async def look_at_group(cfg: config.Config) -> list[Finding]:
+    kafka = hurried(cfg.kafka)
+    if kafka.group_protocol == "consumer":
+        return await _terms(kafka)
+    name = instance_of(kafka)
+    return [] if name is None else [await _place(kafka, name)]
+
+
+async def _terms(kafka: config.Kafka) -> list[Finding]:
+    positions = GroupPositions(kafka)
+    try:
+        await positions.start()
+        terms = await positions.terms()
+    finally:
+        await positions.stop()
+    if terms is None:
+        said = "the broker does not tell its group.consumer.* settings, so nobody knows what a "
+        return [Finding("group", "mind", f"{said}crash costs: by its defaults, 45 s")]
+    is_long = terms.session_ms > LONG_SESSION_MS
+    return [Finding("group", "mind" if is_long else "ok", str(terms))]
+
+
+async def _place(kafka: config.Kafka, name: str) -> Finding:
+    view = GroupView(kafka)
+    try:
+        placed = await view.partitions()
+    finally:
+        await view.stop()
+    hosts = {one.host for one in placed if one.owner and one.owner[:-UUID_LENGTH] == name}
+    if not hosts:
+        return Finding("group", "ok", f"the place {name} (kafka.instance_id) has no partitions now")
+    said = f"the place {name} (kafka.instance_id) is a worker's at {', '.join(map(str, hosts))}"
+    return Finding("group", "ok", f"{said}; one more under this name would end that one")

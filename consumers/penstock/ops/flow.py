@@ -25,7 +25,7 @@ from penstock.ops.ages import Ages
 from penstock.ops.lookout import Lookout
 from penstock.pipeline.backlog import Backlog
 from penstock.pipeline.life import Pipeline
-from penstock.process.cpu import wanted_cpu_s
+from penstock.process.clock import wanted_cpu_s
 from penstock.telemetry.recent import HISTORY, WINDOW_S, quantiles_ms
 from penstock.telemetry.streams import Told
 from penstock.telemetry.worker import Telemetry

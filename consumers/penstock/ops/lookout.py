@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from penstock.core.health.growth import Growth
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
-from penstock.process.meanwhile import meanwhile
+from penstock.process.stopping import meanwhile
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from penstock.core.order.stall import Stall, Stalled
 from penstock.ops.listening import NO_PARTITION
 from penstock.ops.lookout import Lookout
 from penstock.pipeline.life import Pipeline
-from penstock.process.meanwhile import meanwhile
+from penstock.process.stopping import meanwhile
 
 LOOK_EVERY_S: Final = 5.0
 # The watchdog ends the worker after all of `limits.stall_ms`.

@@ -1,13 +1,29 @@
-"""The calls to each of several models, beside the metrics of all together.
+"""The calls to models: of all together, and beside them to each of several.
 
-Rule: a call to one model is counted for that model and for all together. Owner: the worker's
-telemetry, which makes it if there are several models.
+Rule: the stage that calls a model need not know whether there are other models; a call to one of
+several is counted for that model and for all together. Owner: the worker's telemetry, which makes
+the metrics of each if there are several.
 """
+
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
 from penstock.telemetry.counters import CALL_BUCKETS_S
+
+MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
+
+
+class CallsTelemetry(Protocol):
+    """Metrics of the calls to one model, updated by its callers."""
+
+    def call_answered(self, took_s: float, rows: int) -> None: ...
+
+    def model_request(self, outcome: str) -> None: ...
+
+    def model_health(self, *, is_open: bool, calls: int) -> None: ...
+
+    def retried(self, stage: str, *, is_away: bool = True) -> None: ...
 
 
 class ModelsTelemetry:

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from penstock.telemetry.calls import MODEL_OUTCOMES, CallsTelemetry
 from penstock.telemetry.counters import (
     CALL_BUCKETS_S,
     Spread,
@@ -19,10 +18,14 @@ from penstock.telemetry.counters import (
     latency_buckets_s,
 )
 from penstock.telemetry.figures import FigureMetrics
-from penstock.telemetry.models import ModelsTelemetry, ModelTelemetry
-from penstock.telemetry.region import RegionTelemetry
+from penstock.telemetry.models import (
+    MODEL_OUTCOMES,
+    CallsTelemetry,
+    ModelsTelemetry,
+    ModelTelemetry,
+)
+from penstock.telemetry.region import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.rekey import RekeyTelemetry
-from penstock.telemetry.replicas import ReplicasTelemetry
 from penstock.telemetry.shadow import ShadowTelemetry
 from penstock.telemetry.streams import Streams
 from penstock.telemetry.ways import TimeSpent, Ways

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from penstock import config
-from penstock.process.meanwhile import meanwhile
+from penstock.process.stopping import meanwhile
 
 log = logging.getLogger(__name__)
 

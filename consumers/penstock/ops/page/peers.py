@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.http.peers import PORT, Address, address_of, numbers_of
-from penstock.process.meanwhile import meanwhile
+from penstock.process.stopping import meanwhile
 
 EVERY_S: Final = 5.0
 ANSWER_S: Final = 2.0

@@ -38,7 +38,7 @@ from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.download_object import ObjectTerms
 from penstock.stages.publish import PublishTerms
-from penstock.telemetry.replicas import ReplicasTelemetry
+from penstock.telemetry.region import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
 
 TERMS = HelpTerms(lag=6, after_s=3.0)
