@@ -19,6 +19,7 @@ from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.topic_rules import SETTINGS, Facts, Part, judge
 from penstock.ops.topics import check_rekey, check_topics
 from penstock.process.clock import SystemClock
+from penstock.process.stopping import stopped_after
 
 HOUR_MS = 3_600_000
 # Of the partitions with the most unanswered messages, so many are asked for the oldest of them.
@@ -41,11 +42,9 @@ async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
     if missing:
         return [Finding("topics", "wrong", str(no_topic(topic, kafka))) for topic in missing]
     sink = KafkaSink(kafka, SystemClock())
-    try:
+    async with stopped_after(sink.stop):
         await sink.start()
         counts = await check_topics(cfg.after_rekey(), sink)
-    finally:
-        await sink.stop()
     if cfg.kafka.rekey is not None:
         counts = await check_rekey(replace(cfg, kafka=kafka)) | counts
     topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in counts.items())
@@ -122,11 +121,9 @@ async def look_at_group(cfg: config.Config) -> list[Finding]:
 
 async def _terms(kafka: config.Kafka) -> list[Finding]:
     positions = GroupPositions(kafka)
-    try:
+    async with stopped_after(positions.stop):
         await positions.start()
         terms = await positions.terms()
-    finally:
-        await positions.stop()
     if terms is None:
         said = "the broker does not tell its group.consumer.* settings, so nobody knows what a "
         return [Finding("group", "mind", f"{said}crash costs: by its defaults, 45 s")]
@@ -136,10 +133,8 @@ async def _terms(kafka: config.Kafka) -> list[Finding]:
 
 async def _place(kafka: config.Kafka, name: str) -> Finding:
     view = GroupView(kafka)
-    try:
+    async with stopped_after(view.stop):
         placed = await view.partitions()
-    finally:
-        await view.stop()
     hosts = {one.host for one in placed if one.owner and one.owner[:-UUID_LENGTH] == name}
     if not hosts:
         return Finding("group", "ok", f"the place {name} (kafka.instance_id) has no partitions now")
