@@ -15,7 +15,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.routes import Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.jobs import position, sending
+from penstock.jobs import csv_rows, position, sending
 from penstock.jobs.produce import Produced, Wanted, produce
 from penstock.ports import Commit
 
@@ -37,8 +37,8 @@ async def cfg() -> AsyncIterator[config.Config]:
 
 @pytest.fixture
 def objects() -> MemoryObjects:
-    """A list of three streams; it is read in some thirty pieces."""
-    store = MemoryObjects(chunk_bytes=1_000)
+    """A list of three streams."""
+    store = MemoryObjects()
     store.put("lists", "a.csv", rows_of(ROWS))
     return store
 
@@ -49,7 +49,8 @@ def rows_of(rows: int) -> bytes:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of some ten references, and no wait for another machine."""
+    """Batches of some ten references, a list in thirty pieces, and no wait for another machine."""
+    monkeypatch.setattr(csv_rows, "BATCH_ROWS", ROWS // 30)
     monkeypatch.setattr(sending, "SENT_BYTES", 1_000)
     monkeypatch.setattr(position, "ARRIVED_S", 0.1)
     monkeypatch.setattr(position, "BEGUN_S", 0.1)
@@ -172,7 +173,7 @@ async def test_an_earlier_start_ends_when_a_later_one_has_taken_over(
     await cut_off(cfg, objects, 5)
     later: list[Produced] = []
 
-    store = MemoryObjects(chunk_bytes=1_000)
+    store = MemoryObjects()
     store.put("lists", "a.csv", rows_of(ROWS))
     opened = count()
 
