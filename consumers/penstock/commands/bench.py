@@ -27,7 +27,6 @@ _JSON = click.option(
 
 
 def measuring(command: Any) -> Any:
-    """Options of the commands that measure a worker."""
     for option in (
         click.option(
             "--warm-up",

@@ -89,8 +89,6 @@ class Access(Section, frozen=True):
 
 
 class Store(Access, frozen=True, kw_only=True):
-    """A store beside `[objects]`."""
-
     url: str
     route: list[str] | None = None
     account: str | None = None

@@ -148,7 +148,6 @@ def _list(text: str, *, whole_numbers: bool) -> list[str | int]:
 
 
 def _table(text: str) -> dict[str, Any]:
-    """`{"a": 1}`"""
     table = _json(text)
     if not isinstance(table, dict):
         raise ValueError(f"{text} is no table; write it as a JSON object")

@@ -62,7 +62,6 @@ class Config(Section, frozen=True):
 
     @property
     def helped(self) -> list[str]:
-        """The regions that this worker helps, in their order."""
         return self.regions[self.region].fallback if self.region is not None else []
 
     @property

@@ -25,8 +25,6 @@ MARK = "penstock-listing"
 
 
 class _Waiting:
-    """References for one partition."""
-
     def __init__(self, topic: str, partition: int) -> None:
         self.out = Outgoing(topic, partition, [], [])
         self.nbytes = 0

@@ -110,7 +110,6 @@ class Flow:
         return self._last[1]
 
     def rates(self) -> dict[str, float]:
-        """Counts per second."""
         now, before = self._sample(), self._before(OVER_S)
         over_s = max(now.at_s - before.at_s, 1e-3)
         rates = {

@@ -15,7 +15,6 @@ from penstock.errors import PenstockError
 
 @asynccontextmanager
 async def stopped_after(stop: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Calls `stop` when the block is left."""
     try:
         yield
     except BaseException:

@@ -196,7 +196,6 @@ def _traces(cfg: config.Config) -> TraceTerms | None:
 
 
 def _terms(cfg: config.Config) -> ModelTerms:
-    """The terms of the model in `cfg.model`."""
     form = requests.find(cfg.model.request)
     target_ms = cfg.window.target_p99_ms
     return ModelTerms(

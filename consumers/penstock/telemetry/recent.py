@@ -90,7 +90,6 @@ class Recent:
         self.objects = self.rows = 0
 
     def minute(self, now_s: float) -> Counts:
-        """The latencies of the last minute."""
         since = window_of(now_s) - MINUTE
         found = dict(self.counts) if self.window > since else {}
         for window, counts in self._closed:

@@ -16,8 +16,6 @@ OTHER_STREAMS = "(others)"
 
 
 class ShadowTelemetry:
-    """Counts the rows that a shadow should answer, and its calls."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         rows = Counter(
             "penstock_shadow_rows",

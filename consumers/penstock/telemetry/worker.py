@@ -261,24 +261,20 @@ class Telemetry:
         }
 
     def of_models(self, names: Sequence[str]) -> dict[str, CallsTelemetry]:
-        """Further metrics for each of several models, by name."""
         if self._models is None:
             self._models = ModelsTelemetry(self, self.registry)
         return {name: ModelTelemetry(self._models, name) for name in names}
 
     def of_shadow(self) -> ShadowTelemetry:
-        """Further metrics for a shadow."""
         if self._shadow is None:
             self._shadow = ShadowTelemetry(self.registry)
         return self._shadow
 
     def of_rekeying(self) -> RekeyTelemetry:
-        """Further metrics for a worker that is a rekeyer, too."""
         self.rekeying = RekeyTelemetry(self.registry)
         return self.rekeying
 
     def of_traces(self, spans: SpanCounts) -> None:
-        """Further metrics for traces."""
         reg = self.registry
         TotalOf(
             "penstock_spans_exported",

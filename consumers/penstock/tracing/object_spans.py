@@ -19,8 +19,6 @@ LEAST_STEP_S = 0.0001
 
 
 class Names(NamedTuple):
-    """What all objects of a worker have in common."""
-
     group: str
     output_topic: str
     model: str

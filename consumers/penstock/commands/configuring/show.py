@@ -17,7 +17,6 @@ DEFAULT = "default"
 
 
 def _answering(command: Any) -> Any:
-    """Options that answer the questions of --init."""
     for name, question in reversed(list(QUESTIONS.items())):
         command = click.option(f"--{name}", metavar="ANSWER", help=f"With --init. {question}")(
             command
