@@ -66,11 +66,7 @@ Bar = Callable[[], AbstractContextManager[Any]]
     ("bar", "move"),
     [
         (predicting, lambda it: (it.found(40), it.done(rows=80, objects=10))),
-        (common_options.replaying, lambda it: it.compared(10, 40)),
-        (
-            common_options.replaying,
-            lambda it: it.look(Look(4, 1)),
-        ),
+        (common_options.replaying, lambda it: it(10, 40, Look(40, 10).sentence)),
         (lambda: common_options.reading("topics"), lambda it: it(10, 40)),
     ],
 )

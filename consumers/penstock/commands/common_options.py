@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    Progress,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -25,10 +24,6 @@ from penstock import config, logs
 from penstock.errors import first_cause
 from penstock.library.progress_bar import bar
 from penstock.terminal_text import escaped
-
-if TYPE_CHECKING:
-    from penstock.replay.pacing import Look
-
 
 WIDE_COLUMNS = 200
 MODEL_HELP = (
@@ -106,24 +101,9 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-class Replaying:
-    """What a terminal shows while a replay is under way, and while it is compared."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._task = bar.add_task("", total=None, said="looking at the range")
-
-    def look(self, seen: "Look") -> None:
-        self._bar.update(self._task, total=seen.total, completed=seen.done, said=seen.sentence)
-
-    def compared(self, done: int, total: int) -> None:
-        said = "comparing with then"
-        self._bar.update(self._task, total=total, completed=done, said=said)
-
-
 @contextmanager
-def replaying() -> Iterator[Replaying]:
-    """A bar of messages and what is done."""
+def replaying() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar of (done, total) and what is said of it."""
     columns = (
         BarColumn(),
         TextColumn("{task.fields[said]}"),
@@ -132,7 +112,10 @@ def replaying() -> Iterator[Replaying]:
         TimeRemainingColumn(),
     )
     with bar(*columns) as progress:
-        yield Replaying(progress)
+        task = progress.add_task("", total=None, said="looking at the range")
+        yield lambda done, total, said: progress.update(
+            task, completed=done, total=total, said=said
+        )
 
 
 def wide_console() -> Console:

@@ -82,12 +82,15 @@ def replay(
 
     async def work() -> None:
         with replaying() as bar:
+            compares = Compares(
+                tolerance, pointers, lambda done, total: bar(done, total, "comparing with then")
+            )
             done = await work_on(
                 planned,
                 behind_s=behind_s,
-                on_look=bar.look,
+                on_look=lambda seen: bar(seen.done, seen.total, seen.sentence),
                 on_made=_say,
-                compares=Compares(tolerance, pointers, bar.compared) if compare else None,
+                compares=compares if compare else None,
             )
         if as_json and done is not None:
             click.echo(msgspec.json.encode(done))
