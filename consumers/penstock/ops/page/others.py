@@ -8,7 +8,7 @@ page's server.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from penstock import config
@@ -42,16 +42,14 @@ class Others:
         }
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        return meanwhile(self._ask_forever())
+        return nullcontext() if self._kafka is None else meanwhile(self._ask_forever(self._kafka))
 
-    async def _ask_forever(self) -> None:
-        if self._kafka is None:
-            return
+    async def _ask_forever(self, kafka: config.Kafka) -> None:
         await self._wanted.wait()
         # Loaded when somebody looks: a supervisor imports little.
         from penstock.adapters.kafka.group.lag import GroupView  # noqa: PLC0415
 
-        group = GroupView(self._kafka)
+        group = GroupView(kafka)
         try:
             while True:
                 await self._wanted.wait()

@@ -7,7 +7,7 @@ by its address. Of an answer only the fields here are read. Owner: the page's se
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 import aiohttp
@@ -78,11 +78,9 @@ class Peers:
         }
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        return meanwhile(self._ask_forever())
+        return meanwhile(self._ask_forever()) if self._named else nullcontext()
 
     async def _ask_forever(self) -> None:
-        if not self._named:
-            return
         async with aiohttp.ClientSession(
             # No kept connections: those to a member that ended are dead.
             connector=aiohttp.TCPConnector(limit=AT_A_TIME, force_close=True),
