@@ -77,8 +77,8 @@ def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) 
     known = _known(environ, findings)
     cfg = _loaded(tree, file, known, findings)
     if cfg is not None:
-        for error in refused(cfg):
-            findings.note(_named(str(error)), str(error))
+        for refusal in refused(cfg):
+            findings.note(_named(str(refusal)), str(refusal))
         for path, said in contradictions(cfg, streams):
             findings.note(path, f"{_label(path)}: {said}")
     return sorted(findings.all, key=lambda one: one.line or 0)
