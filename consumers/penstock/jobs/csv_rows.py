@@ -61,7 +61,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._text.readline(MOST_RECORD_CHARS)
+        line = self._text.readline(MOST_RECORD_CHARS + 1)
         self.chars += len(line)
         if self.chars > MOST_RECORD_CHARS:
             said = f"a record has more than {MOST_RECORD_CHARS:,} characters: no CSV list"
