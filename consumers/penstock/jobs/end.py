@@ -82,10 +82,10 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
     return decided
 
 
-async def held(reader: Reader) -> dict[Where, tuple[int, int]]:
+async def held(reader: Reader) -> dict[Where, Span]:
     """The offsets of each input partition."""
     return {
-        Where(topic, number): span
+        Where(topic, number): Span(*span)
         for topic in await reader.inputs()
         for number, span in (await reader.spans(topic)).items()
     }

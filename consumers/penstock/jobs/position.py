@@ -21,9 +21,10 @@ from penstock.adapters.kafka.jobs.kept_positions import KeptPositions
 from penstock.adapters.kafka.reader import Reader
 from penstock.errors import usage
 from penstock.jobs.listing import At
-from penstock.jobs.sending import MARK
 from penstock.ports import Commit
 
+# The header with a partition's mark.
+MARK = "penstock-listing"
 # Often enough that a later start reads little.
 KEEP_S = 2.0
 # What is sent leaves within this time after its sender was seen to own the position.

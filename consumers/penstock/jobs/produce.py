@@ -133,8 +133,7 @@ class _Announcing:
         named: Callable[[Reference], str],
     ) -> None:
         count = partitions if position is None else position.partitions
-        kept = (None, None) if position is None else (position.mark, position.be_sure)
-        self._sending = Sending(sink, topic, count, *kept)
+        self._sending = Sending(sink, topic, count, position)
         self._partition_of = hashed(count)
         self._position = position
         self._said_stream = wanted.stream is not None

@@ -17,7 +17,7 @@ from penstock.jobs.end import Job, held, known_job
 from penstock.messages.progress import Progress, StoppedLine
 from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
-from penstock.replay.span import Span
+from penstock.replay.span import Spans
 
 # A rate needs some commits of each worker: one look of a person takes so long.
 SAMPLE_S = 5.0
@@ -78,30 +78,26 @@ class _Looking:
         self._clock = SystemClock()
         self._rate = Rate()
         self._job: Job | None = None
-        self._spans: Mapping[Where, Span] = {}
+        self._spans: Spans = {}
         self._positions: Mapping[Where, Commit] = {}
 
     async def begin(self) -> None:
         """A job counts until it is done and something was announced after it."""
         kafka = self._cfg.kafka
-        self._spans = await self._held()
+        self._spans = await held(self._reader)
         job = await known_job(kafka, self._groups, self._reader)
         if job is not None:
             positions = await self._groups.positions(kafka.group, list(self._spans))
             ends = {part: span.end for part, span in job.spans.items()}
-            if not job.is_answered(positions) or ends == {
-                part: span.end for part, span in self._spans.items()
-            }:
+            now = {part: span.end for part, span in self._spans.items()}
+            if not job.is_answered(positions) or ends == now:
                 self._job, self._spans = job, job.spans
         self._errors = AnsweredByErrors(self._cfg, self._job, most=MOST_LETTERS)
-
-    async def _held(self) -> Mapping[Where, Span]:
-        return {part: Span(*span) for part, span in (await held(self._reader)).items()}
 
     async def sample(self, for_s: float) -> None:
         """Look for so long, or until all is answered."""
         if self._job is None:
-            self._spans = await self._held()
+            self._spans = await held(self._reader)
         until_s = self._clock.now() + for_s
         while True:
             group, parts = self._cfg.kafka.group, list(self._spans)

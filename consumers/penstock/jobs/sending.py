@@ -7,11 +7,12 @@ whatever else was lost with the sender. Memory is bounded: `WAITING_BYTES` in al
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from inspect import iscoroutine
 from typing import NamedTuple
 
 from penstock.jobs.listing import At
+from penstock.jobs.position import MARK, Position
 from penstock.ports import Outgoing, Sink
 
 # A quarter of the largest batch; larger ones save nothing.
@@ -20,8 +21,6 @@ WAITING_BYTES = 16 << 20
 UNACKNOWLEDGED_BYTES = 16 << 20
 # What Kafka adds to key and value of a record, at most.
 _RECORD_BYTES = 24
-
-MARK = "penstock-listing"
 
 
 class _Waiting:
@@ -38,23 +37,13 @@ class _Sent(NamedTuple):
 
 
 class Sending:
-    """`mark`: makes the mark after so many references, up to this place; None: nothing is
-    marked. `may_send` raises if nothing may be sent any more.
-    """
+    """`position`: marks what is sent, and says if it may be; None: nothing is marked."""
 
-    def __init__(
-        self,
-        sink: Sink,
-        topic: str,
-        partitions: int,
-        mark: Callable[[At, int], bytes] | None = None,
-        may_send: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, sink: Sink, topic: str, partitions: int, position: Position | None) -> None:
         self.acknowledged = 0
         self._sink = sink
         self._topic = topic
-        self._mark = mark
-        self._may_send = may_send
+        self._position = position
         self._full_bytes = min(SENT_BYTES, WAITING_BYTES // partitions)
         self._waiting: dict[int, _Waiting] = {}
         self._sent: deque[_Sent] = deque()
@@ -75,13 +64,13 @@ class Sending:
         """Hand over what waits for a partition. Waits while too much is not acknowledged."""
         waiting = self._waiting.pop(partition)
         out, count = waiting.out, len(waiting.out.values)
-        if self._mark is not None:
+        if self._position is not None:
             out.headers = [[] for _ in range(count - 1)]
-            out.headers.append([(MARK, self._mark(waiting.last, count))])
+            out.headers.append([(MARK, self._position.mark(waiting.last, count))])
         while self._sent and self._sent_bytes + waiting.nbytes > UNACKNOWLEDGED_BYTES:
             await self._next_acknowledged()
-        if self._may_send is not None:
-            await self._may_send()
+        if self._position is not None:
+            await self._position.be_sure()
         self._sent.append(_Sent(await self._sink.send(out), waiting.nbytes, count))
         self._sent_bytes += waiting.nbytes
 
