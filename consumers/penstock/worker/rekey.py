@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock import config
+from penstock.adapters.kafka.exactly_once.producers import KafkaPassages
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.rekey.ends import Ends
-from penstock.adapters.kafka.rekey.passages import KafkaPassages
 from penstock.adapters.kafka.rekey.source import WholeSource
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.wait_for_services import until_answered

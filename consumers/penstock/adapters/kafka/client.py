@@ -8,8 +8,9 @@ code repeats raise `Unreachable` instead.
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -107,10 +108,10 @@ def translated(what: str) -> Iterator[None]:
         raise _of_ours(what, reason(error)) from error
 
 
-def check_code(code: int) -> None:
+def check_code(code: int, said: str | None = None) -> None:
     """Raises aiokafka's error for a broker's code that is not 0."""
     if code:
-        raise kafka_errors.for_code(code)(f"error {code}")
+        raise kafka_errors.for_code(code)(said or f"error {code}")
 
 
 def reason(error: Exception) -> Exception:
@@ -177,33 +178,29 @@ def _is_about_certificates(error: BaseException | None) -> bool:
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
 
-@asynccontextmanager
-async def answered_within(what: str, seconds: float) -> AsyncIterator[None]:
+def answered_within(what: str, seconds: float) -> AbstractAsyncContextManager[None]:
     """`translated` with a deadline. Past it raises `Unreachable`: for calls that we repeat."""
-    try:
-        async with asyncio.timeout(seconds):
-            with translated(what):
-                yield
-    except TimeoutError:
-        raise Unreachable(_silence(what, seconds)) from None
+    return _bounded(what, seconds, Unreachable)
+
+
+def within(what: str, seconds: float) -> AbstractAsyncContextManager[None]:
+    """`translated` with a deadline. Past it raises `Fatal` with exit code 3."""
+    return _bounded(what, seconds, partial(Fatal, exit_code=EXIT_UNREACHABLE))
 
 
 @asynccontextmanager
-async def within(what: str, seconds: float) -> AsyncIterator[None]:
-    """`translated` with a deadline. Past it raises `Fatal` with exit code 3."""
+async def _bounded(
+    what: str, seconds: float, late: Callable[[str], PenstockError]
+) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             with translated(what):
                 yield
     except TimeoutError:
-        raise Fatal(_silence(what, seconds), exit_code=EXIT_UNREACHABLE) from None
-
-
-def _silence(what: str, seconds: float) -> str:
-    return (
-        f"Kafka did not answer {what} within {seconds:g} s.\n"
-        "Are the brokers of kafka.bootstrap_servers up, and can all of them be reached?"
-    )
+        raise late(
+            f"Kafka did not answer {what} within {seconds:g} s.\n"
+            "Are the brokers of kafka.bootstrap_servers up, and can all of them be reached?"
+        ) from None
 
 
 async def reach(settings: config.Kafka) -> None:

@@ -25,10 +25,10 @@ from penstock.adapters.kafka.client import (
     start,
 )
 from penstock.adapters.kafka.exactly_once.abandoned import Abandoned
-from penstock.adapters.kafka.exactly_once.requests import DecidedOffsets, offsets_in
 from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer_terms
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import ask_for_inputs, count_partitions
+from penstock.adapters.kafka.requests import DecidedOffsets
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit
 
@@ -59,7 +59,7 @@ async def positions(
     answer = await client.send(node, request(group, list(by_topic.items())))
     check_code(getattr(answer, "error_code", 0))  # from version 2 on
     found: dict[TopicPartition, Commit | None] = {}
-    for topic, entries in offsets_in(answer):
+    for topic, entries in DecidedOffsets.plain(answer) if decided else answer.topics:
         for number, offset, metadata, code in entries:
             if code == UNSTABLE_OFFSET_COMMIT:
                 found[TopicPartition(topic, number)] = UNDECIDED

@@ -15,7 +15,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from penstock import config
-from penstock.adapters.kafka.client import translated
+from penstock.adapters.kafka.client import check_code, translated
 from penstock.errors import EXIT_USAGE, Fatal, Transient
 
 MOST_BYTES = "max.message.bytes"
@@ -37,7 +37,7 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
         if found["topic"] == topic:
             if found["error_code"] == kafka_errors.UnknownTopicOrPartitionError.errno:
                 return 0
-            _check(found["error_code"], topic)
+            check_code(found["error_code"], topic)
             return len(found["partitions"])
     raise kafka_errors.StaleMetadata(f"no word about {topic}")
 
@@ -92,7 +92,7 @@ async def topic_settings(
     for found in answer.to_object()["resources"]:
         if found["error_code"] in _NOT_FOR_US:
             return {}
-        _check(found["error_code"], topic)
+        check_code(found["error_code"], topic)
         for entry in found["config_entries"]:
             if entry["config_names"] in names:
                 told[entry["config_names"]] = entry["config_value"]
@@ -107,8 +107,3 @@ _NOT_FOR_US = (
 
 async def _send(client: AIOKafkaClient, request: Any) -> Any:
     return await client.send(client.get_random_node(), request)
-
-
-def _check(code: int, topic: str) -> None:
-    if code:
-        raise kafka_errors.for_code(code)(topic)

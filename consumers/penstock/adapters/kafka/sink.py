@@ -63,19 +63,20 @@ class KafkaSink:
     async def partitions(self, topic: str) -> int:
         if self._is_anew:
             await self._start_anew()
-        return await self._told(topic, self._look_at)
+        return await self._patiently(_question(topic), partial(self._look_at, topic))
 
     async def retention_s(self, topic: str) -> float | None:
         """How long the topic keeps a record. None: without end, or the broker does not tell us."""
-        return await self._told(topic, partial(retention_s, self._producer.client))
+        ask = partial(retention_s, self._producer.client, topic)
+        return await self._patiently(_question(topic), ask)
 
-    async def _told(self, topic: str, ask: Callable[[str], Awaitable[T]]) -> T:
-        what = f"a question about topic {topic}"
+    async def _patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        """aiokafka raises after 40 s with a full queue; `within` is the real deadline."""
         async with within(what, self._timeout_s):
             while True:
                 try:
                     with translated(what):
-                        return await ask(topic)
+                        return await call()
                 except Transient:
                     await asyncio.sleep(RETRY_PAUSE_S)
 
@@ -109,14 +110,17 @@ class KafkaSink:
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         if self._is_anew:
             await self._start_anew()
-        now_ms = self._clock.wall_ms()
-        most = self.batch_bytes.get(outgoing.topic, BATCH_BYTES)
-        made = batches(self._producer, outgoing, now_ms, most)
+        now_ms, topic = self._clock.wall_ms(), outgoing.topic
+        most = self.batch_bytes.get(topic, BATCH_BYTES)
+        made, what = batches(self._producer, outgoing, now_ms, most), f"a batch for {topic}"
         try:
-            sent = [await self._send(batch, outgoing) for batch in made]
+            sent = [
+                await self._patiently(what, partial(self._hand_over, batch, outgoing))
+                for batch in made
+            ]
         except Fatal as error:
-            raise await self._undelivered(outgoing.topic, error) from error
-        return self._delivered(sent, outgoing.topic)
+            raise await self._undelivered(topic, error) from error
+        return self._delivered(sent, topic)
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
         most = self.batch_bytes.get(topic, BATCH_BYTES)
@@ -125,18 +129,11 @@ class KafkaSink:
     async def stop(self) -> None:
         await close(self._producer, CLOSE_S, "the end of the producer")
 
-    async def _send(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
-        async with within(f"a batch for {outgoing.topic}", self._timeout_s):
-            while True:
-                try:
-                    with translated(f"a batch for {outgoing.topic}"):
-                        future: asyncio.Future[Any] = await self._producer.send_batch(
-                            batch, outgoing.topic, partition=outgoing.partition
-                        )
-                        return future
-                except Transient:
-                    # aiokafka raises after 40 s with a full queue; `within` is the real deadline.
-                    await asyncio.sleep(RETRY_PAUSE_S)
+    async def _hand_over(self, batch: Any, outgoing: Outgoing) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = await self._producer.send_batch(
+            batch, outgoing.topic, partition=outgoing.partition
+        )
+        return future
 
     async def _delivered(self, sent: list[asyncio.Future[Any]], topic: str) -> None:
         try:
@@ -157,3 +154,7 @@ class KafkaSink:
         if isinstance(error, Fatal):
             return error
         return Fatal(f"Kafka did not take a batch of {topic}: {error}")
+
+
+def _question(topic: str) -> str:
+    return f"a question about topic {topic}"

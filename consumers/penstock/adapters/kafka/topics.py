@@ -4,7 +4,8 @@ Rule: a topic that exists already is left as it is. Owner: the command that call
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -29,6 +30,13 @@ class TopicShape:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+@asynccontextmanager
+async def _admin(kafka: config.Kafka, what: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(**connection(kafka))
+    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+        yield admin
+
+
 async def create_topics(
     kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
 ) -> list[tuple[str, str]]:
@@ -37,9 +45,7 @@ async def create_topics(
 
     Raises `Fatal` with Kafka's reason if it refuses, `Unreachable` after `kafka.timeout_ms`.
     """
-    admin = AIOKafkaAdminClient(**connection(kafka))
-    what = "the creation of topics"
-    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+    async with _admin(kafka, "the creation of topics") as admin:
         await controller_known(admin)
         made = [(topic, await _create(admin, topic, shape)) for topic in topics]
         await topics_known(admin, topics)
@@ -48,9 +54,7 @@ async def create_topics(
 
 async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
     """Returns when Kafka has agreed; it removes them some time later."""
-    admin = AIOKafkaAdminClient(**connection(kafka))
-    what = "the removal of topics"
-    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+    async with _admin(kafka, "the removal of topics") as admin:
         await controller_known(admin)
         await admin.delete_topics(list(topics))
 
@@ -86,9 +90,7 @@ async def topic_shapes(
     """Partitions and replicas of each topic, and those of its settings that have these names.
     Missing topics are left out.
     """
-    admin = AIOKafkaAdminClient(**connection(kafka))
-    what = "the description of topics"
-    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+    async with _admin(kafka, "the description of topics") as admin:
         described = await admin.describe_topics(list(topics))
         client = client_of(admin)
         return {
@@ -113,9 +115,7 @@ async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
 
 async def most_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
     """By topic, the most bytes that a batch may have; a batch can be one record."""
-    admin = AIOKafkaAdminClient(**connection(kafka))
-    what = "a question about the settings of topics"
-    async with opened(admin, kafka, what), within(what, kafka.timeout_ms / 1000):
+    async with _admin(kafka, "a question about the settings of topics") as admin:
         found = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
     return {topic: most or BATCH_BYTES for topic, most in found.items()}
 

@@ -6,6 +6,7 @@ its offset. Owner: `penstock scenes`.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,39 +15,15 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, within
 from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches
 from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import EXIT_USAGE, Fatal, Transient
-from penstock.ports import Clock
+from penstock.ports import Clock, Outgoing
 
 # Topic, key, value, partition (None: by the key), epoch milliseconds (None: now).
 Out = tuple[str, bytes, bytes | None, int | None, int | None]
-
-
-class _Run:
-    """The records for one partition, in order, in as few batches as possible."""
-
-    def __init__(self, topic: str, partition: int, batch_bytes: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self._batch_bytes = batch_bytes
-        self.batches = [self._new()]
-        self.indices: list[list[int]] = [[]]
-
-    def add(self, index: int, key: bytes, value: bytes | None, at_ms: int) -> None:
-        if self.batches[-1].append(timestamp=at_ms, key=key, value=value) is None:
-            self.batches.append(self._new())
-            self.indices.append([])
-            if self.batches[-1].append(timestamp=at_ms, key=key, value=value) is None:
-                raise Fatal(
-                    f"a record of {len(value or b'')} bytes is more than {self.topic} takes"
-                )
-        self.indices[-1].append(index)
-
-    def _new(self) -> BatchBuilder:
-        return BatchBuilder(self._batch_bytes, 0, is_transactional=False)
 
 
 class KafkaWriter:
@@ -78,18 +55,20 @@ class KafkaWriter:
         their offsets, -1 where the broker did not say.
         """
         now_ms = self._clock.wall_ms()
-        runs: dict[tuple[str, int], _Run] = {}
-        for index, (topic, key, value, chosen, at_ms) in enumerate(records):
+        parts: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for index, (topic, key, _, chosen, _) in enumerate(records):
             partition = self._partition_of[topic](key.decode()) if chosen is None else chosen
-            run = runs.get((topic, partition))
-            if run is None:
-                run = runs[topic, partition] = _Run(topic, partition, self._batch_bytes[topic])
-            run.add(index, key, value, now_ms if at_ms is None else at_ms)
-        sent = [
-            (await self._send(run, batch), indices)
-            for run in runs.values()
-            for batch, indices in zip(run.batches, run.indices, strict=True)
-        ]
+            parts[topic, partition].append(index)
+        sent: list[tuple[asyncio.Future[Any], list[int]]] = []
+        for (topic, partition), indices in parts.items():
+            mine = [records[index] for index in indices]
+            values: list[Any] = [value for _, _, value, _, _ in mine]  # None: a tombstone
+            times_ms = [now_ms if at_ms is None else at_ms for *_, at_ms in mine]
+            out = Outgoing(topic, partition, [key for _, key, *_ in mine], values, None, times_ms)
+            for batch in batches(self._producer, out, now_ms, self._batch_bytes[topic]):
+                count = batch.record_count()
+                sent.append((await self._send(out, batch), indices[:count]))
+                del indices[:count]
         return self._delivered(sent, len(records))
 
     async def stop(self) -> None:
@@ -99,16 +78,15 @@ class KafkaWriter:
         """Drop the records that are not sent yet."""
         await give_up(self._producer)
 
-    async def _send(self, run: _Run, batch: BatchBuilder) -> asyncio.Future[Any]:
-        batch.close()
+    async def _send(self, out: Outgoing, batch: BatchBuilder) -> asyncio.Future[Any]:
         try:
-            async with within(f"a batch for {run.topic}", self._timeout_s):
+            async with within(f"a batch for {out.topic}", self._timeout_s):
                 future: asyncio.Future[Any] = await self._producer.send_batch(
-                    batch, run.topic, partition=run.partition
+                    batch, out.topic, partition=out.partition
                 )
                 return future
         except Transient as error:
-            raise _undelivered(run.topic, error) from error
+            raise _undelivered(out.topic, error) from error
 
     async def _delivered(
         self, sent: list[tuple[asyncio.Future[Any], list[int]]], count: int

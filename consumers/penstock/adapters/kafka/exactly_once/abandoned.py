@@ -19,7 +19,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from penstock.adapters.kafka.client import check_code, translated
-from penstock.adapters.kafka.exactly_once.requests import DescribeTransactions, ListTransactions
+from penstock.adapters.kafka.requests import DescribeTransactions, ListTransactions
 from penstock.errors import PenstockError, Transient
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
-"""The transactional producers of a worker.
+"""The transactional producers of a worker, and of the rekeyer.
 
 Rule: their ids are the worker's own, so nobody else starts with one of them, except to take back
 what a dead worker left. With an instance id they outlast the worker: the start that takes its place
-takes back at once what it had begun. Owner: the worker.
+takes back at once what it had begun. Owner: the worker, or the rekeyer.
 """
 
 import asyncio
@@ -13,13 +13,11 @@ from uuid import uuid4
 from aiokafka.admin import AIOKafkaAdminClient
 
 from penstock import config
-from penstock.adapters.kafka.client import connection
-from penstock.adapters.kafka.client import opened as opened_client
+from penstock.adapters.kafka.client import connection, opened
 from penstock.adapters.kafka.exactly_once.abandoned import id_of, take_back_left
 from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
-    opened,
-    transactional_producer,
+    open_transactions,
 )
 from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.member import GroupMember
@@ -67,15 +65,35 @@ class KafkaProducers:
         group, what = self._settings.group, "a look at open transactions"
         try:
             admin = AIOKafkaAdminClient(**connection(self._settings))
-            async with asyncio.timeout(LOOKS_S), opened_client(admin, self._settings, what):
+            async with asyncio.timeout(LOOKS_S), opened(admin, self._settings, what):
                 ours = id_of(group, self._worker)
                 await take_back_left(client_of(admin), group, ours, self._clock.wall_ms)
         except (NotImplementedError, TimeoutError, PenstockError) as error:
             log.info("what dead workers left open ends by the broker's time: %r", error)
 
     async def open(self, number: int) -> KafkaTransactions:
-        group = self._settings.group
-        producer = transactional_producer(self._settings, self.id_of(number), self._compression)
-        return await opened(
-            KafkaTransactions(producer, group, self._clock, self._batch_bytes, self._member_of)
+        return await open_transactions(
+            self._settings,
+            self.id_of(number),
+            self._clock,
+            self._batch_bytes,
+            self._member_of,
+            self._compression,
         )
+
+
+class KafkaPassages:
+    """Those of the rekeyer, whose group the settings name. Their transactional id is the group's:
+    who begins fences all former members, which can write nothing any more.
+    """
+
+    def __init__(
+        self, settings: config.Kafka, clock: Clock, batch_bytes: Mapping[str, int]
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._batch_bytes = batch_bytes
+
+    async def open(self) -> KafkaTransactions:
+        settings = self._settings
+        return await open_transactions(settings, settings.group, self._clock, self._batch_bytes)

@@ -215,8 +215,17 @@ class KafkaTransactions:
             await give_up(producer)
 
 
-async def opened(transactions: KafkaTransactions) -> KafkaTransactions:
+async def open_transactions(
+    settings: config.Kafka,
+    id_: str,
+    clock: Clock,
+    batch_bytes: Mapping[str, int],
+    member_of: Callable[[str], GroupMember] | None = None,
+    compression: str = "none",
+) -> KafkaTransactions:
     """Started; if that fails, closed."""
+    producer = transactional_producer(settings, id_, compression)
+    transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)
     try:
         await transactions.start()
     except BaseException:

@@ -10,61 +10,17 @@ from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import CoordinationType
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 
 from penstock import config
 from penstock.adapters.kafka.client import LEAVE_S, answered_within, check_code, connection, opened
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.requests import LeaveGroup
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
 # The member is then away already, as we want it to be.
 UNKNOWN_MEMBER_ID: Final = 25
-
-
-class _Response(Response):  # type: ignore[misc]
-    API_KEY = 13
-    API_VERSION = 3
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        (
-            "members",
-            Array(
-                ("member_id", String("utf-8")),
-                ("group_instance_id", String("utf-8")),
-                ("error_code", Int16),
-            ),
-        ),
-    )
-
-
-class _Leave(RequestStruct):  # type: ignore[misc]
-    """LeaveGroup as aiokafka does not have it: the first version that names an instance id."""
-
-    API_KEY = 13
-    API_VERSION = 3
-    RESPONSE_TYPE = _Response
-    SCHEMA = Schema(
-        ("group", String("utf-8")),
-        (
-            "members",
-            Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8"))),
-        ),
-    )
-
-
-class _LeaveGroup(Request[_Leave]):  # type: ignore[misc]
-    API_KEY = 13
-
-    def __init__(self, group: str, instance_id: str) -> None:
-        self._group = group
-        self._instance_id = instance_id
-
-    def build(self, request_struct_class: type[_Leave]) -> _Leave:
-        return request_struct_class(self._group, [("", self._instance_id)])
 
 
 async def leave_at_last(settings: config.Kafka, instance_id: str) -> None:
@@ -82,7 +38,7 @@ async def leave_for(settings: config.Kafka, instance_id: str, seconds: float) ->
     async with answered_within(what, seconds), opened(admin, settings, what):
         client = client_of(admin)
         node = await client.coordinator_lookup(CoordinationType.GROUP, settings.group)
-        answer = await client.send(node, _LeaveGroup(settings.group, instance_id))
+        answer = await client.send(node, LeaveGroup(settings.group, instance_id))
         check_code(answer.error_code)
         for *_, code in answer.members:
             check_code(0 if code == UNKNOWN_MEMBER_ID else code)

@@ -6,6 +6,7 @@ member that the group has gone on without. Owner: the transactions.
 
 from collections import defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -13,9 +14,9 @@ from aiokafka import errors as kafka_errors
 from aiokafka.client import CoordinationType
 from aiokafka.producer.sender import TxnOffsetCommitHandler
 
-from penstock.adapters.kafka.exactly_once.requests import MembersOffsets
 from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.inside.giving_up import seen
+from penstock.adapters.kafka.requests import MembersOffsets
 from penstock.errors import Fenced
 
 # Codes by which the group says that it has gone on without this member.
@@ -62,14 +63,15 @@ class _Handler(TxnOffsetCommitHandler):  # type: ignore[misc]
         )
 
     def handle_response(self, resp: Any) -> float | None:
-        for _, partitions in resp.errors:
+        plain = SimpleNamespace(errors=MembersOffsets.plain(resp))
+        for _, partitions in plain.errors:
             for _, code in partitions:
                 if code == STALE_EPOCH:
                     return float(self._default_backoff)
                 if code in NO_MEMBER:
                     _fail(self._sender, NotMemberError(code))
                     return None
-        found: float | None = super().handle_response(resp)
+        found: float | None = super().handle_response(plain)
         return found
 
 

@@ -7,81 +7,14 @@ the source.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.protocol.api import Request, RequestStruct
-from aiokafka.protocol.commit import OffsetCommitRequest, OffsetCommitResponse_v3
-from aiokafka.protocol.group import HeartbeatRequest, HeartbeatResponse_v1
-from aiokafka.protocol.types import Array, Int32, Int64, Schema, String
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import HeartbeatRequest
 
 from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID
-
-NO_EPOCH: Final = -1
-
-
-class _Heartbeat(RequestStruct):  # type: ignore[misc]
-    API_KEY = 12
-    API_VERSION = 3
-    RESPONSE_TYPE = HeartbeatResponse_v1
-    SCHEMA = Schema(
-        ("group", String("utf-8")),
-        ("generation_id", Int32),
-        ("member_id", String("utf-8")),
-        ("group_instance_id", String("utf-8")),
-    )
-
-
-class _Commit(RequestStruct):  # type: ignore[misc]
-    API_KEY = 8
-    API_VERSION = 7
-    RESPONSE_TYPE = OffsetCommitResponse_v3
-    SCHEMA = Schema(
-        ("group", String("utf-8")),
-        ("generation_id", Int32),
-        ("member_id", String("utf-8")),
-        ("group_instance_id", String("utf-8")),
-        (
-            "topics",
-            Array(
-                ("topic", String("utf-8")),
-                (
-                    "partitions",
-                    Array(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", String("utf-8")),
-                    ),
-                ),
-            ),
-        ),
-    )
-
-
-class _NamedHeartbeat(Request[_Heartbeat]):  # type: ignore[misc]
-    API_KEY = 12
-
-    def __init__(self, plain: HeartbeatRequest, instance_id: str) -> None:
-        self._fields = (plain._group, plain._generation_id, plain._member_id, instance_id)
-
-    def build(self, request_struct_class: type[_Heartbeat]) -> _Heartbeat:
-        return request_struct_class(*self._fields)
-
-
-class _NamedCommit(Request[_Commit]):  # type: ignore[misc]
-    API_KEY = 8
-
-    def __init__(self, plain: OffsetCommitRequest, instance_id: str) -> None:
-        topics = [
-            (topic, [(number, offset, NO_EPOCH, said) for number, offset, said in partitions])
-            for topic, partitions in plain._topics
-        ]
-        member = (plain._consumer_group, plain._consumer_group_generation_id, plain._consumer_id)
-        self._fields = (*member, instance_id, topics)
-
-    def build(self, request_struct_class: type[_Commit]) -> _Commit:
-        return request_struct_class(*self._fields)
+from penstock.adapters.kafka.requests import NO_EPOCH, NamedCommit, NamedHeartbeat
 
 
 def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) -> None:
@@ -113,9 +46,15 @@ def watch_topics(consumer: AIOKafkaConsumer) -> None:
 def _named(request: Any, instance_id: str) -> Any:
     match request:
         case HeartbeatRequest():
-            return _NamedHeartbeat(request, instance_id)
+            member = request._group, request._generation_id, request._member_id
+            return NamedHeartbeat(*member, instance_id)
         case OffsetCommitRequest():
-            return _NamedCommit(request, instance_id)
+            topics = [
+                (topic, [(number, offset, NO_EPOCH, said) for number, offset, said in partitions])
+                for topic, partitions in request._topics
+            ]
+            group, generation = request._consumer_group, request._consumer_group_generation_id
+            return NamedCommit(group, generation, request._consumer_id, instance_id, topics)
         case _:
             return request
 

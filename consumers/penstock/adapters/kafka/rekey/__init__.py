@@ -1,1 +1,1 @@
-"""The way to the topic that is keyed by stream: its reader, the ends it asks for, transactions."""
+"""The way to the topic that is keyed by stream: its reader, and the ends it asks for."""

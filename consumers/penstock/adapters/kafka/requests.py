@@ -1,0 +1,261 @@
+"""Kafka's requests, in the versions that aiokafka does not have, by the published schemas.
+
+Rule: only what a request carries, and nothing of what it is for. Where a structure ends with tagged
+fields, we send none.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.commit import OffsetCommitResponse_v3
+from aiokafka.protocol.group import HeartbeatResponse_v1
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+)
+
+NO_EPOCH: Final = -1
+STRING: Final = String("utf-8")
+TEXT: Final = CompactString("utf-8")
+TAGS: Final = ("tags", TaggedFields)
+_NUMBERS: Final = (
+    "topics",
+    CompactArray(("name", TEXT), ("partitions", CompactArray(Int32)), TAGS),
+)
+_POSITION: Final = (
+    ("partition", Int32),
+    ("offset", Int64),
+    ("leader_epoch", Int32),
+    ("metadata", TEXT),
+)
+_MEMBER: Final = (
+    ("group", STRING),
+    ("generation_id", Int32),
+    ("member_id", STRING),
+    ("group_instance_id", STRING),
+)
+
+
+def _by_topic(*of_partition: tuple[str, Any]) -> tuple[str, CompactArray]:
+    partitions = CompactArray(*of_partition, TAGS)
+    return "topics", CompactArray(("name", TEXT), ("partitions", partitions), TAGS)
+
+
+class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
+    """A subclass says what it `asks` and what it `answers`; its fields are given in that order."""
+
+    API_KEY = 0
+
+    def __init_subclass__(
+        cls, *, key: int, version: int, asks: Schema, answers: Schema, has_tags: bool = True
+    ) -> None:
+        cls.API_KEY = key
+        super().__init_subclass__()
+        known: dict[str, Any] = {"API_KEY": key, "API_VERSION": version}
+        answer = type(f"{cls.__name__}Answer", (Response,), known | {"SCHEMA": answers})
+        known |= {"SCHEMA": asks, "RESPONSE_TYPE": answer, "FLEXIBLE_VERSION": has_tags}
+        cls._CLASSES = (type(f"{cls.__name__}Struct", (RequestStruct,), known),)
+
+    def __init__(self, *fields: Any) -> None:
+        self._fields = fields
+
+    def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:
+        return request_struct_class(*self._fields)
+
+
+class DecidedOffsets(
+    _OneVersion,
+    key=9,
+    version=7,
+    asks=Schema(
+        ("group", TEXT),
+        _NUMBERS,
+        ("require_stable", Boolean),
+        TAGS,
+    ),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        _by_topic(*_POSITION, ("error_code", Int16)),
+        ("error_code", Int16),
+        TAGS,
+    ),
+):
+    """The group's positions; error 88 for one that an open transaction may move."""
+
+    def __init__(self, group: str, topics: Sequence[tuple[str, list[int]]]) -> None:
+        super().__init__(group, [(name, numbers, {}) for name, numbers in topics], True, {})
+
+    @staticmethod
+    def plain(answer: Any) -> list[tuple[str, list[tuple[int, int, str | None, int]]]]:
+        """By topic each partition's offset, metadata and error code, as aiokafka has them."""
+        return [
+            (name, [(number, at, said, code) for number, at, _, said, code, _ in partitions])
+            for name, partitions, _ in answer.topics
+        ]
+
+
+class MembersOffsets(
+    _OneVersion,
+    key=28,
+    version=3,
+    asks=Schema(
+        ("transactional_id", TEXT),
+        ("group", TEXT),
+        ("producer_id", Int64),
+        ("producer_epoch", Int16),
+        ("generation", Int32),
+        ("member_id", TEXT),
+        ("instance_id", TEXT),
+        _by_topic(*_POSITION),
+        TAGS,
+    ),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        _by_topic(("partition", Int32), ("error_code", Int16)),
+        TAGS,
+    ),
+):
+    """Positions that go with a transaction, of a member of the group. `topics`: for each its
+    partitions with offset and metadata.
+    """
+
+    def __init__(
+        self,
+        producer: tuple[str, str, int, int],
+        member: tuple[int, str, str | None],
+        topics: Sequence[tuple[str, list[tuple[int, int, str]]]],
+    ) -> None:
+        """`producer`: its transactional id, the group, its id and epoch."""
+        offsets = [
+            (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
+            for name, partitions in topics
+        ]
+        super().__init__(*producer, *member, offsets, {})
+
+    @staticmethod
+    def plain(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
+        """By topic each partition's error code, as aiokafka has them."""
+        return [
+            (name, [(number, code) for number, code, _ in partitions])
+            for name, partitions, _ in answer.topics
+        ]
+
+
+class ListTransactions(
+    _OneVersion,
+    key=66,
+    version=0,
+    asks=Schema(("states", CompactArray(TEXT)), ("producers", CompactArray(Int64)), TAGS),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        ("unknown_states", CompactArray(TEXT)),
+        (
+            "transactions",
+            CompactArray(("transactional_id", TEXT), ("producer_id", Int64), ("state", TEXT), TAGS),
+        ),
+        TAGS,
+    ),
+):
+    """Those that a broker coordinates, in these states."""
+
+    def __init__(self, *states: str) -> None:
+        super().__init__(list(states), [], {})
+
+
+class DescribeTransactions(
+    _OneVersion,
+    key=65,
+    version=0,
+    asks=Schema(("transactional_ids", CompactArray(TEXT)), TAGS),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "transactions",
+            CompactArray(
+                ("error_code", Int16),
+                ("transactional_id", TEXT),
+                ("state", TEXT),
+                ("timeout_ms", Int32),
+                ("began_ms", Int64),
+                ("producer_id", Int64),
+                ("producer_epoch", Int16),
+                _NUMBERS,
+                TAGS,
+            ),
+        ),
+        TAGS,
+    ),
+):
+    def __init__(self, transactional_ids: list[str]) -> None:
+        super().__init__(transactional_ids, {})
+
+
+class NamedHeartbeat(
+    _OneVersion,
+    key=12,
+    version=3,
+    asks=Schema(*_MEMBER),
+    answers=HeartbeatResponse_v1.SCHEMA,
+    has_tags=False,
+):
+    """The first version that names an instance id, as the next two."""
+
+
+class NamedCommit(
+    _OneVersion,
+    key=8,
+    version=7,
+    asks=Schema(
+        *_MEMBER,
+        (
+            "topics",
+            Array(
+                ("topic", STRING),
+                (
+                    "partitions",
+                    Array(
+                        ("partition", Int32),
+                        ("offset", Int64),
+                        ("leader_epoch", Int32),
+                        ("metadata", STRING),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    answers=OffsetCommitResponse_v3.SCHEMA,
+    has_tags=False,
+):
+    pass
+
+
+class LeaveGroup(
+    _OneVersion,
+    key=13,
+    version=3,
+    asks=Schema(
+        ("group", STRING),
+        ("members", Array(("member_id", STRING), ("group_instance_id", STRING))),
+    ),
+    answers=Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        (
+            "members",
+            Array(("member_id", STRING), ("group_instance_id", STRING), ("error_code", Int16)),
+        ),
+    ),
+    has_tags=False,
+):
+    def __init__(self, group: str, instance_id: str) -> None:
+        super().__init__(group, [("", instance_id)])
