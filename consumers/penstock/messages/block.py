@@ -4,12 +4,12 @@ Rule: the head and a row's columns together are the record of that row, field by
 in both. Owner: the publish stage.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import ObjectId, Source
 from penstock.messages.reference import Count, OutputTime
 
@@ -38,12 +38,4 @@ class BlockHead(Struct, kw_only=True):
     model_version: str | None = None
 
 
-_decoder = msgspec.json.Decoder(BlockHead)
-
-
-def decode_head(value: bytes) -> BlockHead:
-    """Decode a head. Raises `SchemaError` if the value is not one."""
-    try:
-        return _decoder.decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SchemaError(f"not the head of a block: {error}") from None
+decode_head: Callable[[bytes], BlockHead] = decoder_of(BlockHead, "the head of a block")

@@ -6,13 +6,13 @@ publish stage.
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import ObjectId, Source, encodable, printable
 from penstock.messages.reference import Count, EventTime, OutputTime, Reference, RowRange
 
@@ -44,7 +44,7 @@ class DeadLetter(Struct, kw_only=True):
     value_b64: str | UnsetType | None = UNSET
 
 
-_decoder = msgspec.json.Decoder(DeadLetter)
+decode_dead_letter: Callable[[bytes], DeadLetter] = decoder_of(DeadLetter, "a dead letter")
 _encoder = msgspec.json.Encoder()
 
 
@@ -102,11 +102,3 @@ def dead_letter(
         kept = value if reference is None else None
         letter.value_b64 = None if kept is None else b64encode(kept).decode()
     return _encoder.encode(letter)
-
-
-def decode_dead_letter(value: bytes) -> DeadLetter:
-    """A record of the dead-letter topic. Raises `SchemaError` if it is not a dead letter."""
-    try:
-        return _decoder.decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SchemaError(f"not a dead letter: {error}") from None

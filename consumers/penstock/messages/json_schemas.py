@@ -4,6 +4,7 @@ Rule: the files are never edited by hand; a test compares them with the types. O
 changes a Struct of this package.
 """
 
+from collections.abc import Sequence
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def documents() -> dict[str, dict[str, Any]]:
         f"progress{SUFFIX}": _plain(Progress, "Progress"),
         f"replay{SUFFIX}": _plain(Replayed, "Replay"),
         f"late{SUFFIX}": _plain(Late, "Late prediction"),
-        f"shadow{SUFFIX}": _shadow(),
+        f"shadow{SUFFIX}": _either("Comparison of two models", *_components(Disagreement, Summary)),
     }
 
 
@@ -65,14 +66,8 @@ def _plain(kind: type, title: str) -> dict[str, Any]:
     return {"$schema": DIALECT, "title": title, **root, "$defs": definitions}
 
 
-def _shadow() -> dict[str, Any]:
-    kinds, definitions = _components(Disagreement, Summary)
-    return {
-        "$schema": DIALECT,
-        "title": "Comparison of two models",
-        "oneOf": list(kinds),
-        "$defs": definitions,
-    }
+def _either(title: str, kinds: Sequence[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    return {"$schema": DIALECT, "title": title, "oneOf": list(kinds), "$defs": definitions}
 
 
 def _input() -> dict[str, Any]:
@@ -92,12 +87,7 @@ def _input() -> dict[str, Any]:
         "required": ["objects"],
         "properties": {"objects": {"type": "array", "minItems": 1, "items": reference}},
     }
-    return {
-        "$schema": DIALECT,
-        "title": "Reference",
-        "oneOf": [reference, several, inline],
-        "$defs": definitions,
-    }
+    return _either("Reference", [reference, several, inline], definitions)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ its answer are inserted. The contract gives the order of fields. Owner of a fram
 stage, one per object.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.errors import decoder_of
 from penstock.messages.reference import Count, EventTime, OutputTime
 
 # A server may answer with a whole traceback; a record must stay far below the topic's limit.
@@ -92,16 +92,8 @@ class Prediction(Struct, kw_only=True):
     result: Result | None = None
 
 
-_decoder = msgspec.json.Decoder(Prediction)
+decode_prediction: Callable[[bytes], Prediction] = decoder_of(Prediction, "a prediction")
 _encode = msgspec.json.Encoder().encode
-
-
-def decode_prediction(value: bytes) -> Prediction:
-    """A record of the output topic. Raises `SchemaError` if it is not a prediction."""
-    try:
-        return _decoder.decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SchemaError(f"not a prediction: {error}") from None
 
 
 class RecordFrame:

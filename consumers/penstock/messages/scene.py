@@ -5,12 +5,13 @@ Rule: answers are JSON text and are inserted as they came; the same decision alw
 bytes. Owner: `penstock scenes`, which writes a scene down before it publishes it.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import Failure
 from penstock.messages.reference import Count, OutputTime
 
@@ -81,25 +82,9 @@ class Late(Struct, kw_only=True):
     model: str | None = None
 
 
-_scenes = msgspec.json.Decoder(Scene)
-_lates = msgspec.json.Decoder(Late)
+decode_scene: Callable[[bytes], Scene] = decoder_of(Scene, "a scene")
+decode_late: Callable[[bytes], Late] = decoder_of(Late, "a late prediction")
 _encode = msgspec.json.Encoder().encode
-
-
-def decode_scene(value: bytes) -> Scene:
-    """A record of the scene topic. Raises `SchemaError` if it is not a scene."""
-    try:
-        return _scenes.decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SchemaError(f"not a scene: {error}") from None
-
-
-def decode_late(value: bytes) -> Late:
-    """A record of the late topic. Raises `SchemaError` if it does not belong there."""
-    try:
-        return _lates.decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SchemaError(f"not a late prediction: {error}") from None
 
 
 def seat_json(status: Status, id: str, event_time: int | None, model: str, **answer: Raw) -> Raw:

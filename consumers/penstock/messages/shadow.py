@@ -4,12 +4,13 @@ Rule: the counts of a comparison are the sums over its summaries, each counted o
 Disagreements are examples, some of which may be missing. Owner: the shadow stage.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import ObjectId, Source, printable
 from penstock.messages.reference import Count
 
@@ -76,7 +77,9 @@ class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
     shadow_took: dict[int, Count]
 
 
-_decoder = msgspec.json.Decoder(Disagreement | Summary)
+decode_shadow: Callable[[bytes], Disagreement | Summary] = decoder_of(
+    Disagreement | Summary, "a record of a shadow topic"
+)
 _encoder = msgspec.json.Encoder()
 
 
@@ -87,12 +90,3 @@ def said(model: str, version: str | None, prediction: bytes, error: str | None) 
 
 def encode_shadow(record: Disagreement | Summary) -> bytes:
     return _encoder.encode(record)
-
-
-def decode_shadow(value: bytes) -> Disagreement | Summary:
-    """A record of the shadow topic. Raises `SchemaError` if it does not belong there."""
-    try:
-        found: Disagreement | Summary = _decoder.decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SchemaError(f"not a record of a shadow topic: {error}") from None
-    return found
