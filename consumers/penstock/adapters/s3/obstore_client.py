@@ -12,9 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import obstore
-from obstore.exceptions import (
-    BaseError,
-)
+from obstore.exceptions import BaseError
 
 from penstock import config
 from penstock.adapters.s3.obstore_access import Buckets, s3_buckets
@@ -27,7 +25,6 @@ from penstock.adapters.stores.names import (
     Renewal,
     check_bucket,
     is_odd,
-    no_pin,
     pin_of,
     quoted,
     wants_etag,
@@ -35,12 +32,11 @@ from penstock.adapters.stores.names import (
 from penstock.adapters.stores.obstore_errors import is_empty, translated
 from penstock.adapters.stores.transfer import (
     SLOW_CHUNK_BYTES,
-    SLOW_SILENCES,
+    ResumedBody,
     check_part,
     check_pin,
     check_rest,
     repeated,
-    resuming,
 )
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import Fatal, PenstockError
@@ -176,20 +172,8 @@ class ObstoreObjects(ByObstore):
         )
 
 
-class ObstoreBody:
-    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
-
-    __slots__ = (
-        "_chunks",
-        "_location",
-        "_meaning",
-        "_result",
-        "_slow_s",
-        "_store",
-        "etag",
-        "size",
-        "version_id",
-    )
+class ObstoreBody(ResumedBody):
+    __slots__ = ("_meaning", "_result", "_store")
 
     def __init__(
         self,
@@ -200,19 +184,10 @@ class ObstoreBody:
         read_timeout_s: float,
     ) -> None:
         meta = result.meta
-        self.size = meta["size"]
-        self.etag = pin_of(meta["e_tag"])
-        self.version_id = pin_of(meta["version"])
-        self._slow_s = SLOW_SILENCES * read_timeout_s
+        super().__init__(location, meta["size"], meta["e_tag"], meta["version"], read_timeout_s)
         self._store = store
-        self._location = location
         self._meaning = meaning
         self._result: GetResult | None = result
-        self._chunks: AsyncGenerator[bytes] | None = None
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
-        return self._chunks
 
     async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
         try:
@@ -228,10 +203,9 @@ class ObstoreBody:
 
     async def _reopen(self, offset: int) -> "GetResult":
         options: GetOptions = {"range": {"offset": offset}}
+        self._check_pinned()
         if self.etag is not None:
             options["if_match"] = self.etag
-        elif self.version_id is None:
-            raise no_pin(self._location)
         if self.version_id is not None:
             options["version"] = self.version_id
         result = await obstore.get_async(self._store, self._location.key, options=options)
@@ -239,9 +213,7 @@ class ObstoreBody:
         check_rest(self._location, (offset, self.size), result.range, etags)
         return result
 
-    async def aclose(self) -> None:
-        if self._chunks is not None:
-            await self._chunks.aclose()
+    def _drop(self) -> None:
         self._result = None
 
 

@@ -30,7 +30,6 @@ from penstock.adapters.stores.names import (
     Renewal,
     check_bucket,
     check_credentials,
-    no_pin,
     no_sense,
     pin_of,
     quoted,
@@ -38,11 +37,10 @@ from penstock.adapters.stores.names import (
 )
 from penstock.adapters.stores.transfer import (
     SLOW_CHUNK_BYTES,
-    SLOW_SILENCES,
+    ResumedBody,
     check_part,
     check_rest,
     repeated,
-    resuming,
 )
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import PenstockError
@@ -154,9 +152,7 @@ class S3fsObjects:
                 await client.close()
 
 
-class S3Body:
-    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
-
+class S3Body(ResumedBody):
     def __init__(
         self,
         objects: S3fsObjects,
@@ -164,18 +160,14 @@ class S3Body:
         answer: dict[str, Any],
         read_timeout_s: float,
     ) -> None:
-        self.size: int = answer["ContentLength"]
-        self.etag = pin_of(answer.get("ETag"))
-        self.version_id = pin_of(answer.get("VersionId"))
-        self._slow_s = SLOW_SILENCES * read_timeout_s
+        size, etag, version_id = (
+            answer["ContentLength"],
+            answer.get("ETag"),
+            answer.get("VersionId"),
+        )
+        super().__init__(location, size, etag, version_id, read_timeout_s)
         self._objects = objects
-        self._location = location
         self._stream: Any = answer["Body"]
-        self._chunks: AsyncGenerator[bytes] | None = None
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
-        return self._chunks
 
     async def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
         if offset or self._stream is None:
@@ -190,14 +182,13 @@ class S3Body:
         except CLIENT_ERRORS as error:
             raise translated(error, self._location) from None
         finally:
-            self._drop_stream()
+            self._drop()
 
     async def _reopen(self, offset: int) -> Any:
         pin = {"Range": f"bytes={offset}-"}
+        self._check_pinned()
         if self.etag is not None:
             pin["IfMatch"] = self.etag
-        elif self.version_id is None:
-            raise no_pin(self._location)
         if self.version_id is not None:
             pin["VersionId"] = self.version_id
         answer = await self._objects.get(self._location, pin)
@@ -209,15 +200,10 @@ class S3Body:
             raise
         return answer["Body"]
 
-    def _drop_stream(self) -> None:
+    def _drop(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-    async def aclose(self) -> None:
-        if self._chunks is not None:
-            await self._chunks.aclose()
-        self._drop_stream()
 
 
 def _pinned(location: Location) -> dict[str, str]:

@@ -27,8 +27,8 @@ from penstock.adapters.stores.names import (
     quoted,
 )
 from penstock.core.routing.places import DEFAULT
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
-from penstock.ports import Body, Listed, Location, Part
+from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
+from penstock.ports import Body, Listed, Location, Part, WholeBody
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -142,7 +142,9 @@ class _Rest:
             meta = await obstore.head_async(self._buckets(location.bucket), location.key)
         except (BaseError, OSError) as error:
             raise translated(error, location) from None
-        return EmptyBody(meta["size"], meta["e_tag"], meta["version"])
+        if meta["size"]:
+            raise Transient(f"{name(location)}: it was empty a moment ago, and is no longer")
+        return WholeBody(b"", meta["e_tag"], meta["version"])
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         raise _odd(location)
@@ -167,20 +169,6 @@ class _Rest:
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""
-
-
-class EmptyBody:
-    """An object without bytes."""
-
-    def __init__(self, size: int, etag: str | None, version_id: str | None) -> None:
-        self.size, self.etag, self.version_id = size, etag, version_id
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        return
-        yield b""
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 def _check_version(location: Location, version_id: str | None) -> None:

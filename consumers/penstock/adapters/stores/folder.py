@@ -25,9 +25,7 @@ from penstock.adapters.stores.names import (
     name,
     quoted,
 )
-from penstock.adapters.stores.transfer import (
-    check_part,
-)
+from penstock.adapters.stores.transfer import check_part, span_within
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient
 from penstock.ports import Listed, Location, Part
@@ -113,10 +111,7 @@ class FolderBody:
             yield chunk
 
     async def part(self, start: int, stop: int | None) -> Part:
-        first = max(0, self.size + start) if start < 0 else start
-        last = self.size if stop is None else min(stop, self.size)
-        if first >= last and self.size:
-            raise Poison("changed", f"{name(self._location)}: it has no byte {first}")
+        first, last = span_within(self._location, start, stop, self.size)
         try:
             data = await in_thread(lambda: os.pread(self._file.fileno(), last - first, first))
         except OSError as error:

@@ -29,7 +29,7 @@ from penstock.adapters.stores.names import (
     quoted,
     section_of,
 )
-from penstock.adapters.stores.transfer import SLOW_SILENCES, check_part, repeated
+from penstock.adapters.stores.transfer import SLOW_SILENCES, check_part, repeated, span_within
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
 from penstock.ports import Listed, Location, Part
@@ -89,10 +89,7 @@ class FsspecObjects:
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         body = await self.open(location)
-        first = max(0, body.size + start) if start < 0 else start
-        last = body.size if stop is None else min(stop, body.size)
-        if first >= last and body.size:
-            raise Poison("changed", f"{name(location)}: it has no byte {first}")
+        first, last = span_within(location, start, stop, body.size)
         data = await body.piece(first, last) if body.size else b""
         return check_part(Part(data, body.size, body.etag, None), location, start, stop)
 

@@ -251,7 +251,3 @@ def no_answer(location: Location, reason: object) -> Unreachable:
         f"{name(location)}: the store does not answer ({reason}); check "
         f"{section_of(location)}.endpoint_url"
     )
-
-
-def no_pin(location: Location) -> Unreachable:
-    return Unreachable(f"{name(location)}: the transfer broke, and without an ETag it cannot go on")

@@ -5,7 +5,7 @@ Rule: bytes are used only if they are certainly the next bytes of the same objec
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
@@ -61,6 +61,49 @@ async def resuming(
             await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
 
 
+class ResumedBody:
+    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
+
+    __slots__ = ("_chunks", "_location", "_slow_s", "etag", "size", "version_id")
+
+    def __init__(
+        self,
+        location: Location,
+        size: int,
+        etag: str | None,
+        version_id: str | None,
+        read_timeout_s: float,
+    ) -> None:
+        self.size = size
+        self.etag = pin_of(etag)
+        self.version_id = pin_of(version_id)
+        self._location = location
+        self._slow_s = SLOW_SILENCES * read_timeout_s
+        self._chunks: AsyncGenerator[bytes] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = resuming(self.size, self._read_from, self._location, self._slow_s)
+        return self._chunks
+
+    def _read_from(self, offset: int, is_slow: bool) -> AsyncGenerator[bytes]:
+        raise NotImplementedError
+
+    def _check_pinned(self) -> None:
+        if self.etag is None and self.version_id is None:
+            raise Unreachable(
+                f"{name(self._location)}: the transfer broke, and without an ETag it cannot go on"
+            )
+
+    def _drop(self) -> None:
+        """Let go of the answer, as far as it is not read."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        if self._chunks is not None:
+            await self._chunks.aclose()
+        self._drop()
+
+
 async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
     async with asyncio.timeout(slow_s):
         return await anext(chunks, None)
@@ -79,12 +122,25 @@ async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(FIRST_PAUSE_S * PAUSE_GROWTH ** (failures - 1))
 
 
+def span_of(start: int, stop: int | None, size: int) -> tuple[int, int]:
+    """Half open, in an object of this size. A negative `start` counts from its end."""
+    first = max(0, size + start) if start < 0 else start
+    return first, size if stop is None else min(stop, size)
+
+
+def span_within(location: Location, start: int, stop: int | None, size: int) -> tuple[int, int]:
+    """Raises `Poison` if an object that is not empty has no byte there."""
+    first, last = span_of(start, stop, size)
+    if first >= last and size:
+        raise Poison("changed", f"{name(location)}: it has no byte {first}")
+    return first, last
+
+
 def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
     """Raises `Transient` unless exactly the requested bytes came. Not `Unreachable`, since the
     store answers: the object is retried for its own two minutes and then rejected.
     """
-    first = max(0, part.size + start) if start < 0 else start
-    last = part.size if stop is None else min(stop, part.size)
+    first, last = span_of(start, stop, part.size)
     if len(part.data) != max(0, last - first):
         raise Transient(
             f"{name(location)}: asked for bytes {first} to {last} of {part.size}, "
