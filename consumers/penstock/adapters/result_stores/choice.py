@@ -4,17 +4,16 @@ Rule: the store is chosen by the same rules, and written with the same credentia
 reference that is read; `file://` is a folder. Owner: the application and the library call.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from penstock import config
 from penstock.adapters.result_stores.folder import FolderResults
-from penstock.adapters.result_stores.obstore_client import PATIENCE, ObstoreResults, Uploads
+from penstock.adapters.result_stores.obstore_client import PATIENCE, ObstoreResults
+from penstock.adapters.result_stores.s3_leftovers import S3Leftovers
 from penstock.adapters.s3.obstore_access import s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
 from penstock.adapters.stores.cloud_errors import translated as cloud_translated
 from penstock.adapters.stores.clouds import cloud_buckets
@@ -24,7 +23,6 @@ from penstock.core.records.result_template import parsed
 from penstock.core.routing.places import DEFAULT, Places
 from penstock.errors import EXIT_USAGE, Fatal, Poison
 from penstock.messages.urls import S3
-from penstock.ports import Location
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -41,8 +39,6 @@ RETRIES: "Final[RetryConfig]" = {
     "retry_timeout": PATIENCE,
     "backoff": {"init_backoff": FIRST_WAIT, "max_backoff": LONGEST_WAIT, "base": 2},
 }
-# Each costs two requests; those beyond are removed by later results of the same name.
-LEFTOVERS_AT_A_TIME: Final = 100
 
 
 def open_results(cfg: config.Config, template: str) -> StoreResults:
@@ -83,68 +79,10 @@ def _named(name: str, stores: Mapping[str, config.Store]) -> StoreResults:
 def _s3(settings: config.Access, section: str, name: str) -> StoreResults:
     exact = S3fsObjects(settings, section=section)
     reach = s3_buckets(settings, section, READ_TIMEOUT_S, RETRIES)
-    return ObstoreResults(reach, S3Leftovers(exact), translated, name, exact.aclose)
+    return ObstoreResults(reach, S3Leftovers(exact), translated, name)
 
 
-def leftovers_of(cfg: config.Config, template: str) -> "S3Leftovers | None":
+def leftovers_of(cfg: config.Config, template: str) -> S3Leftovers | None:
     """Of the store that results are written to; None: it is not S3, and removes them by itself."""
-    names = parsed(template)
-    store = Places(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
-    settings = cfg.objects if store == DEFAULT else cfg.stores[store]
-    is_folder = store == DEFAULT and folder_of(cfg.objects.endpoint_url) is not None
-    is_other = store != DEFAULT and place_of(store, cfg.stores[store]).scheme != S3
-    if is_folder or is_other:
-        return None
-    return S3Leftovers(S3fsObjects(settings, section=f"stores.{store}"))
-
-
-class S3Leftovers:
-    """Removes the uploads of killed workers: S3 keeps their parts for ever, invisible but paid for.
-    Azure removes them after a week, Google by a rule of the bucket.
-
-    Another worker may be writing the same name now, for example if an object is announced in two
-    partitions. So an upload is removed only if it did not grow while ours was written, and only
-    after ours is complete: otherwise two workers could abort each other's uploads for ever.
-    """
-
-    def __init__(self, store: S3fsObjects) -> None:
-        self._store = store
-
-    async def seen(self, location: Location) -> Uploads:
-        found: dict[str, int] = {}
-        with suppress(*CLIENT_ERRORS):
-            client: Any = await self._store.client()
-            bucket, key = location.bucket, location.key
-            listed = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
-            ids = [one["UploadId"] for one in listed.get("Uploads") or () if one["Key"] == key]
-            for upload in ids[:LEFTOVERS_AT_A_TIME]:
-                found[upload] = await self._parts(client, location, upload)
-        return found
-
-    async def remove(self, location: Location, seen: Uploads) -> None:
-        for upload, parts in seen.items():
-            with suppress(*CLIENT_ERRORS):
-                client: Any = await self._store.client()
-                if await self._parts(client, location, upload) == parts:
-                    await client.abort_multipart_upload(
-                        Bucket=location.bucket, Key=location.key, UploadId=upload
-                    )
-
-    async def begun(self, bucket: str) -> Sequence[datetime] | None:
-        """When each upload of the bucket began that nobody has completed; at most a thousand. None:
-        the store does not tell us.
-        """
-        try:
-            client: Any = await self._store.client()
-            listed = await client.list_multipart_uploads(Bucket=bucket)
-        except CLIENT_ERRORS:
-            return None
-        return [one["Initiated"] for one in listed.get("Uploads") or ()]
-
-    async def aclose(self) -> None:
-        await self._store.aclose()
-
-    async def _parts(self, client: Any, location: Location, upload: str) -> int:
-        """How many parts an upload has, counted up to a thousand."""
-        listed = await client.list_parts(Bucket=location.bucket, Key=location.key, UploadId=upload)
-        return len(listed.get("Parts") or ())
+    results = open_results(cfg, template)
+    return results.leftovers if isinstance(results, ObstoreResults) else None

@@ -8,16 +8,17 @@ each other. Requests are retried here for `PATIENCE`. Owner: the worker.
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from datetime import timedelta
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import obstore
 from obstore.exceptions import BaseError
 
+from penstock.adapters.result_stores.s3_leftovers import S3Leftovers, Uploads
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
 from penstock.ports import Location, Stored
 
@@ -39,20 +40,6 @@ MAX_STORES: Final = 128
 
 Reach = Callable[[str], "ObjectStore"]
 Meaning = Callable[[Exception, Location], PenstockError]
-# How many parts each upload had, by its id.
-Uploads = Mapping[str, int]
-
-
-class Leftovers(Protocol):
-    """Finds and removes unfinished uploads of a name. Neither method raises: results must be
-    written even if the store cannot list its unfinished uploads.
-    """
-
-    async def seen(self, location: Location) -> Uploads: ...
-
-    async def remove(self, location: Location, seen: Uploads) -> None:
-        """Remove those that have not changed since they were `seen`: no worker continues them."""
-        ...
 
 
 class ObstoreResults:
@@ -63,21 +50,19 @@ class ObstoreResults:
     def __init__(
         self,
         reach: Reach,
-        leftovers: Leftovers | None,
+        leftovers: S3Leftovers | None,
         meaning: Meaning,
         name: str,
-        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = lru_cache(MAX_STORES)(reach)
-        self._leftovers = leftovers
+        self.leftovers = leftovers
         self._meaning = meaning
         self._name = name
-        self._close = close
 
     def begin(self, location: Location) -> "ObstoreUpload":
         store = self._store(location.bucket)
         named = location._replace(store=self._name)
-        return ObstoreUpload(store, named, self._leftovers, self._meaning)
+        return ObstoreUpload(store, named, self.leftovers, self._meaning)
 
     async def has(self, location: Location) -> bool:
         try:
@@ -108,8 +93,8 @@ class ObstoreResults:
         return None
 
     async def aclose(self) -> None:
-        if self._close is not None:
-            await self._close()
+        if self.leftovers is not None:
+            await self.leftovers.aclose()
 
 
 class _End(Enum):
@@ -132,7 +117,7 @@ class ObstoreUpload:
         self,
         store: "ObjectStore",
         location: Location,
-        leftovers: Leftovers | None,
+        leftovers: S3Leftovers | None,
         meaning: Meaning,
     ) -> None:
         self._meaning = meaning

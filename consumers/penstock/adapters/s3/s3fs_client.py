@@ -160,12 +160,8 @@ class S3Body(ResumedBody):
         answer: dict[str, Any],
         read_timeout_s: float,
     ) -> None:
-        size, etag, version_id = (
-            answer["ContentLength"],
-            answer.get("ETag"),
-            answer.get("VersionId"),
-        )
-        super().__init__(location, size, etag, version_id, read_timeout_s)
+        version = answer.get("ETag"), answer.get("VersionId")
+        super().__init__(location, answer["ContentLength"], *version, read_timeout_s)
         self._objects = objects
         self._stream: Any = answer["Body"]
 

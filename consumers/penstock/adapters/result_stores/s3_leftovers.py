@@ -1,0 +1,72 @@
+"""The uploads of killed workers: S3 keeps their parts for ever, invisible but paid for. Azure
+removes them after a week, Google by a rule of the bucket.
+
+Rule: another worker may be writing the same name now, for example if an object is announced in two
+partitions. So an upload is removed only if it did not grow while ours was written, and only after
+ours is complete: otherwise two workers could abort each other's uploads for ever. Owner: the client
+that writes results.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
+from penstock.ports import Location
+
+# Each costs two requests; those beyond are removed by later results of the same name.
+AT_A_TIME: Final = 100
+
+# How many parts each upload had, by its id.
+Uploads = Mapping[str, int]
+
+
+class S3Leftovers:
+    """No method raises: results must be written even if the store cannot list its unfinished
+    uploads.
+    """
+
+    def __init__(self, store: S3fsObjects) -> None:
+        self._store = store
+
+    async def seen(self, location: Location) -> Uploads:
+        found: dict[str, int] = {}
+        with suppress(*CLIENT_ERRORS):
+            client: Any = await self._store.client()
+            bucket, key = location.bucket, location.key
+            listed = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
+            ids = [one["UploadId"] for one in listed.get("Uploads") or () if one["Key"] == key]
+            for upload in ids[:AT_A_TIME]:
+                found[upload] = await self._parts(client, location, upload)
+        return found
+
+    async def remove(self, location: Location, seen: Uploads) -> None:
+        """Those that have not changed since they were `seen`: no worker continues them."""
+        for upload, parts in seen.items():
+            with suppress(*CLIENT_ERRORS):
+                client: Any = await self._store.client()
+                if await self._parts(client, location, upload) == parts:
+                    await client.abort_multipart_upload(
+                        Bucket=location.bucket, Key=location.key, UploadId=upload
+                    )
+
+    async def begun(self, bucket: str) -> Sequence[datetime] | None:
+        """When each upload of the bucket began that nobody has completed; at most a thousand. None:
+        the store does not tell us.
+        """
+        try:
+            client: Any = await self._store.client()
+            listed = await client.list_multipart_uploads(Bucket=bucket)
+        except CLIENT_ERRORS:
+            return None
+        return [one["Initiated"] for one in listed.get("Uploads") or ()]
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    async def _parts(self, client: Any, location: Location, upload: str) -> int:
+        """How many parts an upload has, counted up to a thousand."""
+        listed = await client.list_parts(Bucket=location.bucket, Key=location.key, UploadId=upload)
+        return len(listed.get("Parts") or ())
