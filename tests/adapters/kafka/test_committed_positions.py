@@ -15,7 +15,7 @@ from aiokafka.protocol.commit import (
 
 from penstock.adapters.kafka.client import translated
 from penstock.adapters.kafka.committed_positions import positions
-from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
+from penstock.adapters.kafka.starting_points import Gone, for_ourselves
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Transient
 from penstock.ports import Commit
 

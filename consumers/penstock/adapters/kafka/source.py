@@ -40,11 +40,10 @@ from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask
 from penstock.adapters.kafka.inside.handles import client_of, generation_of, state_of
 from penstock.adapters.kafka.inside.membership import member_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
-from penstock.adapters.kafka.lost_positions import Gone, for_ourselves
 from penstock.adapters.kafka.metadata import ask_for_inputs
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
-from penstock.adapters.kafka.starting_points import Places
+from penstock.adapters.kafka.starting_points import Gone, Places, for_ourselves
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers

@@ -2,15 +2,20 @@
 
 Rule: if the group's position cannot be read, it is asked for again, up to `kafka.timeout_ms`. If
 the broker no longer has records there, the source goes on at the earliest one and logs a warning.
-Both Kafka clients use this. Owner: the source.
+aiokafka may not choose where to go on (`auto_offset_reset="none"`): the worker would not learn of
+it, and a lane that began at a later offset cannot go back. Both Kafka clients use this. Owner: the
+source.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
-from penstock.adapters.kafka.lost_positions import GONE_BEFORE, GONE_BEYOND
+from aiokafka import TopicPartition
+from aiokafka import errors as kafka_errors
+
 from penstock.core.rows.log_keys import Keys, of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.ports import Commit, Rebalance, Where
@@ -18,6 +23,38 @@ from penstock.ports import Commit, Rebalance, Where
 log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 0.2
+
+GONE_BEFORE = (
+    "partition %d: offsets %d to %d were deleted before they were read; going on at %d. The "
+    "topic's retention must be longer than the longest outage"
+)
+GONE_BEYOND = (
+    "partition %d: the group is at offset %d, beyond the end of the topic (%d): the topic was "
+    "created again, restored, or lost its last records. Going on at its earliest record, %d; new "
+    "answers may get ids that former answers had"
+)
+
+
+class Gone(Exception):
+    """The broker has no records at these positions and will never have any there."""
+
+    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets = offsets
+
+
+@contextmanager
+def for_ourselves() -> Iterator[None]:
+    """Goes around a read: raises `Gone`, and swallows the harmless errors."""
+    try:
+        yield
+    except kafka_errors.OffsetOutOfRangeError as error:
+        if not error.args:
+            raise  # an answer about the group can carry this code, too: it names no positions
+        raise Gone(error.args[0]) from error
+    except kafka_errors.NoOffsetForPartitionError:
+        return  # aiokafka looked for a position before our `seek` had set one
+    except kafka_errors.IllegalStateError:
+        return  # a partition was revoked between our check and the call
 
 
 class Member(Protocol):

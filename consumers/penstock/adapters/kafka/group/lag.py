@@ -20,37 +20,50 @@ from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import count_partitions
 from penstock.core.health.region_needs_help import Standing
-from penstock.ports import Commit
 
 # A healthy broker answers each of these requests within milliseconds.
 LOOK_S: Final = 5.0
 CLOSE_S: Final = 2.0
 
 
-class GroupStanding:
+class _Looker:
+    """Its client starts with the first look. `what`: the client, for messages."""
+
+    def __init__(self, settings: config.Kafka, what: str) -> None:
+        self._settings = settings
+        self._what = what
+        self._consumer: AIOKafkaConsumer | None = None
+
+    async def _started(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            consumer = AIOKafkaConsumer(**connection(self._settings), enable_auto_commit=False)
+            await start(consumer, self._settings, self._what)
+            self._consumer = consumer
+        return self._consumer
+
+    async def stop(self) -> None:
+        if self._consumer is not None:
+            await close(self._consumer, CLOSE_S, f"the end of {self._what}")
+
+
+class GroupStanding(_Looker):
     """`helpers`: the prefix of the client ids of workers that help a group."""
 
     def __init__(self, settings: config.Kafka, helpers: str) -> None:
-        self._settings = settings
+        super().__init__(settings, "a client that looks at other regions")
         self._helpers = helpers
-        self._consumer: AIOKafkaConsumer | None = None
 
     async def of(self, group: config.Kafka) -> Standing:
         """The standing of these settings' group on its inputs. Raises `Transient` or `Fatal`."""
-        if self._consumer is None:
-            consumer = AIOKafkaConsumer(**connection(self._settings), enable_auto_commit=False)
-            await start(consumer, self._settings, "a client that looks at other regions")
-            self._consumer = consumer
+        consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
-            lag = await self._lag(self._consumer, group)
-            return Standing(lag, await self._workers(self._consumer, group.group))
+            lag = await self._lag(consumer, group)
+            members = await _members(consumer, group.group)
+            helping = (one["client_id"].startswith(self._helpers) for one in members)
+            return Standing(lag, len(members) - sum(helping))
 
     async def _lag(self, consumer: Any, group: config.Kafka) -> int:
-        parts = [
-            TopicPartition(topic, number)
-            for topic in group.inputs
-            for number in range(await count_partitions(client_of(consumer), topic))
-        ]
+        parts = await _parts(consumer, group)
         committed = await positions(client_of(consumer), group.group, parts)
         ends = await consumer.end_offsets(parts)
         fresh = [part for part, commit in committed.items() if commit is None]
@@ -60,14 +73,6 @@ class GroupStanding:
             for part, commit in committed.items()
         }
         return sum(max(0, ends[part] - at[part]) for part in parts)
-
-    async def _workers(self, consumer: Any, group: str) -> int:
-        members = await _members(consumer, group)
-        return sum(not one["client_id"].startswith(self._helpers) for one in members)
-
-    async def stop(self) -> None:
-        if self._consumer is not None:
-            await close(self._consumer, CLOSE_S, "the end of a client that looks at other regions")
 
 
 class Placed(NamedTuple):
@@ -84,40 +89,23 @@ class Placed(NamedTuple):
     host: str | None
 
 
-def _placed(
-    part: TopicPartition, commit: Commit | None, end: int, owner: tuple[str | None, str | None]
-) -> Placed:
-    at = None if commit is None else commit.next_offset
-    return Placed(part.topic, part.partition, at, end, *owner)
-
-
-class GroupView:
-    """All partitions of a group's inputs, with a client of its own."""
+class GroupView(_Looker):
+    """All partitions of a group's inputs."""
 
     def __init__(self, settings: config.Kafka) -> None:
-        self._settings = settings
-        self._consumer: AIOKafkaConsumer | None = None
+        super().__init__(settings, "a client that looks at the group")
 
     async def partitions(self) -> list[Placed]:
         """Raises `Transient`, `Fatal`, or aiokafka's errors."""
-        if self._consumer is None:
-            consumer = AIOKafkaConsumer(**connection(self._settings), enable_auto_commit=False)
-            await start(consumer, self._settings, "a client that looks at the group")
-            self._consumer = consumer
-        client, group = client_of(self._consumer), self._settings.group
-        owners = await self._owners(self._consumer)
+        consumer, group = await self._started(), self._settings.group
+        owners = await self._owners(consumer)
         # With a pattern only the members know which topics there are.
-        parts = {
-            TopicPartition(topic, number)
-            for topic in self._settings.inputs
-            for number in range(await count_partitions(client, topic))
-        }
-        every = sorted(parts | owners.keys())
-        committed = await positions(client, group, every) if every else {}
-        ends = await self._consumer.end_offsets(every) if every else {}
+        every = sorted({*await _parts(consumer, self._settings), *owners})
+        committed = await positions(client_of(consumer), group, every) if every else {}
+        ends = await consumer.end_offsets(every) if every else {}
         return [
-            _placed(part, committed[part], ends[part], owners.get(part, (None, None)))
-            for part in every
+            Placed(*part, at and at.next_offset, ends[part], *owners.get(part, (None, None)))
+            for part, at in ((part, committed[part]) for part in every)
         ]
 
     async def _owners(self, consumer: Any) -> Mapping[TopicPartition, tuple[str, str]]:
@@ -135,9 +123,13 @@ class GroupView:
             for number in numbers
         }
 
-    async def stop(self) -> None:
-        if self._consumer is not None:
-            await close(self._consumer, CLOSE_S, "the end of a client that looks at the group")
+
+async def _parts(consumer: Any, settings: config.Kafka) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, number)
+        for topic in settings.inputs
+        for number in range(await count_partitions(client_of(consumer), topic))
+    ]
 
 
 async def _members(consumer: Any, group: str) -> list[dict[str, Any]]:
