@@ -14,7 +14,7 @@ import orjson
 
 from penstock.adapters.http.answers import Answer, AnswerReader, TooLong, Unusable, wanting
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.torchserve import refusals
+from penstock.adapters.model_servers.torchserve.model import refusal
 from penstock.core.progress import cursor
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison, Transient, Unforeseen
@@ -200,7 +200,7 @@ def _answer(data: bytes) -> None:
 def _refusal(data: bytes) -> None:
     status = 100 + int.from_bytes(data[:2], "big") % 500
     headers = {"Retry-After": data[2:6].decode("latin-1")}
-    error = refusals.refusal(status, headers, data[6:], "http://model", len(data))
+    error = refusal(status, headers, data[6:], "http://model", len(data))
     assert isinstance(error, PenstockError)
 
 

@@ -50,15 +50,19 @@ def by_status(
     if status in (401, 403):
         return denied(said)
     if status in (NOT_FOUND, 405) or status < 400:
-        return Fatal(
-            f"{said}; check model.url, model.name and model.version, and that the model is loaded",
-            exit_code=EXIT_USAGE,
-        )
+        return not_there(said)
     if status == TOO_LARGE:
         return too_large
     if status == 408 or (status >= 500 and not by_model):
         return Transient(said, retry_after_s=wish_s)
     return Rejected("model_rejected", said)
+
+
+def not_there(said: str) -> Fatal:
+    return Fatal(
+        f"{said}; check model.url, model.name and model.version, and that the model is loaded",
+        exit_code=EXIT_USAGE,
+    )
 
 
 def denied(said: str) -> Fatal:

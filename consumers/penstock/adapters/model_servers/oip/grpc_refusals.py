@@ -13,7 +13,7 @@ import grpc
 
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.model_servers.oip.rest_bodies import LOADING, raised
-from penstock.adapters.model_servers.refusals import clean, denied
+from penstock.adapters.model_servers.refusals import clean, denied, not_there
 from penstock.errors import (
     EXIT_USAGE,
     Fatal,
@@ -73,11 +73,5 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     if code in (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED):
         return denied(message)
     if code in (_CODE.NOT_FOUND, _CODE.UNIMPLEMENTED):
-        if LOADING in said:
-            return Transient(message)
-        return Fatal(
-            f"{message}; check model.url, model.name and model.version, and that the model is "
-            "loaded",
-            exit_code=EXIT_USAGE,
-        )
+        return Transient(message) if LOADING in said else not_there(message)
     return Rejected("model_rejected", message) if code in _BY_MODEL else Transient(message)

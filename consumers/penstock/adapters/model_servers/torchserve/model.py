@@ -1,13 +1,15 @@
 """The model behind TorchServe's REST interface, or anything that speaks it.
 
-Rule: one POST for each batch; the rows' bytes are joined unchanged. The caller bounds the calls.
-Owner: the application.
+Rule: one POST for each batch; the rows' bytes are joined unchanged. One status can mean several
+things, so a refusal's `type` and `message` decide. The caller bounds the calls. Owner: the
+application.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
+import orjson
 from yarl import URL
 
 from penstock import config, requests
@@ -15,14 +17,23 @@ from penstock.adapters.model_servers import row_answers
 from penstock.adapters.model_servers.http_calls import (
     HttpModel,
     ModelHttp,
+    Reply,
     Request,
     address_of,
     read_answer,
 )
-from penstock.adapters.model_servers.refusals import NOT_FOUND, OK
-from penstock.adapters.model_servers.torchserve import refusals
+from penstock.adapters.model_servers.refusals import (
+    NOT_FOUND,
+    OK,
+    by_status,
+    clean,
+    denied,
+    excerpt,
+    retry_after_s,
+    too_large,
+)
 from penstock.core.rows.payload import Payload
-from penstock.errors import Fatal, Poison, Unreachable, WorkerDied
+from penstock.errors import Fatal, PenstockError, Poison, Unreachable, WorkerDied
 from penstock.ports import Answers
 
 # While a model is loading TorchServe queues requests; readiness is asked again soon anyway.
@@ -39,7 +50,7 @@ class TorchServeModel(HttpModel):
         self._form = requests.find(settings.request)
         self.url = _predictions_url(settings)
         self._shown_url = config.shown_url(str(self.url))
-        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_denied=refusals.is_denied)
+        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_denied=is_denied)
         super().__init__(settings, http)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
@@ -49,7 +60,7 @@ class TorchServeModel(HttpModel):
         request = self.request(payloads)
         reply = await self._http.post(self.url, request, rows)
         if reply.status != OK:
-            raise refusals.refusal(*reply, self._shown_url, len(request.body))
+            raise refusal(*reply, self._shown_url, len(request.body))
         parse = row_answers.parse_single if self._form.single else row_answers.parse
         return read_answer(parse, reply, rows, request)
 
@@ -67,8 +78,43 @@ class TorchServeModel(HttpModel):
             return False
         if reply.status == OK:
             return True
-        error = refusals.refusal(*reply, self._shown_url, 0)
+        error = refusal(*reply, self._shown_url, 0)
         return reply.status != NOT_FOUND and not isinstance(error, WorkerDied)
+
+
+def is_denied(reply: Reply) -> bool:
+    """True for TorchServe's answer to a wrong token."""
+    return reply.status == 400 and b"InvalidKeyException" in reply.body
+
+
+def refusal(
+    status: int, headers: Mapping[str, str], raw: bytes, url: str, sent_bytes: int
+) -> PenstockError:
+    """The error that an answer other than 200 means; `sent_bytes`: the size of the request."""
+    kind, message = _said(raw)
+    said = f"{url} answered {status} {kind}: {message}".replace(" : ", ": ")
+    if message.startswith("Worker died"):
+        return WorkerDied(said, retry_after_s=retry_after_s(headers))
+    if kind == "InvalidKeyException":
+        return denied(said)
+    # TorchServe answers this `type` if the handler raised, also for a lack of memory (507). A 507
+    # without it comes from a proxy and is about the proxy.
+    is_by_handler = kind == "InternalServerException"
+    too_big = too_large(url, sent_bytes)
+    return by_status(status, headers, said, too_large=too_big, by_model=is_by_handler)
+
+
+def _said(raw: bytes) -> tuple[str, str]:
+    """TorchServe's `type` and `message`; for any other body no type and its beginning."""
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return "", excerpt(raw)
+    message = document.get("message") if isinstance(document, dict) else None
+    if not isinstance(message, str):
+        return "", excerpt(raw)
+    kind = document.get("type")
+    return clean(kind) if isinstance(kind, str) else "", clean(message)
 
 
 def _predictions_url(settings: config.Model) -> URL:
