@@ -16,7 +16,6 @@ import pytest
 from prometheus_client import generate_latest
 
 from penstock import config
-from penstock.adapters.memory.spans import MemorySpans
 from penstock.commands.root import cli
 from penstock.config.secrets import SECRET_KEYS
 from penstock.config.whole import NAMED, SECTIONS
@@ -29,6 +28,7 @@ from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ops.processes.members_page import serve_members
 from penstock.telemetry.ways import TimeSpent
 from penstock.telemetry.worker import Telemetry
+from tests.support.memory import MemorySpans
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

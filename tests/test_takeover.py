@@ -7,7 +7,6 @@ from random import Random
 import orjson
 import pytest
 
-from penstock.adapters.memory.transactions import MemoryProducers
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.progress.cursor import StopMark, without_stop
 from penstock.core.rows.payload import Payload
@@ -17,6 +16,7 @@ from penstock.pipeline.takeover import FENCED_WAIT_S
 from penstock.pipeline.transactions import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
+from tests.support.memory import MemoryProducers
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 ROWS = 2_000

@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.memory.kafka import MemorySource
 from penstock.adapters.memory.model import MemoryModel
 from penstock.calls.outage import FAILS_S
 from penstock.core.order.line_stop import LineLimits
@@ -33,6 +32,7 @@ from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.dead_letters import RECENT
+from tests.support.memory import MemorySource
 from tests.support.pipelines import World, csv, running, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from penstock.adapters.memory.transactions import MemoryPassage, MemoryProducers
 from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
 from penstock.simulation.virtual_time import virtual_time
+from tests.support.memory import MemoryPassage, MemoryProducers
 from tests.support.pipelines import World, csv, running, until
 
 # As long as a real outlet takes while Kafka is in trouble: 3 s to take back, 2 s to stop.

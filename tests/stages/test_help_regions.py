@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from penstock.adapters.inputs.regions import RegionalSource
-from penstock.adapters.memory.kafka import MemorySource
 from penstock.core.health.region_needs_help import HelpTerms, Standing
 from penstock.core.routing.places import Place, Places
 from penstock.decoders.in_process import DecodersAtHand
@@ -18,6 +17,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Location, Where
 from penstock.simulation.virtual_time import inline, virtual_time
 from penstock.stages.help_regions import REST_S
+from tests.support.memory import MemorySource
 from tests.support.pipelines import BUCKET, World, csv, running, until
 
 # Its partitions have numbers of their own in the worker.

@@ -11,12 +11,10 @@ from typing import Any, Protocol
 import orjson
 
 from penstock.adapters.inputs.bounded import BoundedSource
-from penstock.adapters.memory.kafka import MemorySink, MemorySource
+from penstock.adapters.memory.kafka import MemorySink
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.results import MemoryResults
-from penstock.adapters.memory.spans import MemorySpans
-from penstock.adapters.memory.transactions import MemoryProducers
 from penstock.core.comparing.agreement import Agreement
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.records.output_records import Labels, same_partition
@@ -44,6 +42,7 @@ from penstock.stages.shadow.topic import Terms
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.object_spans import Names
 from penstock.tracing.tracer import TraceTerms
+from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
 
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)

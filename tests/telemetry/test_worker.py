@@ -2,11 +2,11 @@
 
 from prometheus_client import generate_latest
 
-from penstock.adapters.memory.spans import MemorySpans
 from penstock.telemetry.region import ELSEWHERE
 from penstock.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
 from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
+from tests.support.memory import MemorySpans
 
 
 def test_what_is_not_configured_is_not_on_the_page() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.adapters.memory.kafka import MemorySink, MemorySource
-from penstock.adapters.memory.transactions import MemoryProducers
+from penstock.adapters.memory.kafka import MemorySink
 from penstock.ports import Commit, Where
 from tests.adapters.kafka.producers_contract import Ground, ProducersContract
+from tests.support.memory import MemoryProducers, MemorySource
 
 
 class MemoryGround:
