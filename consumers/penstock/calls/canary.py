@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from penstock.core.rows.payload import BytesRows, Form, JsonRows, Matrix, Payload
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 
 def canary_of(text: str | None, form: Form) -> Payload | None:
@@ -23,9 +23,7 @@ def canary_of(text: str | None, form: Form) -> Payload | None:
     try:
         return read(text)
     except (ValueError, TypeError, OSError) as error:
-        raise Fatal(
-            f"model.canary = {text!r}: write {wanted} ({error})", exit_code=EXIT_USAGE
-        ) from None
+        raise usage(f"model.canary = {text!r}: write {wanted} ({error})") from None
 
 
 def _element(text: str) -> Payload:

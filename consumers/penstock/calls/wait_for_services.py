@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from penstock.calls.outage import Outage
 from penstock.core.health.retry import Backoff
 from penstock.core.rows.payload import Payload
-from penstock.errors import EXIT_USAGE, Fatal, Poison, Transient, Unreachable
+from penstock.errors import Poison, Transient, Unreachable, usage
 from penstock.ports import Answers, Clock, Location, Objects
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
         body = await objects.open(PROBE)
     except Poison as error:
         if any(word in str(error) for word in WRONG_KEY):
-            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+            raise usage(str(error)) from None
         return
     await body.aclose()
 
@@ -95,8 +95,7 @@ async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
     except Poison as error:
         complaint = str(error)
     if canary and complaint:
-        raise Fatal(
+        raise usage(
             f"the model refuses the row of model.canary: {complaint}; give it a row that the "
-            "model is known to take",
-            exit_code=EXIT_USAGE,
+            "model is known to take"
         )

@@ -9,7 +9,7 @@ import re
 import ssl
 from pathlib import Path
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 # The texts of OpenSSL, BoringSSL (in gRPC) and rustls.
 _UNTRUSTED = re.compile(
@@ -25,7 +25,7 @@ def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=cafile)
     except OSError as error:
-        raise Fatal(f"{key} = {cafile!r} cannot be used: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"{key} = {cafile!r} cannot be used: {error}") from None
 
 
 @functools.cache
@@ -45,8 +45,7 @@ def untrusted(said: str, key: str) -> Fatal | None:
     found = _UNTRUSTED.search(said)
     if found is None:
         return None
-    return Fatal(
+    return usage(
         f"the server's certificate is not trusted ({found[1] or found[0].strip()}); set {key} to a "
-        "file with the authority that signed it, or correct the name in the address",
-        exit_code=EXIT_USAGE,
+        "file with the authority that signed it, or correct the name in the address"
     )

@@ -9,7 +9,7 @@ import socket
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 RESOLVE_S: Final = 2.0
 # A worker listens there if its configuration says nothing else.
@@ -35,9 +35,8 @@ def address_of(text: str, port: int) -> Address:
             return Address(found.hostname, found.port or port)
     except ValueError:
         pass
-    raise Fatal(
-        f"http.peers: {text!r} is no address; write host:port, or the name of a headless service",
-        exit_code=EXIT_USAGE,
+    raise usage(
+        f"http.peers: {text!r} is no address; write host:port, or the name of a headless service"
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock import config
 from penstock.adapters.http.peers import PORT, address_of, numbers_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 UNAUTHORIZED: Final = 401
 # As the page asks them.
@@ -54,7 +54,7 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
         code, document = await _asked(session, f"{url}/api/status")
     if code == UNAUTHORIZED:
         said = f"{url} wants another token than http.token: give the worker's"
-        raise Fatal(said, exit_code=EXIT_USAGE)
+        raise usage(said)
     return document if isinstance(document.get("problems"), list) else None
 
 

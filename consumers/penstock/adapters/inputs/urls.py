@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from penstock.adapters.inputs.alone import Alone
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
 from penstock.core.routing.places import Places
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
@@ -35,13 +35,13 @@ async def references(
             for file in files:
                 yield Reference(bucket=LOCAL, key=file, stream=file.rpartition("/")[0] or file)
             if not files:
-                raise Fatal(f"no file matches {url}", exit_code=EXIT_USAGE)
+                raise usage(f"no file matches {url}")
             continue
         try:
             store, bucket, key = split_url(url)
         except SchemaError as error:
             said = f"{error}; all objects of a bucket are 's3://bucket/**'"
-            raise Fatal(said, exit_code=EXIT_USAGE) from None
+            raise usage(said) from None
         if not _MAGIC & set(key):
             yield Reference(bucket=bucket, key=key, store=store)
             continue
@@ -52,9 +52,9 @@ async def references(
                 found = listed.location.key
                 yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
         except Poison as error:  # no such bucket, or no right to list it: the caller must correct
-            raise Fatal(str(error), exit_code=EXIT_USAGE) from None
+            raise usage(str(error)) from None
         if not matched:
-            raise Fatal(f"no object matches {url}", exit_code=EXIT_USAGE)
+            raise usage(f"no object matches {url}")
 
 
 class UrlSource(Alone):

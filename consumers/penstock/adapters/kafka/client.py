@@ -24,11 +24,11 @@ from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.kafka.group.refusals import LASTING, refusal
 from penstock.errors import (
     EXIT_UNREACHABLE,
-    EXIT_USAGE,
     Fatal,
     PenstockError,
     Transient,
     Unreachable,
+    usage,
 )
 from penstock.process.stopping import stopped_after
 
@@ -91,9 +91,8 @@ def _ssl_context(settings: config.Kafka) -> Any:
             cafile=settings.ssl_cafile, certfile=settings.ssl_certfile, keyfile=settings.ssl_keyfile
         )
     except OSError as error:
-        raise Fatal(
-            f"kafka.ssl_cafile, ssl_certfile or ssl_keyfile cannot be used: {error}",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"kafka.ssl_cafile, ssl_certfile or ssl_keyfile cannot be used: {error}"
         ) from error
 
 
@@ -157,7 +156,7 @@ def not_now(what: str, said: str) -> Transient:
 def _refused(what: str, error: BaseException) -> Fatal:
     untrusting = untrusted(str(error), "kafka.ssl_cafile")
     said = f"Kafka refused {what}: {error!r}. {_remedy(error)}"
-    return untrusting or Fatal(said, exit_code=EXIT_USAGE)
+    return untrusting or usage(said)
 
 
 def _remedy(error: BaseException) -> str:

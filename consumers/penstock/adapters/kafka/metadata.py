@@ -16,17 +16,16 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import check_code, translated
-from penstock.errors import EXIT_USAGE, Fatal, Transient
+from penstock.errors import Fatal, Transient, usage
 
 MOST_BYTES = "max.message.bytes"
 RETENTION_MS = "retention.ms"
 
 
 def no_topic(topic: str, settings: config.Kafka) -> Fatal:
-    return Fatal(
+    return usage(
         f"there is no topic {topic} on {settings.bootstrap_servers}; "
-        "create it: penstock topics create",
-        exit_code=EXIT_USAGE,
+        "create it: penstock topics create"
     )
 
 

@@ -16,7 +16,7 @@ from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened
 from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.ports import Commit, Where
 
 # The same as `kafka_source.QUESTION_S`.
@@ -61,10 +61,9 @@ class Groups:
                 try:
                     await consumer.commit(said)
                 except kafka_errors.CommitFailedError as error:
-                    raise Fatal(
+                    raise usage(
                         f"group {group} has members already, and no positions yet: another start "
-                        "is under way. Start again in a few seconds.",
-                        exit_code=EXIT_USAGE,
+                        "is under way. Start again in a few seconds."
                     ) from error
 
 

@@ -19,7 +19,7 @@ from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches
 from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.producers import producer_of
-from penstock.errors import EXIT_USAGE, Fatal, Transient
+from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
 
 # Topic, key, value, partition (None: by the key), epoch milliseconds (None: now).
@@ -44,7 +44,7 @@ class KafkaWriter:
             async with within(f"a question about topic {topic}", self._timeout_s):
                 count = await count_partitions(client, topic)
                 if not count:
-                    raise Fatal(f"there is no topic {topic}", exit_code=EXIT_USAGE)
+                    raise usage(f"there is no topic {topic}")
                 await client.add_topic(topic)
                 most = await max_batch_bytes(client, topic)
             self._partition_of[topic] = hashed(count)

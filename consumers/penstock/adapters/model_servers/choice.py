@@ -19,7 +19,7 @@ from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, 
 from penstock.adapters.model_servers.torchserve.management import server_batching
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.core.window import double_batching
-from penstock.errors import EXIT_USAGE, Fatal, missing_extra
+from penstock.errors import missing_extra, usage
 from penstock.ports import Model
 
 log = logging.getLogger(__name__)
@@ -73,20 +73,18 @@ def _check_keys(settings: config.Model) -> None:
         is_set = getattr(settings, key) != getattr(config.Model(), key)
         if is_set and key not in known:
             meant = "http" if key in HTTP_KEYS else "oip"
-            raise Fatal(
+            raise usage(
                 f"model.{key} is for model.protocol = {meant!r}, but that of {settings.name!r} is "
-                f"{settings.protocol!r}; set the protocol, or leave {key} out",
-                exit_code=EXIT_USAGE,
+                f"{settings.protocol!r}; set the protocol, or leave {key} out"
             )
 
 
 def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
     if settings.request not in known:
-        raise Fatal(
+        raise usage(
             f"model.request = {settings.request!r} does not go with model.protocol = "
             f"{settings.protocol!r}, which needs only to know what a row is; choose one of "
-            f"{', '.join(known)}",
-            exit_code=EXIT_USAGE,
+            f"{', '.join(known)}"
         )
 
 

@@ -25,7 +25,7 @@ from penstock.adapters.model_servers.exchange import (
 )
 from penstock.adapters.model_servers.refusals import OK, TOO_LARGE, excerpt
 from penstock.adapters.model_servers.token_file import read_token
-from penstock.errors import EXIT_USAGE, Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable
+from penstock.errors import Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable, usage
 from penstock.ports import Answers, outgoing_traceparent
 
 # After a 413 the limit falls to this share of the request's size. Two or three such steps reach
@@ -94,10 +94,9 @@ class ModelHttp:
         self._token_file = Path(settings.token_file) if settings.token_file else None
         self._token = read_token(self._token_file) if self._token_file else settings.token
         if self.base.user is not None and self._token is not None:
-            raise Fatal(
+            raise usage(
                 "model.url has a user in it, and there is a model.token: both are sent as "
-                "Authorization; leave one out",
-                exit_code=EXIT_USAGE,
+                "Authorization; leave one out"
             )
         self._most_bytes = most_bytes
         self._is_denied = is_denied
@@ -176,10 +175,9 @@ class ModelHttp:
     def _make_start(self, method: str, url: URL) -> bytes:
         """The beginning of a request's head, the same for all requests to this address."""
         if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token or ""):
-            raise Fatal(
+            raise usage(
                 "model.url, model.name or the model's token has a blank or a control character in "
-                "it, which a request cannot carry",
-                exit_code=EXIT_USAGE,
+                "it, which a request cannot carry"
             )
         lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
         if self._token is not None:
@@ -265,9 +263,8 @@ def address_of(settings: config.Model) -> URL:
     """`model.url`, checked: http or https, with a host."""
     base = URL(settings.url)
     if base.scheme not in ("http", "https") or not base.host:
-        raise Fatal(
+        raise usage(
             f"model.url = {config.shown_url(settings.url)!r} is not an address; "
-            "write http://host:8080",
-            exit_code=EXIT_USAGE,
+            "write http://host:8080"
         )
     return base

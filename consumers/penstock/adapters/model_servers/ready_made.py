@@ -16,7 +16,7 @@ from penstock.adapters.model_servers.oip.model import Wire
 from penstock.adapters.model_servers.oip.signature import signature
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.core.rows.payload import Payload
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 GRPC = "grpc"
 
@@ -45,9 +45,8 @@ async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> Rea
         finally:
             await wire.aclose()
     if settings.protocol == "openai-embeddings":
-        raise Fatal(
-            "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts"
         )
     known = TorchServeModel if settings.protocol == "torchserve" else EnvelopeModel
     model = known(settings)

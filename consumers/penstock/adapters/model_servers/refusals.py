@@ -12,13 +12,13 @@ from typing import Final
 import orjson
 
 from penstock.errors import (
-    EXIT_USAGE,
     Fatal,
     Overloaded,
     PenstockError,
     Poison,
     Rejected,
     Transient,
+    usage,
 )
 
 OK: Final = 200
@@ -59,14 +59,13 @@ def by_status(
 
 
 def not_there(said: str) -> Fatal:
-    return Fatal(
-        f"{said}; check model.url, model.name and model.version, and that the model is loaded",
-        exit_code=EXIT_USAGE,
+    return usage(
+        f"{said}; check model.url, model.name and model.version, and that the model is loaded"
     )
 
 
 def denied(said: str) -> Fatal:
-    return Fatal(f"{said}; set model.token or model.token_file", exit_code=EXIT_USAGE)
+    return usage(f"{said}; set model.token or model.token_file")
 
 
 def too_large(url: str, sent_bytes: int) -> Poison:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 
 def read_token(path: Path) -> str:
@@ -17,7 +17,6 @@ def read_token(path: Path) -> str:
         text = path.read_text().strip()
         return str(orjson.loads(text)["inference"]["key"]) if text.startswith("{") else text
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Fatal(
-            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file"
         ) from None

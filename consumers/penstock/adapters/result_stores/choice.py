@@ -21,7 +21,7 @@ from penstock.adapters.stores.names import READ_TIMEOUT_S, folder_of
 from penstock.adapters.stores.obstore_errors import translated
 from penstock.core.records.result_template import parsed
 from penstock.core.routing.places import DEFAULT, Places
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.messages.urls import S3
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def open_results(cfg: config.Config, template: str) -> StoreResults:
         # A bucket name with fields in it never matches a store that is set up for one bucket.
         store = Places(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
     except (ValueError, Poison) as error:
-        raise Fatal(f"output.objects: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"output.objects: {error}") from None
     return _default(cfg.objects) if store == DEFAULT else _named(store, cfg.stores)
 
 
@@ -70,10 +70,7 @@ def _named(name: str, stores: Mapping[str, config.Store]) -> StoreResults:
     if scheme in CLOUDS:
         reach = cloud_buckets(store, scheme, section, READ_TIMEOUT_S, RETRIES)
         return ObstoreResults(reach, None, cloud_translated, name)
-    raise Fatal(
-        f"output.objects: results are written to s3, gs, az and file, not to {scheme}",
-        exit_code=EXIT_USAGE,
-    )
+    raise usage(f"output.objects: results are written to s3, gs, az and file, not to {scheme}")
 
 
 def _s3(settings: config.Access, section: str, name: str) -> StoreResults:

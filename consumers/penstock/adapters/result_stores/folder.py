@@ -16,7 +16,7 @@ from io import FileIO
 from itertools import count
 from pathlib import Path
 
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Transient
+from penstock.errors import PenstockError, Transient, usage
 from penstock.ports import Location, Stored
 
 # Tells whether a file was replaced or has grown: inode, size, time.
@@ -133,7 +133,7 @@ class FileUpload:
 def _translated(path: Path, error: OSError) -> PenstockError:
     said = f"the result {path}: {error.strerror or error}"
     if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError):
-        return Fatal(f"{said}; let this user write there", exit_code=EXIT_USAGE)
+        return usage(f"{said}; let this user write there")
     return Transient(said)
 
 

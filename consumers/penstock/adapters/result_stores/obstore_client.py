@@ -19,7 +19,7 @@ import obstore
 from obstore.exceptions import BaseError
 
 from penstock.adapters.result_stores.s3_leftovers import S3Leftovers, Uploads
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
+from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Location, Stored
 
 if TYPE_CHECKING:
@@ -72,10 +72,9 @@ class ObstoreResults:
         except (BaseError, OSError) as error:
             meant = self._meaning(error, location._replace(store=self._name))
             if isinstance(meant, Poison):
-                raise Fatal(
+                raise usage(
                     f"whether there is a result cannot be told: {meant}; without the right to list "
-                    "the bucket (s3:ListBucket) stores do not say that an object is missing",
-                    exit_code=EXIT_USAGE,
+                    "the bucket (s3:ListBucket) stores do not say that an object is missing"
                 ) from None
             raise meant from None
         return True
@@ -249,9 +248,7 @@ class ObstoreUpload:
             )
         meant = self._meaning(error, self._location)
         if isinstance(meant, Poison):
-            return Fatal(
-                f"the result cannot be written: {meant}; correct output.objects or the rights "
-                "there",
-                exit_code=EXIT_USAGE,
+            return usage(
+                f"the result cannot be written: {meant}; correct output.objects or the rights there"
             )
         return meant

@@ -22,7 +22,7 @@ from penstock.adapters.stores.fsspec_client import FsspecObjects
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
 from penstock.core.routing.places import DEFAULT, Place
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.messages.errors import SchemaError
 from penstock.messages.urls import S3, split_place
 from penstock.ports import Body, Listed, Location, Objects, Part
@@ -56,10 +56,9 @@ def _replicas_of(cfg: config.Config) -> dict[str, list[str]]:
         for replica in store.replicas or ():
             if replica == name or replica not in stores:
                 section = name if name == DEFAULT else f"stores.{name}"
-                raise Fatal(
+                raise usage(
                     f"{section}.replicas: there is no other store {replica}; configure "
-                    f"[stores.{replica}], or correct the name",
-                    exit_code=EXIT_USAGE,
+                    f"[stores.{replica}], or correct the name"
                 )
     return {name: store.replicas for name, store in stores.items() if store.replicas}
 
@@ -108,14 +107,13 @@ def places_of_caller(cfg: config.Config) -> list[Place]:
 
 def place_of(name: str, store: config.Store) -> Place:
     if name == DEFAULT:
-        raise Fatal(
-            f"[stores.{DEFAULT}]: that is the name of the section [objects]; choose another",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"[stores.{DEFAULT}]: that is the name of the section [objects]; choose another"
         )
     try:
         scheme, account, bucket, _ = split_place(store.url)
     except SchemaError as error:
-        raise Fatal(f"stores.{name}.url: {error}", exit_code=EXIT_USAGE) from None
+        raise usage(f"stores.{name}.url: {error}") from None
     # For a folder the buckets are its subfolders, not its own path.
     bucket = "*" if scheme == "file" else bucket or "*"
     return Place(name, scheme, bucket, store.account or account, tuple(store.route or ()))

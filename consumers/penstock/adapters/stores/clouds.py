@@ -27,7 +27,7 @@ from penstock.adapters.stores.names import (
     quoted,
 )
 from penstock.core.routing.places import DEFAULT
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
+from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Body, Listed, Location, Part, WholeBody
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def cloud_buckets(
                 retry_config=retries or {"max_retries": 0},
             )
         except BaseError as error:
-            raise Fatal(f"{section}: {error}", exit_code=EXIT_USAGE) from None
+            raise usage(f"{section}: {error}") from None
 
     return bucket
 
@@ -114,7 +114,7 @@ def _google(settings: config.Store) -> dict[str, Any]:
 
 def _azure(settings: config.Store, section: str) -> dict[str, Any]:
     if settings.secret and not settings.account:
-        raise Fatal(f"{section}.secret is a key of {section}.account", exit_code=EXIT_USAGE)
+        raise usage(f"{section}.secret is a key of {section}.account")
     return _given(
         skip_signature=settings.anon,
         account_name=settings.account,

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.adapters.stores.folder import FolderBody, open_regular, translated
 from penstock.core.routing.places import DEFAULT
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.ports import Body, Listed, Location, Objects, Part
 
 LOCAL: Final = "file://"
@@ -49,14 +49,11 @@ def _files(path: str) -> list[str]:
 def _refuse_non_file(path: str) -> None:
     if Path(path).is_dir():
         inside = path.rstrip("/")
-        raise Fatal(
-            f"{path} is a folder; name its files: '{inside}/*', or '{inside}/**' with all below",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"{path} is a folder; name its files: '{inside}/*', or '{inside}/**' with all below"
         )
     if Path(path).is_fifo():
-        raise Fatal(
-            f"{path} is a pipe; give it as standard input: - < {path}", exit_code=EXIT_USAGE
-        )
+        raise usage(f"{path} is a pipe; give it as standard input: - < {path}")
 
 
 class LocalObjects:

@@ -31,7 +31,7 @@ from penstock.adapters.stores.names import (
 )
 from penstock.adapters.stores.transfer import SLOW_SILENCES, check_part, repeated, span_within
 from penstock.core.routing.places import DEFAULT
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison, Transient
+from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, Part
 from penstock.process.threads import in_thread
 
@@ -69,13 +69,10 @@ class FsspecObjects:
                 scheme, skip_instance_cache=True, use_listings_cache=False, **settings.options
             )
         except (ImportError, ValueError) as error:
-            raise Fatal(
-                f"{section}.url = {settings.url!r}: {error}", exit_code=EXIT_USAGE
-            ) from None
+            raise usage(f"{section}.url = {settings.url!r}: {error}") from None
         except Exception as error:
-            raise Fatal(
-                f"{section}: {type(error).__name__}: {error}; check {section}.options",
-                exit_code=EXIT_USAGE,
+            raise usage(
+                f"{section}: {type(error).__name__}: {error}; check {section}.options"
             ) from None
 
     async def open(self, location: Location) -> "FsspecBody":

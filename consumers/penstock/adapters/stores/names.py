@@ -15,13 +15,13 @@ from fsspec.utils import glob_translate
 from penstock import config
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import (
-    EXIT_USAGE,
     Fatal,
     LockedOut,
     PenstockError,
     Poison,
     Transient,
     Unreachable,
+    usage,
 )
 from penstock.ports import Location
 
@@ -76,15 +76,9 @@ def folder_of(endpoint_url: str | None) -> str | None:
 
 def check_credentials(settings: config.Access, section: str) -> None:
     if (settings.key is None) != (settings.secret is None):
-        raise Fatal(
-            f"{section}.key and {section}.secret go together: set both or neither",
-            exit_code=EXIT_USAGE,
-        )
+        raise usage(f"{section}.key and {section}.secret go together: set both or neither")
     if settings.token is not None and settings.key is None:
-        raise Fatal(
-            f"{section}.token goes together with {section}.key and {section}.secret",
-            exit_code=EXIT_USAGE,
-        )
+        raise usage(f"{section}.token goes together with {section}.key and {section}.secret")
 
 
 def section_of(location: Location) -> str:
@@ -130,7 +124,7 @@ class Glob:
         try:
             pattern = re.compile(glob_translate(text))
         except (ValueError, re.error) as error:
-            raise Fatal(f"glob {text!r}: {error}", exit_code=EXIT_USAGE) from None
+            raise usage(f"glob {text!r}: {error}") from None
         return cls(
             text[: magic.start()] if magic else text,
             None if "**" in text else text.count("/"),
@@ -239,10 +233,9 @@ def no_sense(location: Location, reason: object) -> Transient:
 
 
 def no_credentials(reason: object, section: str) -> Fatal:
-    return Fatal(
+    return usage(
         f"{section}: {reason}; set {section}.key and {section}.secret, {section}.profile or "
-        f"{section}.anon",
-        exit_code=EXIT_USAGE,
+        f"{section}.anon"
     )
 
 

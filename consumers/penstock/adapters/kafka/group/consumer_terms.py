@@ -10,7 +10,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 GROUP: Final = 32  # as a kind of resource; newer than aiokafka's list
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -46,9 +46,8 @@ async def consumer_terms(client: AIOKafkaClient, group: str) -> ConsumerTerms | 
         entry["config_names"]: entry["config_value"] for entry in found["config_entries"]
     }
     if found["error_code"] or not {SESSION, HEARTBEAT} <= values.keys():
-        raise Fatal(
+        raise usage(
             'this broker does not know kafka.group_protocol = "consumer", which needs Kafka 4.0; '
-            'set it to "classic"',
-            exit_code=EXIT_USAGE,
+            'set it to "classic"'
         )
     return ConsumerTerms(int(values[SESSION]), int(values[HEARTBEAT]))

@@ -9,7 +9,7 @@ import socket
 from typing import Final
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 HOSTNAME: Final = "{hostname}"
 # What Kafka's own client takes.
@@ -22,9 +22,8 @@ def instance_of(settings: config.Kafka) -> str | None:
         return None
     name = settings.instance_id.replace(HOSTNAME, socket.gethostname())
     if not _ALLOWED.fullmatch(name):
-        raise Fatal(
+        raise usage(
             f"kafka.instance_id = {settings.instance_id!r} makes {name!r}; Kafka takes up to 249 "
-            f"of a-z, A-Z, 0-9, '.', '_' and '-', and {HOSTNAME} stands for this host's name",
-            exit_code=EXIT_USAGE,
+            f"of a-z, A-Z, 0-9, '.', '_' and '-', and {HOSTNAME} stands for this host's name"
         )
     return name

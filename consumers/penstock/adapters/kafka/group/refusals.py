@@ -7,7 +7,7 @@ configuration, of this worker or of the group: exit code 2. Owner: the clients.
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 INVALID_SESSION_TIMEOUT: Final = 26
@@ -48,4 +48,4 @@ LASTING: Final = frozenset(_SAID)
 
 def refusal(code: int) -> Fatal:
     """Of a code that lasts."""
-    return Fatal(f"error {code}: {_SAID[code]}", exit_code=EXIT_USAGE)
+    return usage(f"error {code}: {_SAID[code]}")

@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.ports import Commit
 
 
@@ -43,10 +43,9 @@ class KeptPositions:
             try:
                 await self._consumer.commit(said)
             except kafka_errors.CommitFailedError as error:
-                raise Fatal(
+                raise usage(
                     f"group {self._group} keeps a position of penstock produce, but has members; "
-                    "end them",
-                    exit_code=EXIT_USAGE,
+                    "end them"
                 ) from error
 
     async def spans(self) -> dict[int, tuple[int, int]]:

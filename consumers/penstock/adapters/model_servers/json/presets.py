@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, cast
 
 from penstock import config, requests
 from penstock.core.rows.payload import JsonRows, Payload
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.requests import Body
 
 # Stands in a template for the rows: JSON elements with commas between them.
@@ -71,10 +71,9 @@ def envelope(settings: config.Model) -> Envelope:
     encode = form.encode
     if template is not None:
         if ROWS not in template or form.takes != "json":
-            raise Fatal(
+            raise usage(
                 f"model.template = {template!r}: write JSON with {ROWS} where the rows go, as in "
-                '{"data": [{rows}]}, and leave model.request at json',
-                exit_code=EXIT_USAGE,
+                '{"data": [{rows}]}, and leave model.request at json'
             )
         encode = _by_template(template)
     filled = _filled(path, settings)

@@ -30,7 +30,7 @@ from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.refusals import of_server
 from penstock.adapters.model_servers.token_file import read_token
-from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
+from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.ports import outgoing_traceparent
 
 LOOK_S: Final = 5.0
@@ -60,10 +60,9 @@ class GrpcWire:
     def __init__(self, settings: config.Model) -> None:
         parts = urlsplit(settings.url)
         if parts.scheme not in (*_PLAIN, *_SECURE) or not parts.hostname or not parts.port:
-            raise Fatal(
+            raise usage(
                 f"model.url = {config.shown_url(settings.url)!r} is not an address of a gRPC "
-                "server; write grpc://host:8001, or grpcs:// with TLS",
-                exit_code=EXIT_USAGE,
+                "server; write grpc://host:8001, or grpcs:// with TLS"
             )
         self._settings = settings
         self._target = f"{parts.hostname}:{parts.port}"

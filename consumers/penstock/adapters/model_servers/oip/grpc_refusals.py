@@ -15,8 +15,6 @@ from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.model_servers.oip.rest_bodies import LOADING, raised
 from penstock.adapters.model_servers.refusals import clean, denied, not_there
 from penstock.errors import (
-    EXIT_USAGE,
-    Fatal,
     HungUp,
     NoAnswer,
     Overloaded,
@@ -25,6 +23,7 @@ from penstock.errors import (
     Rejected,
     Transient,
     Unreachable,
+    usage,
 )
 
 _CODE: Final = grpc.StatusCode
@@ -57,7 +56,7 @@ _BY_MODEL: Final = (
 def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     message = f"{where}: {code.name}: {clean(raised(said))}"
     if untrusting := untrusted(said, "model.ssl_cafile"):
-        return Fatal(f"{where}: {untrusting}", exit_code=EXIT_USAGE)
+        return usage(f"{where}: {untrusting}")
     if code in _LIBRARYS and (not said.strip() or _NO_STATUS.search(said)):
         # The library's own code, or no text: the server has said nothing about the rows.
         return HungUp(message)

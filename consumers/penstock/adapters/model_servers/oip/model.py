@@ -21,7 +21,7 @@ from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output, answers, spread
 from penstock.adapters.model_servers.oip.signature import Signature, signature
 from penstock.core.rows.payload import Payload
-from penstock.errors import EXIT_USAGE, Fatal, Poison, Rejected, Transient, Unreachable
+from penstock.errors import Fatal, Poison, Rejected, Transient, Unreachable, usage
 from penstock.ports import Answers
 
 # Refused batches make us ask for the description again, at most this often: a search for one bad
@@ -152,15 +152,13 @@ class OipModel:
         if (is_matrix and known.takes_text) or (form == "bytes" and not known.takes_text):
             rows = "numbers" if is_matrix else "opaque bytes"
             remedy = "'json' or 'bytes'" if is_matrix else "'float32' or 'json'"
-            raise Fatal(
-                f"the model wants {known}, the rows are {rows}; set model.request = {remedy}",
-                exit_code=EXIT_USAGE,
+            raise usage(
+                f"the model wants {known}, the rows are {rows}; set model.request = {remedy}"
             )
         numbers = [one.numbers for one in known.inputs]
         total = sum(one for one in numbers if one is not None)
         is_known = is_matrix and self._columns is not None and None not in numbers
         if is_known and total != self._columns:
-            raise Fatal(
-                f"the model wants {known}, the rows have {self._columns} numbers; see rows.columns",
-                exit_code=EXIT_USAGE,
+            raise usage(
+                f"the model wants {known}, the rows have {self._columns} numbers; see rows.columns"
             )

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 BYTES: Final = "BYTES"
 # As in binary tensors: little-endian.
@@ -77,18 +77,16 @@ def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) 
     """The signature, from the answers about the model and about its configuration, if any."""
     inputs, fixed_rows = _inputs(metadata, settings)
     if not inputs:
-        raise Fatal(
+        raise usage(
             f"the server does not describe the inputs of {settings.name}; set model.inputs, as in "
-            'inputs = ["x:FP32:16"]',
-            exit_code=EXIT_USAGE,
+            'inputs = ["x:FP32:16"]'
         )
     known = [f"{one.name}: {one}" for one in inputs]
     for one in inputs:
         if one.datatype != BYTES and one.datatype not in DTYPES:
-            raise Fatal(
+            raise usage(
                 f"the model wants {', '.join(known)}; {one.datatype} is not supported, only "
-                f"{', '.join(DTYPES)} and {BYTES}",
-                exit_code=EXIT_USAGE,
+                f"{', '.join(DTYPES)} and {BYTES}"
             )
     limit = limits.get("max_batch_size") if isinstance(limits, dict) else None
     most_rows = limit if isinstance(limit, int) and limit > 0 else fixed_rows
@@ -108,11 +106,10 @@ def _inputs(
         tensors.append(Tensor(name, datatype, shape[1:]))
     fixed = batches - {-1}
     if fixed - {1}:
-        raise Fatal(
+        raise usage(
             f"the model wants {', '.join(map(str, tensors))} with exactly {max(fixed)} rows in "
             "each request; Penstock sends as many as there are: export the model with a variable "
-            "first dimension, or say with model.inputs that it has one",
-            exit_code=EXIT_USAGE,
+            "first dimension, or say with model.inputs that it has one"
         )
     return tuple(tensors), 1 if fixed else None
 
@@ -125,10 +122,9 @@ def _tensor(described: Any, settings: config.Model) -> tuple[str, str, tuple[int
             tuple(map(int, described["shape"])),
         )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise Fatal(
+        raise usage(
             f"the server's description of the model {settings.name} cannot be read ({error!r}); "
-            "set model.inputs",
-            exit_code=EXIT_USAGE,
+            "set model.inputs"
         ) from None
 
 
@@ -136,10 +132,9 @@ def written(text: str) -> Tensor:
     """An entry of `model.inputs`."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
-        raise Fatal(
+        raise usage(
             f"model.inputs: {text!r} cannot be read; write name:DATATYPE:SHAPE with the shape of "
-            "one row, as in x:FP32:16, image:UINT8:224x224x3 or text:BYTES",
-            exit_code=EXIT_USAGE,
+            "one row, as in x:FP32:16, image:UINT8:224x224x3 or text:BYTES"
         )
     shape = found["shape"]
     return Tensor(
