@@ -32,6 +32,10 @@ class OipServer(ScriptedHttp[Fault]):
         self.requests: list[tuple[bool, str, int]] = []
         self.looks = 0
 
+    @property
+    def identities(self) -> list[str]:
+        return [identity for _, identity, _ in self.requests]
+
     def add_routes(self, router: web.UrlDispatcher) -> None:
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             router.add_get(path, self._metadata)

@@ -9,7 +9,7 @@ import pytest
 from penstock import config
 from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
 from penstock.core.rows.payload import BytesRows, JsonRows
-from penstock.errors import Fatal, Overloaded, PenstockError, Poison, Rejected, Transient
+from penstock.errors import Poison, Rejected
 from tests.support.json_server import JsonServer, json_server
 
 PATH = "/v1/embeddings"
@@ -93,32 +93,6 @@ async def test_too_many_texts_are_to_be_split_and_the_limit_is_learned(
             assert caught.value.code == "too_large"
         assert (len(server.posted), model.most_rows) == (1, limit)
         assert (await model.predict([TEXTS.cut(0, limit)])).values == vectors(4, 0)[:limit]
-        await model.aclose()
-
-
-@pytest.mark.parametrize(
-    ("status", "said", "expected"),
-    [
-        (413, b'{"error":"`inputs` must have less than 512 tokens. Given: 900"}', Rejected),
-        (400, b'{"error":{"message":"maximum context length is 8192 tokens"}}', Rejected),
-        (413, b"<html>Request Entity Too Large", Poison),
-        (424, b'{"error":"backend error","error_type":"Backend"}', Transient),
-        (429, b'{"error":"Model is overloaded","error_type":"Overloaded"}', Overloaded),
-        (500, b"Internal Server Error", Transient),
-        (503, b"", Overloaded),
-        (401, b"", Fatal),
-        (404, b'{"error":{"message":"The model `bge` does not exist."}}', Fatal),
-    ],
-)
-async def test_a_refusal_is_told_by_status_and_words(
-    status: int, said: bytes, expected: type[PenstockError]
-) -> None:
-    async with json_server(PATH, embedded) as server:
-        model = connect(server)
-        server.refusals.append((status, said))
-        with pytest.raises(expected) as caught:
-            await model.predict([TEXTS])
-        assert type(caught.value) is expected
         await model.aclose()
 
 

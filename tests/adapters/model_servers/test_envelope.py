@@ -14,11 +14,8 @@ from penstock.core.rows.payload import BytesRows, JsonRows
 from penstock.errors import (
     EXIT_USAGE,
     Fatal,
-    Overloaded,
-    PenstockError,
     Poison,
     Rejected,
-    Transient,
     Unreachable,
 )
 from tests.support.json_server import JsonServer, json_server
@@ -194,35 +191,6 @@ async def test_an_answer_that_does_not_fit_refuses_the_rows(
         with pytest.raises(Poison) as caught:
             await model.predict([ROWS])
         assert caught.value.code == code
-        await model.aclose()
-
-
-@pytest.mark.parametrize(
-    ("status", "said", "expected"),
-    [
-        (400, b'{"error":"bad shape"}', Rejected),
-        (422, b'{"detail":"bad shape"}', Rejected),
-        (500, b'{"detail":"Internal server error"}', Rejected),
-        (413, b"", Poison),
-        (429, b"", Overloaded),
-        (503, b"", Overloaded),
-        (502, b"<html>", Transient),
-        (504, b"", Transient),
-        (401, b"", Fatal),
-        (404, b"", Fatal),
-    ],
-)
-async def test_a_refusal_is_told_by_its_status_and_the_next_request_is_answered(
-    status: int, said: bytes, expected: type[PenstockError]
-) -> None:
-    async with json_server("/", lambda rows: rows) as server:
-        model = connect(server, path="/")
-        server.refusals.append((status, said))
-        with pytest.raises(expected) as caught:
-            await model.predict([ROWS])
-        assert type(caught.value) is expected
-        assert (b"bad shape" not in said) or "bad shape" in str(caught.value)
-        assert len((await model.predict([ROWS])).values) == 3
         await model.aclose()
 
 

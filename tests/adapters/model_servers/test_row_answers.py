@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from penstock.adapters.model_servers.row_answers import parse
 from penstock.adapters.model_servers.torchserve.model import refusal
 from penstock.errors import (
-    Fatal,
-    Overloaded,
-    PenstockError,
     Poison,
     Rejected,
-    Transient,
-    WorkerDied,
 )
 
 # Text full of what separates elements, so that a careless cut falls into it.
@@ -166,73 +161,6 @@ def test_an_answer_nested_too_deep_is_refused(depth: int, opening: bytes, closin
 def test_a_lone_surrogate_in_an_error_harms_nobody() -> None:
     answers = parse(b'[{"error": "\\ud800\\u0007"}, {"a": NaN}]', 2)
     assert orjson.dumps(answers.errors[0])
-
-
-def torchserve(code: int, kind: str, message: str) -> bytes:
-    return orjson.dumps({"code": code, "type": kind, "message": message})
-
-
-INTERNAL = "InternalServerException"
-
-
-@pytest.mark.parametrize(
-    ("status", "raw", "expected"),
-    [
-        (503, torchserve(503, "ServiceUnavailableException", "has no worker"), Overloaded),
-        (503, b"<html>upstream is busy</html>", Overloaded),
-        (429, b"", Overloaded),
-        (500, torchserve(500, INTERNAL, "Worker died."), WorkerDied),
-        (507, torchserve(507, INTERNAL, "Worker died."), WorkerDied),
-        (503, torchserve(503, INTERNAL, "Prediction failed"), Rejected),
-        (503, torchserve(503, INTERNAL, "number of batch response mismatched"), Rejected),
-        (500, torchserve(500, INTERNAL, "what the handler said"), Rejected),
-        (507, torchserve(507, INTERNAL, "Out of resources"), Rejected),
-        (400, b'{"error":"row 3"}', Rejected),
-        (422, b"", Rejected),
-        (413, b"", Poison),
-        (500, b"", Transient),
-        (502, b"<html>", Transient),
-        (504, b"", Transient),
-        (408, b"", Transient),
-        (404, torchserve(404, "ModelNotFoundException", "Model not found: x"), Fatal),
-        (400, torchserve(400, "InvalidKeyException", "Token Authorization failed"), Fatal),
-        (401, b"", Fatal),
-        (403, b"", Fatal),
-        (405, b"", Fatal),
-        (302, b"", Fatal),
-    ],
-)
-def test_a_refusal_is_told_by_what_the_server_said(
-    status: int, raw: bytes, expected: type[PenstockError]
-) -> None:
-    error = refusal(status, {}, raw, "http://model/predictions/rows", 1)
-    assert type(error) is expected
-    assert "http://model/predictions/rows" in str(error)
-
-
-def test_the_servers_wish_to_be_left_alone_is_kept() -> None:
-    error = refusal(503, {"Retry-After": "7"}, b"", "http://model", 1)
-    assert isinstance(error, Transient)
-    assert error.retry_after_s == 7
-
-
-@pytest.mark.parametrize(
-    ("date", "wish", "expected"),
-    [
-        ("Sat, 21 Nov 2026 03:00:00 GMT", "Sat, 21 Nov 2026 03:00:09 GMT", 9.0),
-        ("Sat, 21 Nov 2026 03:00:00 GMT", "Sat, 21 Nov 2026 02:00:00 GMT", 0.0),
-        ("", "Sat, 21 Nov 2026 03:00:09 GMT", None),
-        ("", "soon", None),
-        ("", "-5", None),
-        ("", "9" * 400, 99_999_999.0),
-    ],
-)
-def test_a_wait_may_be_told_as_a_date_and_nonsense_is_no_wait(
-    date: str, wish: str, expected: float | None
-) -> None:
-    error = refusal(503, {"Retry-After": wish, "Date": date}, b"", "http://model", 1)
-    assert isinstance(error, Transient)
-    assert error.retry_after_s == expected
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,15 @@ TORCHSERVE = [
     Case("404 version", serve("ModelVersionNotFoundException", "Version 2", 404), "ends"),
     Case("405", serve("MethodNotAllowedException", "Requested method is not allowed", 405), "ends"),
     Case("413", said(413, b""), "smaller, too_large"),
+    Case("500 raised", serve("InternalServerException", "what the handler said", 500),
+         "searched, model_rejected"),
     Case("500 died", serve("InternalServerException", "Worker died.", 500),
          "again, searched if it dies twice"),
     Case("503 full", serve("ServiceUnavailableException", NO_WORKER, 503),
          "again, fewer at a time"),
     Case("503 raised", serve("InternalServerException", "Prediction failed", 503),
+         "searched, model_rejected"),
+    Case("503 mismatched", serve("InternalServerException", "number of batch response", 503),
          "searched, model_rejected"),
     Case("507 died", serve("InternalServerException", "Worker died.", 507),
          "again, searched if it dies twice"),
@@ -100,6 +104,7 @@ TORCHSERVE = [
 
 # What stands before the server answers with a status and a page, nothing, or half a document.
 BY_STATUS: Final = {
+    302: "ends",
     400: "searched, model_rejected",
     401: "ends",
     403: "ends",
@@ -107,6 +112,7 @@ BY_STATUS: Final = {
     405: "ends",
     408: "again",
     413: "smaller, too_large",
+    422: "searched, model_rejected",
     429: "again, fewer at a time",
     500: "again",
     502: "again",
@@ -250,6 +256,8 @@ async def test_each_fault_is_told_by_what_the_worker_does(case: Case) -> None:
     assert type(caught.value) is DOES[case.does]
     if isinstance(caught.value, Poison):
         assert caught.value.code == case.does.split()[-1]
+    if case in (*TORCHSERVE, *FOREIGN):
+        assert "http://127.0.0.1" in str(caught.value)
     assert len(str(caught.value)) < 700
     assert str(caught.value).isprintable()
 
@@ -260,14 +268,18 @@ async def test_what_is_odd_but_an_answer_is_an_answer(name: str) -> None:
     assert await ask(Case(name, raw, "")) == values
 
 
+DATE: Final = "Date: Sat, 21 Nov 2026 03:00:00 GMT"
 WISHES: Final[dict[str, Callable[[float | None], bool]]] = {
     "Retry-After: 7": lambda wish: wish == 7.0,
     "Retry-After: 0": lambda wish: wish == 0.0,
     "Retry-After: -5": lambda wish: wish is None,
     "Retry-After: 1e9": lambda wish: wish is None,
     "Retry-After: soon": lambda wish: wish is None,
-    "Retry-After: 99999999999999999999999999": lambda wish: wish == 99_999_999.0,
+    f"Retry-After: {'9' * 400}": lambda wish: wish == 99_999_999.0,
     "Retry-After: \u0663": lambda wish: wish is None or wish <= 3,
+    f"{DATE}\r\nRetry-After: Sat, 21 Nov 2026 03:00:09 GMT": lambda wish: wish == 9.0,
+    f"{DATE}\r\nRetry-After: Sat, 21 Nov 2026 02:00:00 GMT": lambda wish: wish == 0.0,
+    "Retry-After: Sat, 21 Nov 2026 03:00:09 GMT": lambda wish: wish is None,
     "Retry-After: Fri, 31 Dec 9999 23:59:59 GMT": lambda wish: wish is None,
     "Retry-After: 1\r\nRetry-After: 2": lambda wish: wish in (1.0, 2.0),
     "X: no wish": lambda wish: wish is None,

@@ -1,6 +1,5 @@
 """The Open Inference Protocol over gRPC: what is sent, and what statuses are taken for."""
 
-import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from penstock import config
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
 from penstock.adapters.model_servers.oip.grpc_refusals import refusal
 from penstock.adapters.model_servers.oip.model import OipModel
-from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.core.rows.payload import Matrix
 from penstock.errors import (
     EXIT_USAGE,
     Fatal,
     HungUp,
-    NoAnswer,
     Overloaded,
     PenstockError,
     Poison,
@@ -27,9 +25,7 @@ from penstock.errors import (
     Unreachable,
 )
 from tests.adapters.model_servers.contract import expect
-from tests.adapters.model_servers.hurry import in_a_hurry
 from tests.support.oip_grpc_server import OipGrpcServer
-from tests.support.oip_models import ROWS, Described, Fault, Outputs
 from tests.support.reference_model import random_rows
 from tests.support.secured import Authority
 
@@ -40,74 +36,6 @@ def connected(server: OipGrpcServer, **settings: Any) -> aclosing[OipModel]:
     known = {"url": server.url, "request": "float32"}
     made = msgspec.convert(known | settings, config.Model)
     return aclosing(OipModel(made, GrpcWire(made)))
-
-
-@pytest.mark.parametrize("typed", [False, True])
-async def test_outputs_are_taken_raw_and_typed(*, typed: bool) -> None:
-    async with OipGrpcServer(typed=typed) as server, connected(server) as model:
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-        assert model.most_rows == 512
-
-
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [
-        ("model_raised", Rejected),
-        ("unavailable", Overloaded),
-        ("loading", Transient),
-        ("no_model", Fatal),
-        ("denied", Fatal),
-        ("too_large", Poison),
-        ("disconnected", HungUp),
-        ("one_too_few", Poison),
-        ("one_too_many", Poison),
-        ("transposed", Poison),
-        ("nonsense", Poison),
-    ],
-)
-async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
-    fault: Fault, expected: type[PenstockError]
-) -> None:
-    async with OipGrpcServer() as server, connected(server) as model:
-        await model.predict([Matrix(NUMBERS)])
-        server.fail_next(fault)
-        with pytest.raises(expected) as caught:
-            await model.predict([Matrix(NUMBERS)])
-        assert type(caught.value) is expected
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-
-
-async def test_outputs_are_known_by_name_and_what_is_not_finite_rejects_its_row() -> None:
-    async with OipGrpcServer() as server, connected(server) as model:
-        server.fail_next("turned", "not_a_number")
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-        assert list((await model.predict([Matrix(NUMBERS)])).errors) == [0]
-
-
-async def test_a_call_ends_at_its_deadline_and_a_cancelled_one_at_once() -> None:
-    async with OipGrpcServer() as server, connected(server) as model:
-        await model.predict([Matrix(NUMBERS)])
-        server.fail_next("slow", "slow")
-        assert isinstance(model._wire, GrpcWire)
-        with in_a_hurry(model._wire, 0.2), pytest.raises(NoAnswer, match="timeout_ms"):
-            await model.predict([Matrix(NUMBERS)])
-        call = asyncio.create_task(model.predict([Matrix(NUMBERS)]))
-        await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        server.release()
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-
-
-async def test_no_empty_batch_is_ever_sent_and_every_request_has_an_id_of_its_own() -> None:
-    async with OipGrpcServer() as server, connected(server) as model:
-        assert await model.ready()
-        assert list((await model.predict([JsonRows.of([b'"no row"'])])).errors) == [0]
-        assert server.identities == []
-        for _ in range(3):
-            await model.predict([Matrix(NUMBERS)])
-        assert len(set(server.identities)) == 3
 
 
 async def test_the_token_goes_along_and_is_read_again_when_it_is_refused(tmp_path: Path) -> None:
@@ -162,38 +90,6 @@ async def test_tls_to_a_server_that_speaks_none_sends_no_rows() -> None:
         with pytest.raises(Unreachable):
             await model.predict([Matrix(NUMBERS)])
         assert server.asked == []
-
-
-async def test_texts_go_in_and_come_out() -> None:
-    def same(inputs: Any) -> Outputs:
-        return [("same", "BYTES", inputs["text"])]
-
-    model = Described([("text", "BYTES", [-1, 1])], same)
-    async with OipGrpcServer(model) as server, connected(server, request="json") as adapter:
-        answers = await adapter.predict([JsonRows.of(['"ü"'.encode(), b'""'])])
-    assert answers.values == ['{"same":"ü"}'.encode(), b'{"same":""}']
-
-
-async def test_a_server_that_is_away_is_unreachable_and_is_found_again() -> None:
-    async with OipGrpcServer() as server:
-        pass
-    async with connected(server) as model:
-        assert not await model.ready()
-        with pytest.raises(Unreachable, match=r"model\.url"):
-            await model.predict([Matrix(NUMBERS)])
-
-
-async def test_a_model_that_is_not_there_is_a_usage_error() -> None:
-    async with OipGrpcServer() as server, connected(server, name="nope") as model:
-        with pytest.raises(Fatal, match=r"model\.name") as caught:
-            await model.predict(())
-        assert caught.value.exit_code == EXIT_USAGE
-
-
-async def test_a_model_that_is_not_described_is_taken_from_the_settings() -> None:
-    silent = ROWS._replace(inputs=[])
-    async with OipGrpcServer(silent) as server, connected(server, inputs=["x:FP32:16"]) as model:
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8001", "ftp://host:1", "grpc://host", "grpc://:8001"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import orjson
 import pytest
 from yarl import URL
 
@@ -18,19 +17,14 @@ from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import (
     EXIT_USAGE,
     Fatal,
-    HungUp,
-    Overloaded,
-    PenstockError,
     Poison,
     Rejected,
     Transient,
     Unreachable,
 )
-from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from tests.adapters.model_servers.contract import expect
-from tests.adapters.model_servers.hurry import in_a_hurry
-from tests.support.oip_models import ROWS, Described, Fault, Outputs
+from tests.support.oip_models import ROWS, Described, Outputs
 from tests.support.oip_server import Manner, OipServer
 from tests.support.reference_model import random_rows
 
@@ -71,24 +65,6 @@ async def test_the_settings_decide_before_the_server_is_asked(
     async with OipServer("kserve") as server, connected(server, binary=binary) as model:
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
         assert [is_binary for is_binary, _, _ in server.requests] == [expected]
-
-
-async def test_every_request_has_an_id_of_its_own() -> None:
-    async with OipServer() as server, connected(server) as model:
-        for _ in range(3):
-            await model.predict([Matrix(NUMBERS)])
-        identities = {identity for _, identity, _ in server.requests}
-    assert len(identities) == 3
-    assert all(identities)
-
-
-async def test_no_empty_batch_is_ever_sent() -> None:
-    async with OipServer() as server, connected(server) as model:
-        assert await model.ready()
-        assert await model.predict(()) == Answers([], {})
-        refused = await model.predict([JsonRows.of([b'"no row"'])])
-        assert list(refused.errors) == [0]
-        assert server.requests == []
 
 
 async def test_the_server_is_asked_what_the_model_takes_once_and_again_after_it_was_away() -> None:
@@ -162,60 +138,6 @@ async def test_refusals_of_several_rows_ask_the_server_anew_once_a_second() -> N
     assert [await refused(4), await refused(2)] == [4, 4]
 
 
-async def test_more_rows_than_the_server_takes_are_not_sent() -> None:
-    async with OipServer(model=ROWS._replace(most_rows=3)) as server, connected(server) as model:
-        with pytest.raises(Poison, match="3 rows in one request") as caught:
-            await model.predict([Matrix(NUMBERS)])
-        assert (caught.value.code, server.requests) == ("too_large", [])
-        assert model.most_rows == 3
-        expect(await model.predict([Matrix(NUMBERS[:3])]), NUMBERS[:3])
-
-
-@pytest.mark.parametrize("manner", ["triton", "kserve"])
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [
-        ("model_raised", Rejected),
-        ("unavailable", Overloaded),
-        ("loading", Transient),
-        ("no_model", Fatal),
-        ("denied", Fatal),
-        ("too_large", Poison),
-        ("disconnected", HungUp),
-        ("cut", HungUp),
-        ("one_too_few", Poison),
-        ("one_too_many", Poison),
-        ("transposed", Poison),
-        ("nonsense", Rejected),
-    ],
-)
-async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
-    manner: Manner, fault: Fault, expected: type[PenstockError]
-) -> None:
-    async with OipServer(manner) as server, connected(server, binary="yes") as model:
-        await model.predict([Matrix(NUMBERS)])
-        server.fail_next(fault)
-        with pytest.raises(expected) as caught:
-            await model.predict([Matrix(NUMBERS)])
-        assert type(caught.value) is expected
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-
-
-@pytest.mark.parametrize("fault", ["one_too_few", "one_too_many", "transposed"])
-async def test_rows_that_do_not_match_are_a_mismatch(fault: Fault) -> None:
-    async with OipServer() as server, connected(server) as model:
-        server.fail_next(fault)
-        with pytest.raises(Poison, match="was given 4 rows") as caught:
-            await model.predict([Matrix(NUMBERS)])
-        assert caught.value.code == "model_mismatch"
-
-
-async def test_outputs_are_known_by_name_not_by_place() -> None:
-    async with OipServer() as server, connected(server) as model:
-        server.fail_next("turned")
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-
-
 async def test_an_output_that_was_asked_for_and_is_missing_is_a_mismatch() -> None:
     async with OipServer() as server, connected(server, outputs=["label", "score"]) as model:
         expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
@@ -223,57 +145,6 @@ async def test_an_output_that_was_asked_for_and_is_missing_is_a_mismatch() -> No
         with pytest.raises(Poison, match="label is missing") as caught:
             await model.predict([Matrix(NUMBERS)])
         assert caught.value.code == "model_mismatch"
-
-
-async def test_an_answer_that_is_not_finite_rejects_its_row_alone() -> None:
-    async with OipServer("mlserver") as server, connected(server, binary="no") as model:
-        server.fail_next("not_a_number")
-        answers = await model.predict([Matrix(NUMBERS)])
-    assert list(answers.errors) == [0]
-    assert "score" in answers.errors[0]
-
-
-async def test_a_server_that_takes_too_long_is_unreachable() -> None:
-    async with OipServer() as server, connected(server) as model:
-        await model.predict([Matrix(NUMBERS)])
-        server.fail_next("slow")
-        assert isinstance(model._wire, RestWire)
-        with in_a_hurry(model._wire._http, 0.1), pytest.raises(Unreachable, match="timeout_ms"):
-            await model.predict([Matrix(NUMBERS)])
-
-
-async def test_a_cancelled_call_leaves_the_adapter_usable() -> None:
-    async with OipServer() as server, connected(server) as model:
-        await model.predict([Matrix(NUMBERS)])
-        server.fail_next("slow")
-        call = asyncio.create_task(model.predict([Matrix(NUMBERS)]))
-        await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        server.release()
-        expect(await model.predict([Matrix(NUMBERS)]), NUMBERS)
-
-
-async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
-    async with OipServer() as server:
-        pass
-    async with connected(server) as model:
-        assert not await model.ready()
-        with pytest.raises(Unreachable, match=r"model\.url"):
-            await model.predict(())
-
-
-@pytest.mark.parametrize("manner", ["triton", "mlserver", "kserve"])
-@pytest.mark.parametrize("wrong", [{"name": "nope"}, {"version": "9"}])
-async def test_a_model_that_is_not_there_is_a_usage_error(
-    manner: Manner, wrong: dict[str, Any]
-) -> None:
-    async with OipServer(manner) as server, connected(server, **wrong) as model:
-        assert not await model.ready()
-        with pytest.raises(Fatal, match=r"model\.name") as caught:
-            await model.predict(())
-        assert caught.value.exit_code == EXIT_USAGE
 
 
 async def test_rows_of_the_wrong_width_are_told_what_the_model_wants() -> None:
@@ -303,24 +174,6 @@ async def test_numbers_for_a_model_of_texts_are_a_usage_error_at_the_start() -> 
 
 
 @pytest.mark.parametrize("manner", ["triton", "mlserver"])
-async def test_texts_go_in_and_come_out(manner: Manner) -> None:
-    def upper(inputs: Any) -> Outputs:
-        made = np.array([text.decode().upper().encode() for text in inputs["text"].ravel()], object)
-        return [("shout", "BYTES", made.reshape(-1, 1))]
-
-    model = Described([("text", "BYTES", [-1, 1])], upper)
-    async with OipServer(manner, model) as server, connected(server, request="json") as adapter:
-        answers = await adapter.predict(
-            [JsonRows.of([b'"gr\xc3\xbc\xc3\x9fe"', b'""', b'{"a":1}'])]
-        )
-    assert [orjson.loads(one) for one in answers.values] == [
-        {"shout": "GRÜSSE"},
-        {"shout": ""},
-        {"shout": '{"A":1}'},
-    ]
-
-
-@pytest.mark.parametrize("manner", ["triton", "mlserver"])
 @pytest.mark.parametrize("rows", ["matrix", "objects", "arrays"])
 async def test_columns_are_inputs_by_name(manner: Manner, rows: str) -> None:
     def add(inputs: Any) -> Outputs:
@@ -337,13 +190,3 @@ async def test_columns_are_inputs_by_name(manner: Manner, rows: str) -> None:
     async with OipServer(manner, model) as server, connected(server, request=form) as adapter:
         answers = await adapter.predict([payloads[rows]()])
     assert answers.values == [b'{"total":105.0}', b'{"total":411.0}']
-
-
-async def test_what_the_server_does_not_tell_comes_from_the_settings() -> None:
-    silent = ROWS._replace(inputs=[], outputs=[])
-    async with OipServer("kserve", silent) as server:
-        async with connected(server) as adapter:
-            with pytest.raises(Fatal, match=r"model\.inputs"):
-                await adapter.predict(())
-        async with connected(server, inputs=["x:FP32:16"]) as adapter:
-            expect(await adapter.predict([Matrix(NUMBERS)]), NUMBERS)

@@ -1,0 +1,73 @@
+"""How servers of JSON are told when they refuse: by the status, and by what they said with it.
+
+The Open Inference Protocol's table is in `oip/test_wires`; TorchServe's, byte by byte, is in
+`test_torchserve_faults`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from penstock import config
+from penstock.adapters.model_servers.http_calls import HttpModel
+from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
+from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.core.rows.payload import JsonRows
+from penstock.errors import Fatal, Overloaded, PenstockError, Poison, Rejected, Transient
+from tests.support.json_server import json_server
+
+TEXTS = JsonRows.of([b'"a"', b'""', b'"abc"'])
+
+
+def embedded(body: Any) -> Any:
+    return {"data": [{"index": index, "embedding": [1]} for index, _ in enumerate(body["input"])]}
+
+
+class Protocol(NamedTuple):
+    model: Callable[[config.Model], Any]
+    path: str
+    answer: Callable[[Any], Any]
+
+
+HTTP = Protocol(EnvelopeModel, "/", lambda rows: rows)
+EMBEDDINGS = Protocol(EmbeddingsModel, "/v1/embeddings", embedded)
+
+REFUSALS: list[tuple[Protocol, int, bytes, type[PenstockError]]] = [
+    (HTTP, 400, b'{"error":"bad shape"}', Rejected),
+    (HTTP, 422, b'{"detail":"bad shape"}', Rejected),
+    (HTTP, 500, b'{"detail":"Internal server error"}', Rejected),
+    (HTTP, 413, b"", Poison),
+    (HTTP, 429, b"", Overloaded),
+    (HTTP, 503, b"", Overloaded),
+    (HTTP, 502, b"<html>", Transient),
+    (HTTP, 504, b"", Transient),
+    (HTTP, 401, b"", Fatal),
+    (HTTP, 404, b"", Fatal),
+    (EMBEDDINGS, 413, b'{"error":"`inputs` must have less than 512 tokens"}', Rejected),
+    (EMBEDDINGS, 400, b'{"error":{"message":"maximum context length is 8192 tokens"}}', Rejected),
+    (EMBEDDINGS, 413, b"<html>Request Entity Too Large", Poison),
+    (EMBEDDINGS, 424, b'{"error":"backend error","error_type":"Backend"}', Transient),
+    (EMBEDDINGS, 429, b'{"error":"Model is overloaded","error_type":"Overloaded"}', Overloaded),
+    (EMBEDDINGS, 500, b"Internal Server Error", Transient),
+    (EMBEDDINGS, 503, b"", Overloaded),
+    (EMBEDDINGS, 401, b"", Fatal),
+    (EMBEDDINGS, 404, b'{"error":{"message":"The model `bge` does not exist."}}', Fatal),
+]
+
+
+@pytest.mark.parametrize(("protocol", "status", "said", "expected"), REFUSALS)
+async def test_a_refusal_is_told_by_status_and_words_and_the_next_request_is_answered(
+    protocol: Protocol, status: int, said: bytes, expected: type[PenstockError]
+) -> None:
+    async with json_server(protocol.path, protocol.answer) as server:
+        path = {"path": "/"} if protocol is HTTP else {}
+        model: HttpModel = protocol.model(msgspec.convert({"url": server.url} | path, config.Model))
+        server.refusals.append((status, said))
+        with pytest.raises(expected) as caught:
+            await model.predict([TEXTS])
+        assert type(caught.value) is expected
+        assert (b"bad shape" not in said) or "bad shape" in str(caught.value)
+        assert len((await model.predict([TEXTS])).values) == 3
+        await model.aclose()
