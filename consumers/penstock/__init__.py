@@ -26,8 +26,6 @@ Where to look, from what a person starts down to what everything rests on:
       kafka/        Kafka by aiokafka; in kafka/inside/ what aiokafka keeps to itself
         group/        what a member owes its group, for both clients
         exactly_once/ transactions as a member of the group, and positions that are decided
-        rekey/        the way to the topic that is keyed by stream
-        jobs/         what Kafka keeps of a job beside its references
       confluent/    the input topic by librdkafka
       s3/, stores/  objects: S3; which client reads which store, and all other stores
       result_stores/  where result objects are written

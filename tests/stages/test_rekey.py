@@ -142,7 +142,9 @@ class Member:
         self.telemetry = RekeyTelemetry(self.registry)
         terms = RekeyTerms(TOPIC, partition_of, record_bytes, stream_from, WAIT_S, 20.0)
         clock = VirtualClock()
-        self.rekeyer = Rekeyer(self, world, world.ask, terms, clock, self.telemetry, lambda: 0.5)
+        self.rekeyer = Rekeyer(
+            self, world.open, world.ask, terms, clock, self.telemetry, lambda: 0.5
+        )
         self.stopping = asyncio.Event()
         self.left = False
         self.task = asyncio.ensure_future(self.rekeyer.run(self.stopping))

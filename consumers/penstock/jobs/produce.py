@@ -16,7 +16,7 @@ from msgspec import structs
 
 from penstock import config
 from penstock.adapters.kafka.announcer import announced_on
-from penstock.adapters.kafka.jobs.kept_positions import open_positions
+from penstock.adapters.kafka.kept_positions import open_positions
 from penstock.adapters.kafka.metadata import no_topic
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.reader import open_reader

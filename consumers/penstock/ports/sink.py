@@ -89,15 +89,6 @@ class Passage(Protocol):
         ...
 
 
-class Passages(Protocol):
-    async def open(self) -> Passage:
-        """When this returns, earlier passages of the group are fenced, those of other processes
-        too, and what they had begun is decided: the committed positions stay. Raises `Transient`
-        or `Fatal`.
-        """
-        ...
-
-
 class Producers(Protocol):
     """The transactional producers of a worker, known by number. What they publish carries the
     worker's membership: the group refuses it, as `Fenced`, once it has gone on without this member.

@@ -28,7 +28,6 @@ from penstock.ports import (
     Followed,
     Outgoing,
     Passage,
-    Passages,
     Record,
     Where,
 )
@@ -77,12 +76,15 @@ class RekeyTerms:
 
 
 class Rekeyer:
-    """One member. `ask` gives the ends of partitions as they are when it is called."""
+    """One member. When `open_passage` returns, earlier passages of the group are fenced, those of
+    other processes too, and what they had begun is decided: the committed positions stay. It raises
+    `Transient` or `Fatal`. `ask` gives the ends of partitions as they are when it is called.
+    """
 
     def __init__(
         self,
         source: Source,
-        passages: Passages,
+        open_passage: Callable[[], Awaitable[Passage]],
         ask: Ask,
         terms: RekeyTerms,
         clock: Clock,
@@ -90,7 +92,7 @@ class Rekeyer:
         jitter: Callable[[], float],
     ) -> None:
         self._source = source
-        self._passages = passages
+        self._open_passage = open_passage
         self._ask = ask
         self._terms = terms
         self._clock = clock
@@ -141,7 +143,7 @@ class Rekeyer:
         """Work until another rebalance, or `stop`."""
         life, ours = self._life, self._ours
         self._merge.clear()
-        passage = await self._passages.open()
+        passage = await self._open_passage()
         try:
             starts = await self._source.rewind(ours)
             if life != self._life or starts.keys() != ours:

@@ -9,13 +9,16 @@ import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from penstock import config
-from penstock.adapters.kafka.exactly_once.producers import KafkaPassages
+from penstock.adapters.kafka.client import reach
+from penstock.adapters.kafka.exactly_once.transactions import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.adapters.kafka.rekey.ends import Ends
 from penstock.adapters.kafka.rekey.source import WholeSource
+from penstock.adapters.kafka.replay_positions import open_groups
 from penstock.adapters.kafka.topics import most_bytes
+from penstock.adapters.kafka.whole_source import WholeSource
 from penstock.calls.wait_for_services import until_answered
 from penstock.ops.rekey_page import serve_rekeyer
 from penstock.ops.topics import check_rekey, warn_of_retention
@@ -47,14 +50,19 @@ async def run_rekey(cfg: config.Config) -> None:
 async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIterator[Rekeyer]:
     """A rekeyer that does not run yet; Kafka has answered. Leaving the block closes all it uses."""
     clock, kafka, topic = SystemClock(), kafka_of_rekeyer(cfg), topic_of(cfg)
-    ends, source = Ends(kafka), WholeSource(kafka, before=cfg.kafka.group)
-    async with stopped_after(source.stop), stopped_after(ends.stop):
-        await until_answered("Kafka broker", ends.start, clock, cfg.limits.start_ms / 1000)
+    source, patience_s = WholeSource(kafka, before=cfg.kafka.group), cfg.limits.start_ms / 1000
+    async with stopped_after(source.stop):
+        await until_answered("Kafka broker", partial(reach, kafka), clock, patience_s)
         counts = await check_rekey(cfg)
         await warn_of_retention(cfg)
         most = (await most_bytes(kafka, [topic]))[topic]
         terms = rekey_terms(
             cfg, partitions=counts[topic], record_bytes=most - RECORD_OVERHEAD_BYTES
         )
-        passages = KafkaPassages(kafka, clock, {topic: min(BATCH_BYTES, most)})
-        yield Rekeyer(source, passages, ends.ask, terms, clock, telemetry, random.random)
+        # The transactional id is the group's.
+        batch_bytes = {topic: min(BATCH_BYTES, most)}
+        begin = partial(open_transactions, kafka, kafka.group, clock, batch_bytes)
+        # On a connection of its own: on the reader's the broker answers only after the read, for
+        # which it may wait half a second.
+        async with open_groups(kafka, kafka.isolation) as groups:
+            yield Rekeyer(source, begin, groups.ends, terms, clock, telemetry, random.random)

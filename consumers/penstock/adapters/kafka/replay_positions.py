@@ -2,10 +2,10 @@
 
 Rule: a position is written here only where the group has no members, or no position yet; all others
 are committed by the group's own members. Every request has a deadline and raises `Transient` past
-it, and the caller asks again. Owner: the replay, or the job.
+it, and the caller asks again. Owner: the replay, the job, or the rekeyer.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -37,10 +37,12 @@ class Groups:
             found = await positions(client_of(self._consumer), group, asked)
         return {Where(*part): commit for part, commit in found.items() if commit is not None}
 
-    async def ends(self, parts: Collection[Where]) -> Mapping[Where, int]:
+    async def ends(
+        self, parts: Iterable[Where], within_s: float = QUESTION_S
+    ) -> Mapping[Where, int]:
         """The offset after the last record of each."""
         asked = [TopicPartition(*part) for part in parts]
-        async with answered_within("a question about the ends of the input", QUESTION_S):
+        async with answered_within("a question about the ends of the input", within_s):
             found = await self._consumer.end_offsets(asked)
         return {Where(*part): end for part, end in found.items()}
 
@@ -68,7 +70,12 @@ class Groups:
 
 
 @asynccontextmanager
-async def open_groups(settings: config.Kafka) -> AsyncIterator[Groups]:
-    consumer = AIOKafkaConsumer(**connection(settings), enable_auto_commit=False)
+async def open_groups(
+    settings: config.Kafka, isolation: str = "read_uncommitted"
+) -> AsyncIterator[Groups]:
+    """`isolation`: with "read_committed" a partition ends before the first open transaction."""
+    consumer = AIOKafkaConsumer(
+        **connection(settings), enable_auto_commit=False, isolation_level=isolation
+    )
     async with opened(consumer, settings, "the questions about groups"):
         yield Groups(settings, consumer)

@@ -1,8 +1,8 @@
-"""The transactional producers of a worker, and of the rekeyer.
+"""The transactional producers of a worker.
 
 Rule: their ids are the worker's own, so nobody else starts with one of them, except to take back
 what a dead worker left. With an instance id they outlast the worker: the start that takes its place
-takes back at once what it had begun. Owner: the worker, or the rekeyer.
+takes back at once what it had begun. Owner: the worker.
 """
 
 import asyncio
@@ -80,20 +80,3 @@ class KafkaProducers:
             self._member_of,
             self._compression,
         )
-
-
-class KafkaPassages:
-    """Those of the rekeyer, whose group the settings name. Their transactional id is the group's:
-    who begins fences all former members, which can write nothing any more.
-    """
-
-    def __init__(
-        self, settings: config.Kafka, clock: Clock, batch_bytes: Mapping[str, int]
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._batch_bytes = batch_bytes
-
-    async def open(self) -> KafkaTransactions:
-        settings = self._settings
-        return await open_transactions(settings, settings.group, self._clock, self._batch_bytes)

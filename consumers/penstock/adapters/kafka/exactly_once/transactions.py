@@ -223,7 +223,9 @@ async def open_transactions(
     member_of: Callable[[str], GroupMember] | None = None,
     compression: str = "none",
 ) -> KafkaTransactions:
-    """Started; if that fails, closed."""
+    """Started; if that fails, closed. Who starts with an id fences all former ones with it: they
+    can write nothing any more.
+    """
     producer = transactional_producer(settings, id_, compression)
     transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)
     try:

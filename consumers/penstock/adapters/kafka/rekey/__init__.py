@@ -1,1 +1,0 @@
-"""The way to the topic that is keyed by stream: its reader, and the ends it asks for."""
