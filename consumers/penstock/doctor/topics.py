@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.lag import GroupView
+from penstock.adapters.kafka.group.member import instance_of
 from penstock.adapters.kafka.metadata import no_topic
 from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from penstock import config
-from penstock.adapters.otel.choice import open_spans
+from penstock.adapters.otel import open_spans
 from penstock.adapters.otel.exporter import FLUSH_S, MOST_WAITING, OtlpSpans, whole
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Place, Span
@@ -144,7 +144,7 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
     code = (
         "import sys, penstock.worker.app\n"
         "from penstock import config\n"
-        "from penstock.adapters.otel.choice import open_spans\n"
+        "from penstock.adapters.otel import open_spans\n"
         "assert open_spans(config.Traces()) is None\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )

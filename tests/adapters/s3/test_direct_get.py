@@ -47,7 +47,7 @@ async def test_a_connection_serves_one_object_after_the_other() -> None:
     async with S3Stub({KEY.key: b"x"}) as stub, direct(stub) as (objects, behind):
         for _ in range(5):
             assert await read(objects, KEY) == b"x"
-        assert [site.idle for site in objects._sites.values()] == [1]
+        assert [len(site._host._idle) for site in objects._sites.values()] == [1]
     assert behind.opened == []
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from penstock import config
 from penstock.adapters.confluent.client import connection
-from penstock.adapters.kafka.group.instance import instance_of
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.member import GroupMember, instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import EXIT_USAGE, Fatal
 

@@ -27,9 +27,8 @@ from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
 from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.member import GroupMember, instance_of
 from penstock.adapters.kafka.group.membership import Membership
 from penstock.adapters.kafka.group.reprieve import Reprieve
 from penstock.adapters.kafka.partition_numbers import Numbers

@@ -198,10 +198,6 @@ class Host:
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
 
-    @property
-    def idle(self) -> int:
-        return len(self._idle)
-
     def take(self) -> Connection | None:
         """The idle connection used last, or None. The server has closed it least likely."""
         while self._idle:

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import config
 from penstock.adapters.kafka.client import opened, within
-from penstock.adapters.kafka.producers import producer_of
+from penstock.adapters.kafka.inside.sending import producer_of
 
 # Bounds what a slow broker makes us hold: about 10 MB of references.
 MAX_PENDING = 10_000

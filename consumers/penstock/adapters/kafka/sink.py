@@ -18,7 +18,12 @@ from aiokafka import errors as kafka_errors
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
 from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES, batches
+from penstock.adapters.kafka.inside.sending import (
+    BATCH_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    batches,
+    producer_of,
+)
 from penstock.adapters.kafka.metadata import (
     count_partitions,
     know,
@@ -26,7 +31,6 @@ from penstock.adapters.kafka.metadata import (
     no_topic,
     retention_s,
 )
-from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fatal, PenstockError, Transient
 from penstock.ports import Clock, Outgoing
 

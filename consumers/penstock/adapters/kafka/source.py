@@ -30,9 +30,8 @@ from penstock.adapters.kafka.client import (
 )
 from penstock.adapters.kafka.committed_positions import decided_positions, positions, words
 from penstock.adapters.kafka.exactly_once.abandoned import Abandoned
-from penstock.adapters.kafka.group.instance import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.member import GroupMember, instance_of
 from penstock.adapters.kafka.group.membership import GO_ON, Membership
 from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
 from penstock.adapters.kafka.group.sticky import sticky

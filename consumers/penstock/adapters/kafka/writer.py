@@ -15,10 +15,9 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, within
 from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, producer_of
 from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
 from penstock.adapters.kafka.partitioner import hashed
-from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
 

@@ -1,4 +1,20 @@
 """Spans of traces to a receiver of OpenTelemetry's protocol.
 
-Rule: only this folder knows the SDK, which is an extra; it is imported if traces are configured.
+Rule: only this folder knows the SDK, which is an extra; without `traces.endpoint` nothing of it is
+imported. Owner: the application.
 """
+
+from penstock import config
+from penstock.errors import missing_extra
+from penstock.ports import Spans
+
+
+def open_spans(settings: config.Traces) -> Spans | None:
+    """Raises `Fatal` if the SDK is not installed."""
+    if settings.endpoint is None:
+        return None
+    try:
+        from penstock.adapters.otel.exporter import OtlpSpans  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise missing_extra("traces.endpoint", "otel", error) from None
+    return OtlpSpans(settings.endpoint, settings.headers)

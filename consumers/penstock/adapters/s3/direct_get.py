@@ -146,10 +146,6 @@ class _Site:
         self._host.give(connection)
         return answer
 
-    @property
-    def idle(self) -> int:
-        return self._host.idle
-
     def close(self) -> None:
         self._host.close()
 

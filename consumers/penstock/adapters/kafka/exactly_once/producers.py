@@ -19,8 +19,7 @@ from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
     open_transactions,
 )
-from penstock.adapters.kafka.group.instance import instance_of
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.member import GroupMember, instance_of
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.errors import PenstockError
 from penstock.ports import Clock, Where

@@ -25,9 +25,9 @@ from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     batches,
     begin_transactions_soon,
+    producer_of,
 )
 from penstock.adapters.kafka.metadata import know
-from penstock.adapters.kafka.producers import producer_of
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
 

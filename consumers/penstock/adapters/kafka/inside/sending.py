@@ -1,4 +1,5 @@
-"""How a producer sends: batches that are filled at once, and the pauses between its questions.
+"""Makes producers, and says how they send: batches that are filled at once, and the pauses between
+a producer's questions.
 
 Rule: aiokafka sends. A batch has the same bytes as one filled by aiokafka's own `append`; a test
 compares them. Ours skips the work that `append` repeats for each record: 0.12 µs a record instead
@@ -17,6 +18,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer import sender
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from penstock import config
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.inside.giving_up import keep_batches
 from penstock.ports import Headers, Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
@@ -31,6 +35,14 @@ STALE_S = 0.05
 # A broker writes the markers of a transaction after it has answered its commit, some milliseconds
 # later, and refuses the next one until then. aiokafka asks again after 20.
 MARKERS_S = 0.003
+
+
+def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
+    """Not started yet. It keeps its batches until its owner gives it up."""
+    producer = AIOKafkaProducer(**connection(settings), **options)
+    keep_batches(producer)
+    ask_for_leaders_with_pauses(producer)
+    return producer
 
 
 def batches(
