@@ -28,6 +28,11 @@ from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable, usage
 from penstock.ports import Answers, outgoing_traceparent
 
+# For a question that needs no prediction. A server that is loading a model may need a moment, and
+# TorchServe queues requests meanwhile.
+LOOK_S: Final = 5.0
+# Far above what `window.max_bytes` lets the rows have; a server that takes less answers 413.
+MOST_REQUEST_BYTES: Final = 64 << 20
 # After a 413 the limit falls to this share of the request's size. Two or three such steps reach
 # most limits.
 LEARNED_SHARE: Final = 0.75
@@ -85,7 +90,7 @@ class ModelHttp:
         self,
         settings: config.Model,
         *,
-        most_bytes: int,
+        most_bytes: int = MOST_REQUEST_BYTES,
         is_denied: Says = unauthorized,
         is_too_large: Says = too_large,
     ) -> None:
@@ -127,11 +132,9 @@ class ModelHttp:
             self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
         return reply
 
-    async def look(
-        self, url: URL, most_s: float, method: str = "GET", request: Request = _NOTHING
-    ) -> Reply:
+    async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
         """The same for a request without rows, with a shorter deadline."""
-        return await self._with_good_token(method, url, request, min(most_s, self._timeout_s))
+        return await self._with_good_token(method, url, request, min(LOOK_S, self._timeout_s))
 
     async def aclose(self) -> None:
         await self._exchange.aclose()

@@ -7,7 +7,7 @@ Owner: the stores.
 """
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -19,6 +19,7 @@ from penstock.adapters.s3.obstore_client import ByObstore
 from penstock.adapters.stores.cloud_errors import translated
 from penstock.adapters.stores.cloud_hosts import hosts_of
 from penstock.adapters.stores.names import (
+    LISTED_AT_ONCE,
     READ_TIMEOUT_S,
     Glob,
     check_bucket,
@@ -32,9 +33,6 @@ from penstock.ports import Body, Listed, Location, Part, WholeBody
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
-
-# A page of either cloud's listing has at least this many.
-LISTED_AT_ONCE: Final = 1000
 
 
 class CloudObjects(ByObstore):

@@ -14,10 +14,11 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from penstock.adapters.stores.names import (
     CHUNK_BYTES,
+    LISTED_AT_ONCE,
     WHOLE_BYTES,
     Glob,
     check_bucket,
@@ -30,9 +31,6 @@ from penstock.core.routing.places import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient
 from penstock.ports import Listed, Location, Part
 from penstock.process.threads import in_thread
-
-# How many files are listed in one call of a thread: the size of a page of an S3 listing.
-LISTED_AT_ONCE: Final = 1000
 
 _NO_SUCH_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}

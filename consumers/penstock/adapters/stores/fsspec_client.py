@@ -20,6 +20,7 @@ import fsspec
 
 from penstock import config
 from penstock.adapters.stores.names import (
+    LISTED_AT_ONCE,
     READ_TIMEOUT_S,
     WHOLE_BYTES,
     Glob,
@@ -37,8 +38,6 @@ from penstock.process.threads import in_thread
 
 T = TypeVar("T")
 
-# How many names are listed in one call of a thread.
-LISTED_AT_ONCE: Final = 1000
 # Large, because each piece is a request, and often opens and closes the file.
 PIECE_BYTES: Final = 4 << 20
 # May have a port, as for some schemes the bucket is a host.

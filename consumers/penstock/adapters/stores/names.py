@@ -28,6 +28,8 @@ from penstock.ports import Location
 CHUNK_BYTES: Final = 1 << 20
 # Up to here one read is cheaper than a stream, and small beside the byte budget (256 MiB).
 WHOLE_BYTES: Final = 8 << 20
+# How many names are listed at a time: a page of S3's listing; others have at least this many.
+LISTED_AT_ONCE: Final = 1000
 CONNECT_TIMEOUT_S: Final = 5.0
 # Silence, not duration: a slow consumer may take hours over one body.
 READ_TIMEOUT_S: Final = 30.0

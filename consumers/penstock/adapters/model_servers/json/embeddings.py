@@ -36,9 +36,6 @@ from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient
 from penstock.ports import Answers
 
-LOOK_S: Final = 5.0
-# Far above what `window.max_bytes` lets the rows have.
-MOST_REQUEST_BYTES: Final = 64 << 20
 # TEI's status if its model backend fails: the server's failure, not the rows'.
 FAILED_DEPENDENCY: Final = 424
 # How TEI, vLLM and OpenAI refuse too many texts; a number in it is the limit.
@@ -66,7 +63,7 @@ class EmbeddingsModel(HttpModel):
 
     def __init__(self, settings: config.Model) -> None:
         # 413 can mean a text that is too long or a body that is too large.
-        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_too_large=_is_body_too_large)
+        http = ModelHttp(settings, is_too_large=_is_body_too_large)
         super().__init__(settings, http)
         self._name = settings.name
         root = settings.url.rstrip("/").removesuffix("/v1")
@@ -113,9 +110,9 @@ class EmbeddingsModel(HttpModel):
 
     async def check(self) -> None:
         """Asks `/health`, which vLLM and TEI have; for other servers the list of models."""
-        reply = await self._http.look(self._health_url, LOOK_S)
+        reply = await self._http.look(self._health_url)
         if reply.status == NOT_FOUND:
-            reply = await self._http.look(self._models_url, LOOK_S)
+            reply = await self._http.look(self._models_url)
         if reply.status != OK:
             raise of_server(self._refusal(reply, [], 0))
 

@@ -7,7 +7,6 @@ the application.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from yarl import URL
 
@@ -34,18 +33,13 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import PenstockError, Poison
 from penstock.ports import Answers
 
-# Health needs no prediction, so it is answered soon.
-LOOK_S: Final = 5.0
-# Far above what `window.max_bytes` lets the rows have; a server that takes less answers 413.
-MOST_REQUEST_BYTES: Final = 64 << 20
-
 
 class EnvelopeModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:
         self._form = envelope(settings)
-        super().__init__(settings, ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES))
+        super().__init__(settings, ModelHttp(settings))
         root = settings.url.rstrip("/") if self._form.path else settings.url
         self.url = URL(root + self._form.path)
         self._health_url = URL(root + self._form.health) if self._form.health else None
@@ -89,7 +83,7 @@ class EnvelopeModel(HttpModel):
         if self._health_url is None:
             await self._check_address()
             return
-        reply = await self._http.look(self._health_url, LOOK_S)
+        reply = await self._http.look(self._health_url)
         if reply.status >= 300:
             raise of_server(self._refusal(reply, 0))
 
@@ -98,7 +92,7 @@ class EnvelopeModel(HttpModel):
         errors. All others, 501 among them (Python's `http.server`), can just mean that the server
         does not know OPTIONS.
         """
-        reply = await self._http.look(self.url, LOOK_S, "OPTIONS")
+        reply = await self._http.look(self.url, "OPTIONS")
         if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:
             raise of_server(self._refusal(reply, 0))
 

@@ -21,6 +21,8 @@ from penstock.adapters.http.certificates import authorities
 from penstock.adapters.model_servers.http_calls import (
     LEARNED_SHARE,
     LEAST_LIMIT_BYTES,
+    LOOK_S,
+    MOST_REQUEST_BYTES,
     Request,
 )
 from penstock.adapters.model_servers.oip.columns import Filled
@@ -33,16 +35,13 @@ from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.ports import outgoing_traceparent
 
-LOOK_S: Final = 5.0
-# The same as over REST, for requests and for answers.
-MOST_BYTES: Final = 64 << 20
 # A proxy may have damaged an answer that cannot be read; after three such, the server is at fault.
 READING_TRIES: Final = 3
 _PLAIN: Final = ("http", "grpc")
 _SECURE: Final = ("https", "grpcs")
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
     # Keep-alive pings find a dead connection within about one deadline. Only during calls: servers
     # disconnect clients that ping more often.
     ("grpc.keepalive_time_ms", 30_000),
@@ -72,7 +71,7 @@ class GrpcWire:
         self._token_file = Path(settings.token_file) if settings.token_file else None
         self._token = read_token(self._token_file) if self._token_file else settings.token
         self._names = {"name": settings.name, "version": settings.version or ""}
-        self._most_bytes = MOST_BYTES
+        self._most_bytes = MOST_REQUEST_BYTES
         self._channel: grpc.aio.Channel | None = None
 
     async def describe(self) -> Description:

@@ -21,10 +21,6 @@ from penstock.adapters.model_servers.oip.outputs import Output
 from penstock.adapters.model_servers.refusals import NOT_FOUND, OK, of_server
 from penstock.errors import Poison, Unreachable
 
-# Metadata needs no prediction; a server that is loading a model may still need a moment.
-LOOK_S: Final = 5.0
-# No server of the protocol is known to take less; `window.max_bytes` keeps requests far smaller.
-MOST_REQUEST_BYTES: Final = 64 << 20
 BINARY: Final = "binary_tensor_data"
 
 
@@ -33,7 +29,7 @@ class RestWire:
 
     def __init__(self, settings: config.Model) -> None:
         self._settings = settings
-        self._http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES)
+        self._http = ModelHttp(settings)
         self._server_url = URL(f"{settings.url.rstrip('/')}/v2", encoded=True)
         self._url = _model_url(self._server_url, settings)
         self.url = self._url / "infer"
@@ -41,17 +37,17 @@ class RestWire:
         self._is_binary: bool | None = None
 
     async def describe(self) -> Description:
-        reply = await self._http.look(self._url, LOOK_S)
+        reply = await self._http.look(self._url)
         if reply.status == NOT_FOUND and self._settings.inputs:
             reply = Reply(OK, {}, b"{}")
         if reply.status != OK:
             raise of_server(rest_bodies.refusal(reply, self._shown_url, 0))
-        limits = await self._http.look(self._url / "config", LOOK_S)
+        limits = await self._http.look(self._url / "config")
         self._is_binary = await self._takes_binary()
         return Description(_read(reply), _read(limits))
 
     async def check_ready(self) -> None:
-        reply = await self._http.look(self._url / "ready", LOOK_S)
+        reply = await self._http.look(self._url / "ready")
         if reply.status != OK:
             raise of_server(rest_bodies.refusal(reply, self._shown_url, 0))
 
@@ -102,7 +98,7 @@ class RestWire:
         """None if neither the settings nor the server say."""
         if self._settings.binary != "auto":
             return self._settings.binary == "yes"
-        extensions = _read(await self._http.look(self._server_url, LOOK_S)).get("extensions")
+        extensions = _read(await self._http.look(self._server_url)).get("extensions")
         return True if isinstance(extensions, list) and BINARY in extensions else None
 
 

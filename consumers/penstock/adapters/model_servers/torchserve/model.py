@@ -36,8 +36,6 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable, WorkerDied
 from penstock.ports import Answers
 
-# While a model is loading TorchServe queues requests; readiness is asked again soon anyway.
-READY_TIMEOUT_S: Final = 5.0
 # TorchServe's default max_request_size. Several rows are never sent in a larger request; a single
 # row is, in case the server takes more.
 MOST_REQUEST_BYTES: Final = 6_553_500
@@ -73,7 +71,7 @@ class TorchServeModel(HttpModel):
         `/ping` does not.
         """
         try:
-            reply = await self._http.look(self.url, READY_TIMEOUT_S, "POST", self.request(()))
+            reply = await self._http.look(self.url, "POST", self.request(()))
         except (Unreachable, Fatal):
             return False
         if reply.status == OK:
