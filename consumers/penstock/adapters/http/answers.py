@@ -5,6 +5,7 @@ held than the bounds that the caller gives. Pure. Owner: `connections`, one read
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import httptools
@@ -47,6 +48,7 @@ def wanting(*names: str) -> Fields:
     )
 
 
+@dataclass(slots=True, eq=False)
 class AnswerReader:
     """A 200 may have `most_bytes`; of every other answer the first `most_complaint_bytes` are read.
     With `believes_length`, a 200 whose Content-Length is above the bound fails before its body is
@@ -55,46 +57,25 @@ class AnswerReader:
     The methods `on_...` are called by llhttp within `feed`; what they raise comes out of it.
     """
 
-    __slots__ = (
-        "_believes_length",
-        "_body",
-        "_ends_with_connection",
-        "_found",
-        "_head_bytes",
-        "_is_complete",
-        "_is_cut",
-        "_left_bytes",
-        "_most_bytes",
-        "_most_complaint_bytes",
-        "_parser",
-        "_silent_bytes",
-        "_status",
-        "_wanted",
-        "has_begun",
-        "keeps",
-    )
+    fields: Fields
+    most_bytes: int
+    most_complaint_bytes: int
+    believes_length: bool = field(default=False, kw_only=True)
+    has_begun: bool = field(default=False, init=False)
+    keeps: bool = field(default=False, init=False)
+    _status: int = field(default=0, init=False)  # until the head is complete
+    _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
+    _body: list[bytes] = field(default_factory=list, init=False)
+    _left_bytes: int = field(default=0, init=False)  # of what may be read of the body
+    _head_bytes: int = field(default=0, init=False)  # of all heads and of the trailer
+    _silent_bytes: int = field(default=0, init=False)  # that came since the last piece of the body
+    _ends_with_connection: bool = field(default=False, init=False)
+    _is_complete: bool = field(default=False, init=False)
+    _is_cut: bool = field(default=False, init=False)
+    _parser: httptools.HttpResponseParser | None = field(init=False)
 
-    def __init__(
-        self,
-        fields: Fields,
-        most_bytes: int,
-        most_complaint_bytes: int,
-        *,
-        believes_length: bool = False,
-    ) -> None:
-        self.has_begun = self.keeps = False
-        self._most_bytes = most_bytes
-        self._most_complaint_bytes = most_complaint_bytes
-        self._believes_length = believes_length
-        self._wanted = fields
-        self._status = 0  # until the head is complete
-        self._found: dict[bytes, bytes] = {}
-        self._body: list[bytes] = []
-        self._left_bytes = 0  # of what may be read of the body
-        self._head_bytes = 0  # of all heads and of the trailer
-        self._silent_bytes = 0  # that came since the last piece of the body
-        self._ends_with_connection = self._is_complete = self._is_cut = False
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+    def __post_init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> Answer | None:
         """The answer, when it is complete. Raises `Unusable`, `TooLong`."""
@@ -127,7 +108,7 @@ class AnswerReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value))
         name = name.lower()
-        if name in self._wanted and not self._status:
+        if name in self.fields and not self._status:
             value = value.strip(b" \t")
             before = self._found.get(name)
             self._found[name] = value if before in (None, value) else b"%b\n%b" % (before, value)
@@ -142,8 +123,8 @@ class AnswerReader:
         if coded is not None and coded.lower() != b"chunked":
             raise Unusable("its Transfer-Encoding is not chunked")
         self._status = status
-        self._left_bytes = self._most_bytes if status == OK else self._most_complaint_bytes
-        if self._believes_length and status == OK and int(length or 0) > self._most_bytes:
+        self._left_bytes = self.most_bytes if status == OK else self.most_complaint_bytes
+        if self.believes_length and status == OK and int(length or 0) > self.most_bytes:
             raise TooLong
         self._ends_with_connection = length is None and coded is None
         # Many servers (all on uvicorn, if the model raised) close the connection after an error

@@ -173,8 +173,6 @@ class ObstoreObjects(ByObstore):
 
 
 class ObstoreBody(ResumedBody):
-    __slots__ = ("_meaning", "_result", "_store")
-
     def __init__(
         self,
         store: "ObjectStore",

@@ -64,8 +64,6 @@ async def resuming(
 class ResumedBody:
     """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
 
-    __slots__ = ("_chunks", "_location", "_slow_s", "etag", "size", "version_id")
-
     def __init__(
         self,
         location: Location,
