@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.http_calls import HttpModel
 from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
 from penstock.adapters.model_servers.json.envelope import EnvelopeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Fatal, Overloaded, PenstockError, Poison, Rejected, Transient
+from penstock.ports import Model
 from tests.support.json_server import json_server
 
 TEXTS = JsonRows.of([b'"a"', b'""', b'"abc"'])
@@ -63,7 +63,7 @@ async def test_a_refusal_is_told_by_status_and_words_and_the_next_request_is_ans
 ) -> None:
     async with json_server(protocol.path, protocol.answer) as server:
         path = {"path": "/"} if protocol is HTTP else {}
-        model: HttpModel = protocol.model(msgspec.convert({"url": server.url} | path, config.Model))
+        model: Model = protocol.model(msgspec.convert({"url": server.url} | path, config.Model))
         server.refusals.append((status, said))
         with pytest.raises(expected) as caught:
             await model.predict([TEXTS])

@@ -135,7 +135,7 @@ class MembersOffsets(
         topics: Sequence[tuple[str, list[tuple[int, int, str]]]],
     ) -> None:
         """`producer`: its transactional id, the group, its id and epoch."""
-        offsets = [
+        offsets: list[Any] = [
             (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
             for name, partitions in topics
         ]

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from penstock import config
+from penstock.adapters.model_servers.http_calls import ModelHttp
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
 from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
@@ -113,7 +114,7 @@ async def test_a_call_ends_at_its_deadline_and_a_cancelled_one_at_once(wire: str
         await model.predict([Matrix(NUMBERS)])
         server.fail_next("slow", "slow")
         calls = model._wire._http if isinstance(model._wire, RestWire) else model._wire
-        assert not isinstance(calls, RestWire)
+        assert isinstance(calls, ModelHttp | GrpcWire)
         with in_a_hurry(calls, 0.2), pytest.raises(NoAnswer, match="timeout_ms"):
             await model.predict([Matrix(NUMBERS)])
         call = asyncio.create_task(model.predict([Matrix(NUMBERS)]))

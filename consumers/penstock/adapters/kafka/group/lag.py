@@ -103,10 +103,12 @@ class GroupView(_Looker):
         every = sorted({*await _parts(consumer, self._settings), *owners})
         committed = await positions(client_of(consumer), group, every) if every else {}
         ends = await consumer.end_offsets(every) if every else {}
-        return [
-            Placed(*part, at and at.next_offset, ends[part], *owners.get(part, (None, None)))
-            for part, at in ((part, committed[part]) for part in every)
-        ]
+        found: list[Placed] = []
+        for part in every:
+            at, owner = committed[part], owners.get(part, (None, None))
+            next_offset = None if at is None else at.next_offset
+            found.append(Placed(part.topic, part.partition, next_offset, ends[part], *owner))
+        return found
 
     async def _owners(self, consumer: Any) -> Mapping[TopicPartition, tuple[str, str]]:
         try:
