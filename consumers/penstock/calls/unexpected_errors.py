@@ -10,6 +10,7 @@ of its places.
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal, Protocol
 
@@ -77,17 +78,15 @@ class Guards:
         return Unforeseen.of(_CODES.get(place, "unavailable"), error)
 
 
+@dataclass(slots=True, frozen=True)
 class Guard:
     """Context manager of a guarded block; any number of tasks may be in it. A class, because
     `contextmanager` would make two objects each time.
     """
 
-    __slots__ = ("_guards", "_place", "_stage")
-
-    def __init__(self, guards: Guards, place: Place, stage: str | None) -> None:
-        self._guards = guards
-        self._place: Place = place
-        self._stage = stage
+    guards: Guards
+    place: Place
+    stage: str | None
 
     def __enter__(self) -> None:
         return
@@ -97,9 +96,9 @@ class Guard:
     ) -> None:
         if error is None:
             return
-        found = self._guards.told(self._place, error)
-        if isinstance(found, Poison) and self._stage is not None:
-            found.stage = self._stage
+        found = self.guards.told(self.place, error)
+        if isinstance(found, Poison) and self.stage is not None:
+            found.stage = self.stage
         if found is not error:
             raise found from error
 

@@ -6,6 +6,7 @@ objects), a folder for `file://`, fsspec for the rest. Owner: the application an
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -128,42 +129,35 @@ def with_clouds(cfg: config.Config) -> config.Config:
     return msgspec.structs.replace(cfg, stores=clouds | cfg.stores)
 
 
+@dataclass(slots=True)
 class Stores:
     """The port `Objects` over several clients, each made when it is first needed. `replicas`: the
     replicas of a store, by its name. `counts_all`: the watcher is told about reads of all stores,
     not only of those with replicas.
     """
 
-    def __init__(
-        self,
-        makers: Mapping[str, Callable[[], Objects]],
-        replicas: Mapping[str, Sequence[str]],
-        watcher: Watcher | None = None,
-        *,
-        counts_all: bool = False,
-    ) -> None:
-        self._counts_all = counts_all
-        self._makers = makers
-        self._replicas = replicas
-        self._watcher = watcher
-        self._clients: dict[str, Objects] = {}
-        self._read: dict[str, Objects] = {}
+    makers: Mapping[str, Callable[[], Objects]]
+    replicas: Mapping[str, Sequence[str]]
+    watcher: Watcher | None = None
+    counts_all: bool = field(default=False, kw_only=True)
+    _clients: dict[str, Objects] = field(default_factory=dict, init=False)
+    _read: dict[str, Objects] = field(default_factory=dict, init=False)
 
     def of(self, store: str) -> Objects:
         objects = self._read.get(store)
         if objects is None:
             objects = self._client(store)
-            if self._counts_all or store in self._replicas:
-                copies = [store, *self._replicas.get(store, ())]
+            if self.counts_all or store in self.replicas:
+                copies = [store, *self.replicas.get(store, ())]
                 found = [Copy(copy, self._client(copy)) for copy in copies]
-                objects = ReplicatedObjects(found, self._watcher)
+                objects = ReplicatedObjects(found, self.watcher)
             self._read[store] = objects
         return objects
 
     def _client(self, store: str) -> Objects:
         client = self._clients.get(store)
         if client is None:
-            client = self._clients[store] = self._makers[store]()
+            client = self._clients[store] = self.makers[store]()
         return client
 
     async def open(self, location: Location) -> Body:
