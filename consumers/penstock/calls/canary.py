@@ -26,10 +26,6 @@ def canary_of(text: str | None, form: Form) -> Payload | None:
         raise usage(f"model.canary = {text!r}: write {wanted} ({error})") from None
 
 
-def _element(text: str) -> Payload:
-    return JsonRows.of([orjson.dumps(orjson.loads(text))])
-
-
 def _numbers(text: str) -> Payload:
     with np.errstate(over="ignore"):
         values = np.array([orjson.loads(text)], "<f4")
@@ -38,13 +34,12 @@ def _numbers(text: str) -> Payload:
     return Matrix(values)
 
 
-def _file(text: str) -> Payload:
-    return BytesRows.of([Path(text).read_bytes()])
-
-
 _READERS: Final[dict[Form, tuple[str, Callable[[str], Payload]]]] = {
-    "json": ("a row of JSON", _element),
+    "json": ("a row of JSON", lambda text: JsonRows.of([orjson.dumps(orjson.loads(text))])),
     "matrix": ("a row of numbers, as [1.5, 2, 3]", _numbers),
     "columns": ("a row of numbers, as [1.5, 2, 3]", _numbers),
-    "bytes": ("the path of a file that is a row", _file),
+    "bytes": (
+        "the path of a file that is a row",
+        lambda text: BytesRows.of([Path(text).read_bytes()]),
+    ),
 }

@@ -89,7 +89,7 @@ class ModelCalls:
         unavailable instead of ending the worker, so that the others go on. `tracing`: enters the
         span of a request with these blocks.
         """
-        self._tracing = tracing
+        self._tracing = tracing or (lambda _: nullcontext())
         self._is_alone = is_alone
         self._guard = guards.at("model")
         self._model = model
@@ -159,7 +159,7 @@ class ModelCalls:
         """The rows of the blocks, as one request."""
         started_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
-        with self._traced(blocks):
+        with self._tracing(blocks):
             answers = await self._request(call, payloads)
         now_s = self._clock.now()
         self._telemetry.call_answered(now_s - started_s, len(answers.values))
@@ -169,9 +169,6 @@ class ModelCalls:
         for block in blocks:
             block.called_s, block.answered_s = started_s, now_s
         return answers
-
-    def _traced(self, blocks: Sequence[Block]) -> AbstractContextManager[None]:
-        return nullcontext() if self._tracing is None else self._tracing(blocks)
 
     async def probe(self, call: Call) -> bool:
         """True if the server answers the best probe that there is (see the rule above)."""

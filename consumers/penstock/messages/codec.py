@@ -70,10 +70,6 @@ class _OtherNames(Struct):
     kind: str | UnsetType = UNSET
     action: str | UnsetType = UNSET
 
-    @property
-    def is_any(self) -> bool:
-        return self.kind is not UNSET or self.action is not UNSET
-
 
 _decoder = msgspec.json.Decoder(_Message)
 _other_names = msgspec.json.Decoder(_OtherNames)
@@ -128,7 +124,10 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
 
 
 def _is_reference(message: _Message, value: bytes) -> bool:
-    return message.key is not None or not _other_names.decode(value).is_any
+    if message.key is not None:
+        return True
+    other = _other_names.decode(value)
+    return other.kind is UNSET and other.action is UNSET
 
 
 def _batch(value: bytes, wrappings: int) -> References | Ignored:

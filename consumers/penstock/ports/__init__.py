@@ -10,7 +10,7 @@ from penstock.ports.clock import Clock
 from penstock.ports.model import Answers, Model
 from penstock.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
 from penstock.ports.results import Results, Stored, Upload
-from penstock.ports.sink import Headers, Outgoing, Outlet, Passage, Passages, Producers, Sink
+from penstock.ports.sink import Headers, Outgoing, Passage, Producers, Sink
 from penstock.ports.source import (
     UNDECIDED,
     Commit,

@@ -15,7 +15,6 @@ from penstock import config
 from penstock.adapters.kafka.client import reach
 from penstock.adapters.kafka.exactly_once.transactions import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.adapters.kafka.rekey.source import WholeSource
 from penstock.adapters.kafka.replay_positions import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.adapters.kafka.whole_source import WholeSource

@@ -337,7 +337,7 @@ class KafkaSource:
     def now_joining(self) -> None:
         self._ours = set()
         self.assignments += 1
-        self._joining_since_s = _now_s()
+        self._joining_since_s = asyncio.get_running_loop().time()
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
         with suppress(kafka_errors.IllegalStateError):  # a partition was revoked meanwhile
@@ -354,7 +354,3 @@ class KafkaSource:
 
     async def _ask_broker(self) -> None:
         await ask_for_inputs(client_of(self._consumer), self._settings)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

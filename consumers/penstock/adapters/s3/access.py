@@ -81,7 +81,8 @@ class Keys:
         self._next_look_s = 0.0
         try:
             session = self._session()
-            self.region = settings.region or _region(session) or DEFAULT_REGION
+            found: str | None = session.get_config_variable("region")
+            self.region = settings.region or found or DEFAULT_REGION
             if settings.key is not None and settings.secret is not None:
                 self._fixed = Credentials(settings.key, settings.secret, settings.token)
             else:
@@ -132,11 +133,6 @@ class Keys:
             self._next_look_s = now_s + RENEW_S
             self._source = self._found = None
             self._asked_s = now_s - GOOD_FOR_S
-
-
-def _region(session: Session) -> str | None:
-    region: str | None = session.get_config_variable("region")
-    return region
 
 
 def canonical_headers(headers: Mapping[str, str], payload: str) -> str:

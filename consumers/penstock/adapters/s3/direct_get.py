@@ -40,7 +40,7 @@ _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
 
 
 class DirectObjects:
-    """The port `Objects`, for anything over http(s) that takes S3's signature."""
+    """The port `Objects`, for anything over http(s) that takes S3's signature: it always signs."""
 
     def __init__(
         self,
@@ -58,11 +58,6 @@ class DirectObjects:
         # By host, so that all buckets of a host share its connections.
         self._sites: dict[str, _Site] = {}
         self._site_of = lru_cache(MAX_SITES)(self._make_site)
-
-    @staticmethod
-    def is_for(settings: config.Access) -> bool:
-        """False for anonymous access: this client always signs."""
-        return not settings.anon
 
     async def open(self, location: Location) -> Body:
         if not is_odd(location.key):

@@ -87,9 +87,7 @@ def _open_s3(settings: config.Access, section: str) -> Objects:
     if settings.client == "s3fs" or is_proxied(settings.endpoint_url or AWS_URL):
         return S3fsObjects(settings, section=section)
     objects = ObstoreObjects(settings, section=section)
-    if DirectObjects.is_for(settings):
-        return DirectObjects(objects, settings, section=section)
-    return objects
+    return objects if settings.anon else DirectObjects(objects, settings, section=section)
 
 
 def places_of(cfg: config.Config) -> list[Place]:

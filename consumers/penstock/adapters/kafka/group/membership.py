@@ -43,7 +43,7 @@ class Membership:
         """`since_s`: when the current rebalance began; None: this is a member. Raises `Fatal`."""
         if since_s is None:
             return
-        now_s = _now_s()
+        now_s = asyncio.get_running_loop().time()
         if now_s - since_s > self._timeout_s:
             raise Fatal(
                 f"Kafka did not let us join group {self._group} within {self._timeout_s:g} s.\n"
@@ -70,7 +70,3 @@ class Membership:
         except (Transient, TimeoutError):
             return False
         return True
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
