@@ -67,12 +67,14 @@ class KafkaSink:
     async def partitions(self, topic: str) -> int:
         if self._is_anew:
             await self._start_anew()
-        return await self._patiently(_question(topic), partial(self._look_at, topic))
+        return await self._patiently(
+            f"a question about topic {topic}", partial(self._look_at, topic)
+        )
 
     async def retention_s(self, topic: str) -> float | None:
         """How long the topic keeps a record. None: without end, or the broker does not tell us."""
         ask = partial(retention_s, self._producer.client, topic)
-        return await self._patiently(_question(topic), ask)
+        return await self._patiently(f"a question about topic {topic}", ask)
 
     async def _patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """aiokafka raises after 40 s with a full queue; `within` is the real deadline."""
@@ -158,7 +160,3 @@ class KafkaSink:
         if isinstance(error, Fatal):
             return error
         return Fatal(f"Kafka did not take a batch of {topic}: {error}")
-
-
-def _question(topic: str) -> str:
-    return f"a question about topic {topic}"

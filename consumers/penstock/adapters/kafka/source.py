@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -122,7 +123,7 @@ class KafkaSource:
         self._places = Places(self, self._timeout_s)
         self._membership = Membership(
             settings.group,
-            self._ask_broker,
+            partial(ask_for_inputs, client_of(self._consumer), settings),
             timeout_s=self._timeout_s,
             rebalance_s=rebalance_timeout_ms / 1000,
             session_s=settings.session_ms / 1000,
@@ -140,7 +141,8 @@ class KafkaSource:
             ask_patiently(self._consumer)
         await ask_with_pauses(self._consumer, self.keep_failure)
         if self._instance_id is not None:
-            name_each_request(self._consumer, self._fenced)
+            fenced = partial(self.keep_failure, refusal(FENCED_INSTANCE_ID))
+            name_each_request(self._consumer, fenced)
         self._rebalance = rebalance
         self.now_joining()
         listener = Listener(self, self._numbers, self._places, rebalance)
@@ -345,12 +347,6 @@ class KafkaSource:
                 if commit != UNDECIDED:
                     self._consumer.seek(self._numbers.of(number), commit.next_offset)
 
-    def _fenced(self) -> None:
-        self.keep_failure(refusal(FENCED_INSTANCE_ID))
-
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    async def _ask_broker(self) -> None:
-        await ask_for_inputs(client_of(self._consumer), self._settings)
