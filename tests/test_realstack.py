@@ -102,8 +102,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.State:
 
 
 class Unobtainable(ModelServer):
-    name = "unobtainable"
-    ports = ("unobtainable",)
+    def __init__(self) -> None:
+        super().__init__("unobtainable", ("unobtainable",))
 
     def build(self, within_s: float | None = None) -> None:
         command = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -12,8 +12,6 @@ import shutil
 import signal
 import subprocess
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
@@ -26,7 +24,7 @@ from chaos_run.network import Network
 from penstock.process import children
 from realstack import minio, processes, s3, stack
 from realstack.errors import NotReady, StackError
-from realstack.kafka import LOGGING
+from realstack.kafka import LOGGING, new_id
 from realstack.processes import Process
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
@@ -127,7 +125,7 @@ class Cluster:
         return self.network.cut([*said, *told])
 
     def _format(self) -> None:
-        cluster_id = _uuid()
+        cluster_id = new_id()
         addresses = {name: self.network.address(name) for name in BROKERS}
         voters = ",".join(
             f"{node}@{address}:{CONTROLLER_PORT}"
@@ -144,7 +142,7 @@ class Cluster:
                 # An interpreter of Java for each would take seconds; only the names differ.
                 shutil.copytree(self._folder / BROKERS[0] / "data", folder / "data")
                 meta = {"version": 1, "cluster.id": cluster_id, "node.id": node}
-                meta["directory.id"] = _uuid()
+                meta["directory.id"] = new_id()
                 text = "".join(f"{key}={value}\n" for key, value in meta.items())
                 (folder / "data" / "meta.properties").write_text(text)
                 continue
@@ -161,12 +159,7 @@ class Cluster:
         if name == STORE:
             argv = [str(stack.MINIO.binary), "server", "--quiet"]
             argv += ["--address", f"{address}:{STORE_PORT}", str(folder)]
-            environ = {
-                "MINIO_ROOT_USER": minio.KEY,
-                "MINIO_ROOT_PASSWORD": minio.SECRET,
-                "MINIO_BROWSER": "off",
-                "MINIO_UPDATE": "off",
-            }
+            environ = minio.SETTINGS
         else:
             argv = [*_java(folder), "kafka.Kafka", str(folder / "server.properties")]
         self._running[name] = processes.start(
@@ -220,10 +213,6 @@ class Cluster:
             if time.monotonic() > deadline_s:
                 raise StackError(f"not so within {START_S:.0f} s: {what}; logs in {self._folder}")
             time.sleep(LOOK_S)
-
-
-def _uuid() -> str:
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _java(folder: Path) -> list[str]:

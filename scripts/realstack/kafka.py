@@ -103,9 +103,8 @@ class Kafka:
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/libs/*"]
         java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         if not (folder / "data" / "meta.properties").exists():
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             # As one argument with its option: one id in 64 begins with a minus.
-            identity = f"--cluster-id={cluster_id}"
+            identity = f"--cluster-id={new_id()}"
             format_storage = ["format", "--standalone", identity, "-c", str(properties)]
             subprocess.run(
                 [*java, "kafka.tools.StorageTool", *format_storage], check=True, capture_output=True
@@ -116,6 +115,11 @@ class Kafka:
         # The client logs every refused connection, but here refusals are expected.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         asyncio.run(_ensure_topics(f"127.0.0.1:{ports['kafka']}"))
+
+
+def new_id() -> str:
+    """As Kafka makes them, for a cluster or a directory."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 async def _ensure_topics(bootstrap_servers: str) -> None:

@@ -16,6 +16,12 @@ MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 KEY = "penstock"
 SECRET = "penstock-secret"
 REGION = "us-east-1"
+SETTINGS = {
+    "MINIO_ROOT_USER": KEY,
+    "MINIO_ROOT_PASSWORD": SECRET,
+    "MINIO_BROWSER": "off",
+    "MINIO_UPDATE": "off",
+}
 BUCKET = "penstock"
 # Only a PUT proves that the store can write. It has its own bucket, so that it announces nothing.
 PROBE_BUCKET = "penstock-probe"
@@ -37,10 +43,7 @@ class Minio:
         (folder / "data").mkdir(exist_ok=True)
         argv = [str(self.binary), "server", "--quiet", "--address", f"127.0.0.1:{ports['minio']}"]
         environment = {
-            "MINIO_ROOT_USER": KEY,
-            "MINIO_ROOT_PASSWORD": SECRET,
-            "MINIO_BROWSER": "off",
-            "MINIO_UPDATE": "off",
+            **SETTINGS,
             # An object is announced before it is acknowledged; else a later one may overtake it.
             "MINIO_API_SYNC_EVENTS": "on",
             "MINIO_NOTIFY_KAFKA_ENABLE_P": "on",

@@ -1,10 +1,11 @@
-"""What the model servers beside TorchServe have in common: each has its own environment, made once,
-in which a program of `served/` runs.
+"""The model servers beside TorchServe: each has its own environment, made once, in which a program
+of `served/` runs.
 
 Rule: they are started only if asked for by name, and always as local processes. Owner: `stack`.
 """
 
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from realstack import layout
@@ -13,17 +14,20 @@ from realstack.service import Launch, Ports
 from realstack.torchserve import FEATURES, HANDLERS, predict
 
 SERVED = Path(__file__).with_name("served")
+_ROW = [0.5] * FEATURES
+_TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": _ROW}
 
 
+@dataclass(eq=False)
 class ModelServer:
-    """A subclass says its `name`, its ports, and how the example model is asked."""
+    """`ports`: in the order of the program's arguments. `path` and `body` ask the model that is
+    loaded last: when it answers, all are ready.
+    """
 
     name: str
-    # In the order of the program's arguments.
     ports: tuple[str, ...]
-    path = "/v2/models/{model}/infer"
-    # The model that is loaded last: when it answers, all are ready.
-    model = "strict"
+    path: str = "/v2/models/strict/infer"
+    body: object = field(default_factory=lambda: {"id": "probe", "inputs": [_TENSOR]})
 
     @property
     def environment(self) -> Path:
@@ -55,10 +59,14 @@ class ModelServer:
             {"PYTHONPATH": paths, "TMPDIR": str(temporary), "HOME": str(folder)},
         )
 
-    def body(self) -> object:
-        row = [0.5] * FEATURES
-        tensor = {"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": row}
-        return {"id": "probe", "inputs": [tensor]}
-
     def probe(self, ports: Ports) -> None:
-        predict(self.name, ports[self.name], self.path.format(model=self.model), self.body())
+        predict(self.name, ports[self.name], self.path, self.body)
+
+
+MODEL_SERVERS = (
+    ModelServer("triton", ("triton", "triton_grpc", "triton_metrics")),
+    ModelServer("mlserver", ("mlserver", "mlserver_grpc", "mlserver_metrics")),
+    ModelServer("kserve", ("kserve", "kserve_grpc")),
+    # A plain JSON server: an array of rows in and an array of answers out.
+    ModelServer("litserve", ("litserve",), "/strict", [_ROW]),
+)

@@ -18,21 +18,15 @@ from realstack.azure import Azurite
 from realstack.errors import NotReady, StackError
 from realstack.gcs import FakeGcs
 from realstack.kafka import Kafka
-from realstack.kserve import KServe
 from realstack.layout import How, State
-from realstack.litserve import LitServe
 from realstack.minio import Minio
-from realstack.mlserver import MLServer
+from realstack.model_server import MODEL_SERVERS
 from realstack.service import Extra, Service
 from realstack.torchserve import MODEL, TorchServe, archive_fingerprint
-from realstack.triton import Triton
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
 # Started only if `up` is asked for them.
-EXTRAS: dict[str, Extra] = {
-    extra.name: extra
-    for extra in (Triton(), MLServer(), KServe(), LitServe(), FakeGcs(), Azurite())
-}
+EXTRAS: dict[str, Extra] = {extra.name: extra for extra in (*MODEL_SERVERS, FakeGcs(), Azurite())}
 # In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
 SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
 # Kafka needs about 4 s and TorchServe 3 s on two idle cores; on busy ones over ten times that.

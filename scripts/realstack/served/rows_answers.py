@@ -12,7 +12,6 @@ import numpy as np
 from rows_model import SIZES, layers
 
 FEATURES = SIZES[0]
-CLASSES = SIZES[-1]
 # The most rows in one request, the window's default.
 MOST_ROWS = 512
 # A row that begins with this number makes `strict` raise.
