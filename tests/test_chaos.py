@@ -12,13 +12,14 @@ from chaos_run.faults import Struck
 from chaos_run.load import LINES, Answer, Pool
 from chaos_run.output_reader import Watch
 from chaos_run.plan import ALL_KINDS, Object
-from chaos_run.run import Outcome, Verdict, Violation
+from chaos_run.run import Outcome
 from chaos_run.workers import Exit, last_assignment
 from penstock import config
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.stores.names import CHUNK_BYTES
 from penstock.errors import Transient
 from penstock.ports import Location
+from penstock.verify.findings import Report, Violation
 from tests.adapters.stores.contract import read
 from tests.adapters.stores.s3_stub import S3Stub
 
@@ -195,15 +196,19 @@ def test_the_most_rows_in_an_interval_are_found_wherever_it_begins() -> None:
     assert watch.repeats_between(0, 10_000) == 0
 
 
+def verdict(**changes: Any) -> Report:
+    nothing = dict.fromkeys(Report.__struct_fields__, 0) | {"violated": {}, "violations": ()}
+    return Report(**nothing | changes)
+
+
 def outcome(**changes: Any) -> Outcome:
     planned = make(1, 20_000, 2)
-    verdict = Verdict(True, 20_000, len(planned.objects), 1, 900, {}, [])
     struck = [Struck("kill", fault.at_s, 0, 1, "worker 1", [0]) for fault in planned.faults]
     fields: dict[str, Any] = {
         "plan": planned,
         "struck": struck,
         "exits": [],
-        "verdict": verdict,
+        "verdict": verdict(rows=20_000, objects=len(planned.objects), duplicates=900),
         "watch": Watch(POOL, [OBJECT]),
         "took_s": 1.0,
         "most_rows": 450,
@@ -222,7 +227,8 @@ def test_repeats_within_a_commit_interval_for_each_fault_are_allowed() -> None:
 
 
 def test_what_is_missing_or_wrong_or_not_done_is_a_problem() -> None:
-    broken = Verdict(False, 19_999, 1, 1, 0, {"lost": 1}, [Violation("lost", "in", 0, 7, "row 3")])
+    lost = Violation("lost", "in", 0, 7, "row 3")
+    broken = verdict(rows=19_999, violated={"lost": 1}, violations=(lost,))
     watch = Watch(POOL, [OBJECT])
     watch.take(0, 1, record(0, label=3))
     found = report.problems(outcome(verdict=broken, watch=watch, unfinished="not done in time"))

@@ -9,14 +9,13 @@ import asyncio
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 from chaos_run import chain, hosts, plan, report, scenes
 from chaos_run.cutting import cutting
 from chaos_run.load import LINES
 from chaos_run.poison import CUT
-from chaos_run.run import Outcome, chaos
+from chaos_run.run import Outcome, chaos, prepare, timed
 from chaos_run.services_under_test import TOPICS, Place, crash, environ_of, model_worker_pid, seeded
 from realstack import layout, stack
 from realstack.errors import StackError
@@ -90,17 +89,13 @@ async def _run(planned: plan.Plan, guarantee: str, records: str, folder: Path) -
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     said = await asyncio.to_thread(stack.up, "local")
-    began_s = time.monotonic()
-
-    def tell(what: str) -> None:
-        print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
-
+    tell = timed()
     tell(said)
     environ = _environ(guarantee, records)
     async with cutting(environ[STORE], CUT) as url:
         environ[STORE] = url
         place = Place(environ, BUCKET, folder, model_worker_pid, stack.restart, crash)
-        await asyncio.to_thread(_prepare, place)
+        await asyncio.to_thread(prepare, place, buckets=[RESULTS_BUCKET])
         return await chaos(planned, place, tell)
 
 
@@ -111,14 +106,6 @@ def _environ(guarantee: str, records: str) -> dict[str, str]:
     if records != "rows":
         changes |= {"OUTPUT__RECORDS": records, "OUTPUT__OBJECTS": RESULTS}
     return environ_of(changes)
-
-
-def _prepare(place: Place) -> None:
-    place.penstock("topics", "create", "--partitions", str(plan.PARTITIONS))
-    client = place.s3()
-    for bucket in (place.bucket, RESULTS_BUCKET):
-        client.create_bucket(Bucket=bucket)
-    client.close()
 
 
 def _stop(folder: Path) -> None:

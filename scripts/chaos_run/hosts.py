@@ -9,14 +9,13 @@ import asyncio
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from chaos_run import plan, report
 from chaos_run.cluster import Cluster
 from chaos_run.load import LINES
 from chaos_run.network import private, refusal
-from chaos_run.run import Outcome, chaos
+from chaos_run.run import Outcome, chaos, prepare, timed
 from chaos_run.services_under_test import TOPICS, Place, bare, seeded
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import minio, stack
@@ -96,11 +95,7 @@ def _inside(options: argparse.Namespace) -> int:
 
 
 async def _run(planned: plan.Plan, options: argparse.Namespace) -> Outcome:
-    began_s = time.monotonic()
-
-    def tell(what: str) -> None:
-        print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
-
+    tell = timed()
     cluster = Cluster(options.inside)
     await asyncio.to_thread(cluster.start)
     tell("three brokers and a store are up")
@@ -115,7 +110,7 @@ async def _run(planned: plan.Plan, options: argparse.Namespace) -> Outcome:
         cluster.network.launcher,
         options.former,
     )
-    await asyncio.to_thread(_prepare, place)
+    await asyncio.to_thread(prepare, place, "--replication", "3")
     async with cluster.model():
         return await chaos(planned, place, tell)
 
@@ -136,10 +131,3 @@ def _environ(cluster: Cluster, guarantee: str) -> dict[str, str]:
             "HTTP__PORT": "0",
         }.items()
     }
-
-
-def _prepare(place: Place) -> None:
-    place.penstock("topics", "create", "--partitions", str(plan.PARTITIONS), "--replication", "3")
-    client = place.s3()
-    client.create_bucket(Bucket=place.bucket)
-    client.close()

@@ -7,25 +7,22 @@ this watch knows the right answers. Owner: the run.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from chaos_run.load import LINES, Answer, Pool
 from chaos_run.plan import PARTITIONS, Object
 from chaos_run.poison import FOLDER, NO_OBJECT
 from chaos_run.services_under_test import Place
-from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.follower import Follower, following
 from penstock.adapters.stores.choice import open_objects
 from penstock.errors import Poison, Transient
 from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
 
 POLL_MS = 200
-FETCH_BYTES = 4 << 20
 # In a batch of another size the answer to the same row differs by rounding.
 TOLERANCE = 1e-5
 BUCKET_MS = 100
@@ -196,15 +193,14 @@ class Watch:
             self.wrong.append(f"{record.id}: {found}, but alone it is {expected}")
 
 
-async def _read(consumer: Any, watch: Watch, objects: Objects) -> None:
+async def _read(follower: Follower, watch: Watch, objects: Objects) -> None:
     while True:
-        found: Mapping[Any, Any] = await consumer.getmany(timeout_ms=POLL_MS, max_records=5_000)
-        for part, records in found.items():
+        for _, partition, records in await follower.more(POLL_MS):
             for one in records:
                 lines: Iterable[bytes] = ()
                 if RESULT in one.value and (result := _decode(one.value).result) is not None:
                     lines = await _lines(objects, result.url, watch)
-                watch.take(part.partition, one.timestamp, one.value, lines)
+                watch.take(partition, one.timestamp, one.value, lines)
 
 
 async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
@@ -235,22 +231,14 @@ async def watching(place: Place, pool: Pool, objects: Iterable[Object]) -> Async
     watch = Watch(pool, objects, of_rows=place.config.output.records != "objects")
     settings = place.config
     store = open_objects(settings)
-    consumer = AIOKafkaConsumer(
-        **connection(settings.kafka),
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level=place.isolation,
-        max_partition_fetch_bytes=FETCH_BYTES,
-    )
+    topics = {settings.output.topic: PARTITIONS}
     try:
-        await consumer.start()
-        consumer.assign(
-            [TopicPartition(settings.output.topic, number) for number in range(PARTITIONS)]
-        )
-        async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(_read(consumer, watch, store))
+        async with (
+            following(settings.kafka, settings.delivery.isolation, topics) as follower,
+            asyncio.TaskGroup() as tasks,
+        ):
+            reading = tasks.create_task(_read(follower, watch, store))
             yield watch
             reading.cancel()
     finally:
-        await consumer.stop()
         await store.aclose()

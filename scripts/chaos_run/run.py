@@ -6,16 +6,12 @@ failed, the reason is in the `Outcome`. Owner: the command line.
 """
 
 import asyncio
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 
 from chaos_run.faults import Faults, Struck
 from chaos_run.load import make_pool, store
@@ -23,13 +19,14 @@ from chaos_run.output_reader import Watch, watching
 from chaos_run.plan import PARTITIONS, Plan
 from chaos_run.poison import message
 from chaos_run.services_under_test import Place
+from chaos_run.speaking import producing
 from chaos_run.workers import Crew, Exit
-from penstock.adapters.kafka.client import connection, translated
-from penstock.adapters.kafka.committed_positions import positions
-from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, Transient
+from penstock.adapters.kafka.replay_positions import open_groups
+from penstock.errors import Transient
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
-from penstock.ports import Commit
+from penstock.ports import Commit, Where
+from penstock.verify.findings import Report
 
 WORKERS = 3
 # For three interpreters that start at once, and for the drain at the end, on two busy cores.
@@ -49,26 +46,6 @@ LOOK_S = 0.3
 Tell = Callable[[str], None]
 
 
-class Violation(msgspec.Struct):
-    kind: str
-    topic: str
-    partition: int
-    offset: int
-    text: str
-
-
-class Verdict(msgspec.Struct):
-    """The part of the output of `penstock verify --json` that is reported."""
-
-    ok: bool
-    rows: int
-    objects: int
-    streams: int
-    duplicates: int
-    violated: dict[str, int]
-    violations: list[Violation]
-
-
 @dataclass(frozen=True)
 class Outcome:
     """`unfinished`: why the run did not come to its end. `most_rows`: the most rows that were
@@ -78,7 +55,7 @@ class Outcome:
     plan: Plan
     struck: list[Struck]
     exits: list[Exit]
-    verdict: Verdict
+    verdict: Report
     watch: Watch
     took_s: float
     most_rows: int
@@ -88,6 +65,21 @@ class Outcome:
     @property
     def duplicates_allowed(self) -> int:
         return 0 if self.is_exactly_once else len(self.struck) * self.most_rows
+
+
+def timed() -> Tell:
+    """Prints each line with the seconds since now."""
+    began_s = time.monotonic()
+    return lambda what: print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
+
+
+def prepare(place: Place, *options: str, buckets: Sequence[str] = ()) -> None:
+    """Make the topics, the place's bucket and these. Blocks."""
+    place.penstock("topics", "create", "--partitions", str(PARTITIONS), *options)
+    client = place.s3()
+    for bucket in (place.bucket, *buckets):
+        client.create_bucket(Bucket=bucket)
+    client.close()
 
 
 async def chaos(plan: Plan, place: Place, tell: Tell) -> Outcome:
@@ -149,18 +141,12 @@ async def _until_done(
 
 async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
     topic = place.config.kafka.input_topic
-    # Idempotent, so an announcement that is sent again after a restart of Kafka stays one.
-    producer = AIOKafkaProducer(**connection(place.config.kafka), enable_idempotence=True)
-    await producer.start()
-    try:
+    async with producing(place.config.kafka) as producer:
         # Makes the topic known now: a broker that starts denies for a moment that it exists.
         await producer.partitions_for(topic)
         for at_s, partition, value in sorted(_messages(plan, place)):
             await _at(begun_s + at_s)
             await producer.send(topic, value, partition=partition)
-        await producer.flush()
-    finally:
-        await producer.stop()
 
 
 def _messages(plan: Plan, place: Place) -> Iterator[tuple[float, int, bytes]]:
@@ -179,26 +165,15 @@ async def _at(time_s: float) -> None:
 async def _all_committed(place: Place) -> None:
     """Wait until everything that was announced is committed; the services are all up by now."""
     kafka = place.config.kafka
-    parts = [TopicPartition(kafka.input_topic, number) for number in range(PARTITIONS)]
-    admin = AIOKafkaAdminClient(**connection(kafka))
-    consumer = AIOKafkaConsumer(**connection(kafka))
-    try:
-        await admin.start()
-        await consumer.start()
-        ends = await consumer.end_offsets(parts)
-        left = set(parts)
-        while left:
-            with suppress(Transient), translated("a question about the committed offsets"):
-                found = await positions(admin._client, kafka.group, parts)
-                left = {part for part in parts if _next_offset(found[part]) < ends[part]}
+    parts = [Where(kafka.input_topic, number) for number in range(PARTITIONS)]
+    none = Commit(0)
+    async with open_groups(kafka) as groups:
+        while True:
+            with suppress(Transient):
+                ends, at = await groups.ends(parts), await groups.positions(kafka.group, parts)
+                if all(at.get(part, none).next_offset >= end for part, end in ends.items()):
+                    return
             await asyncio.sleep(LOOK_S)
-    finally:
-        await consumer.stop()
-        await admin.close()
-
-
-def _next_offset(commit: Commit | None) -> int:
-    return 0 if commit is None else commit.next_offset
 
 
 async def _caught_up(watch: Watch, plan: Plan) -> None:
@@ -209,13 +184,8 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
                 await asyncio.sleep(LOOK_S)
 
 
-def _verify(place: Place) -> Verdict:
+def _verify(place: Place) -> Report:
     """Run the judge as any user would: by the command."""
-    command = [sys.executable, "-m", "penstock", "verify", "--json"]
-    answer = subprocess.run(
-        command, env=dict(place.environ), capture_output=True, text=True, check=False
-    )
-    if answer.returncode not in (EXIT_DONE, EXIT_CHECK_FAILED):
-        raise RuntimeError(f"penstock verify ended with {answer.returncode}: {answer.stderr}")
-    (place.folder / "verify.json").write_text(answer.stdout)
-    return msgspec.json.decode(answer.stdout, type=Verdict)
+    _, said = place.penstock("verify", "--json")
+    (place.folder / "verify.json").write_text(said)
+    return msgspec.json.decode(said, type=Report)

@@ -22,10 +22,9 @@ from aiokafka.errors import KafkaTimeoutError
 from chaos_run import oracle
 from chaos_run.instants import PARTITIONS, Shape, said_at
 from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, seeded
-from chaos_run.speaking import add_options, instants, producing, settings_of, until
+from chaos_run.speaking import add_options, instants, producing, settings_of, stamped, until
 from chaos_run.workers import Crew, Worker
 from penstock import config
-from penstock.adapters.kafka.reader import open_reader
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import stack
 
@@ -160,20 +159,12 @@ class Read(NamedTuple):
 
 
 async def read_all(place: Place) -> Read:
-    scenes = place.config.scenes
-    topics = [scenes.input_topic, scenes.topic, scenes.late_topic]
-    async with open_reader(place.config.kafka, "read_uncommitted") as reader:
-        read = []
-        for topic in topics:
-            spans = await reader.spans(topic)
-            read.append(
-                [
-                    oracle.Said(record.value, record.timestamp)
-                    async for _, records in reader.runs(topic, spans, lambda _: None)
-                    for record in records
-                ]
-            )
-    return Read(*read)
+    kafka, scenes = place.config.kafka, place.config.scenes
+    found = [
+        [oracle.Said(one.value, one.at_ms) for one in await stamped(kafka, topic)]
+        for topic in (scenes.input_topic, scenes.topic, scenes.late_topic)
+    ]
+    return Read(*found)
 
 
 async def judged(place: Place, shape: Shape, read: Read) -> bool:

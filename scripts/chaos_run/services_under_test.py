@@ -83,11 +83,6 @@ class Place:
     def is_exactly_once(self) -> bool:
         return self.config.delivery.guarantee == "exactly_once"
 
-    @property
-    def isolation(self) -> str:
-        """The isolation level of readers of the output topic."""
-        return "read_committed" if self.is_exactly_once else "read_uncommitted"
-
 
 def seeded(seed: int | None) -> tuple[int, Path]:
     """The run's seed (a random one if none is given), and its folder with all logs and the state of

@@ -1,4 +1,4 @@
-"""What the runs of scenes have in common: their options, their settings and the load.
+"""What the runs have in common: the options and settings of scenes, the load, and what came of it.
 
 Rule: the load is open: a record that could not be sent in time is sent late, never left out. Owner:
 the run.
@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import orjson
 from aiokafka import AIOKafkaProducer
@@ -16,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 from chaos_run.instants import Shape
 from penstock import config
 from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.reader import open_reader
 
 
 def add_options(parser: argparse.ArgumentParser, *, seconds: int) -> None:
@@ -39,7 +41,9 @@ def settings_of(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
 
 @asynccontextmanager
 async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
-    """A producer for the block; at its end everything is delivered."""
+    """A producer for the block; at its end everything is delivered. Idempotent, so that a message
+    which is sent again after a restart of Kafka stays one.
+    """
     producer = AIOKafkaProducer(**connection(kafka), enable_idempotence=True)
     await producer.start()
     try:
@@ -58,3 +62,22 @@ def instants(shape: Shape, seconds: int) -> Iterator[tuple[int, int]]:
 
 async def until(due_ms: float) -> None:
     await asyncio.sleep(due_ms / 1000 - time.time())
+
+
+class Stamped(NamedTuple):
+    """A record, when the broker had it."""
+
+    partition: int
+    offset: int
+    at_ms: int
+    value: bytes
+
+
+async def stamped(kafka: config.Kafka, topic: str) -> list[Stamped]:
+    """Everything that the topic holds."""
+    async with open_reader(kafka, "read_committed") as reader:
+        spans = await reader.spans(topic)
+        return [
+            Stamped(one.partition, one.offset, one.timestamp, one.value)
+            async for one in reader.records(topic, spans)
+        ]

@@ -16,9 +16,9 @@ from pathlib import Path
 import orjson
 
 from chaos_run.plan import PARTITIONS
-from chaos_run.speaking import producing
+from chaos_run.speaking import producing, stamped
 from chaos_run.workers import Crew
-from fleet_run.stage import WORKERS_CORE, Figure, services_apart, stage, stamped, tell
+from fleet_run.stage import WORKERS_CORE, Figure, services_apart, stage, tell
 from penstock import config
 from penstock.bench.load import COLUMNS, csv_body
 from penstock.bench.services import cpu_by_name, service_pids

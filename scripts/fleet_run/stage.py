@@ -15,7 +15,6 @@ from typing import NamedTuple
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place, environ_of
 from penstock import config
-from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.bench.services import service_pids
 from penstock.bench.topics_and_bucket import TOPIC_SETTINGS, Bucket, fresh_bucket
@@ -71,26 +70,6 @@ async def stage(
             )
     finally:
         await delete_topics(cfg.kafka, cfg.topics)
-
-
-class Stamped(NamedTuple):
-    """A record, when the broker had it."""
-
-    partition: int
-    offset: int
-    at_ms: int
-    value: bytes
-
-
-async def stamped(kafka: config.Kafka, topic: str) -> list[Stamped]:
-    """Everything that the topic holds."""
-    async with open_reader(kafka, "read_committed") as reader:
-        spans = await reader.spans(topic)
-        return [
-            Stamped(partition, one.offset, one.timestamp, one.value)
-            async for partition, records in reader.runs(topic, spans, lambda _: None)
-            for one in records
-        ]
 
 
 @contextmanager

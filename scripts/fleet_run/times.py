@@ -20,7 +20,7 @@ import orjson
 
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place
-from chaos_run.speaking import producing
+from chaos_run.speaking import producing, stamped
 from chaos_run.workers import LOOK_S, Crew, Worker
 from fleet_run.stage import (
     SERVICES_CORE,
@@ -29,7 +29,6 @@ from fleet_run.stage import (
     place,
     services_apart,
     stage,
-    stamped,
     tell,
 )
 from penstock.bench.load import csv_body

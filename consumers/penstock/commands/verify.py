@@ -29,7 +29,7 @@ def verify(
     of_scenes: bool,
 ) -> None:
     """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
-    from penstock.verify.reading import render
+    from penstock.verify.findings import render
     from penstock.verify.reading import verify as judge
 
     cfg = context.load()
@@ -48,12 +48,7 @@ def verify(
 
     async def work() -> None:
         with reading("reading the topics") as progress:
-            report = await judge(
-                cfg,
-                isolation="read_committed" if read_committed else "read_uncommitted",
-                until=until,
-                progress=progress,
-            )
+            report = await judge(cfg, committed=read_committed, until=until, progress=progress)
         if as_json:
             click.echo(report.as_json())
         else:

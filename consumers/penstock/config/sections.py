@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 
 Positive = Annotated[int, Meta(gt=0)]
 NonNegative = Annotated[int, Meta(ge=0)]
+Isolation = Literal["read_uncommitted", "read_committed"]
 MIB = 1 << 20
 
 
@@ -28,7 +29,7 @@ class Kafka(Section, frozen=True):
     rekey: Annotated[str, Meta(min_length=1)] | None = None
     # A broker that runs sends its records much sooner.
     rekey_wait_ms: Positive = 1_000
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    isolation: Isolation = "read_uncommitted"
     # The client that reads and joins the group; aiokafka always writes.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None
@@ -186,8 +187,8 @@ class Delivery(Section, frozen=True):
     drain_ms: NonNegative = 15_000
 
     @property
-    def isolation(self) -> Literal["read_uncommitted", "read_committed"]:
-        """How what is delivered must be read."""
+    def isolation(self) -> Isolation:
+        """How the outputs are read: with transactions, only committed records count."""
         return "read_committed" if self.guarantee == "exactly_once" else "read_uncommitted"
 
 

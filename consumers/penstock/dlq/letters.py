@@ -5,20 +5,17 @@ letters of aborted transactions are left out. Memory is one fetch. Owner: the co
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock import config
-from penstock.adapters.kafka.reader import Reader, offsets
+from penstock.adapters.kafka.reader import OnRead, Progress, Reader
 from penstock.dlq.choice import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
 from penstock.messages.errors import SchemaError
 from penstock.messages.reference import RowRange
-
-# Called with (offsets passed, offsets in all).
-OnRead = Callable[[int, int], None]
 
 
 class Filed(NamedTuple):
@@ -52,14 +49,9 @@ async def letters(
     """The chosen letters, each partition in order."""
     topic = cfg.output.dead_letter_topic
     spans = await reader.spans(topic)
-    total, done = offsets(spans.values()), 0
-
-    def passed(number: int) -> None:
-        nonlocal done
-        done += number
-        progress(done, total)
-
-    async with aclosing(reader.runs(topic, spans, passed)) as runs:
+    reading = Progress(progress)
+    reading.expect(spans)
+    async with aclosing(reader.runs(topic, spans, reading.passed)) as runs:
         async for partition, records in runs:
             for record in records:
                 place = Place(partition, record.offset)

@@ -47,10 +47,9 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
 async def _streams(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:
     """The streams of the objects that the message names."""
     spans = {where.partition: (offset, offset + 1)}
-    async with aclosing(reader.runs(where.topic, spans, lambda _: None)) as runs:
-        async for _, records in runs:
-            for record in records:
-                return _named(cfg, where, record.key, structured(record.value, record.headers))
+    async with aclosing(reader.records(where.topic, spans)) as records:
+        async for record in records:
+            return _named(cfg, where, record.key, structured(record.value, record.headers))
     return set()
 
 

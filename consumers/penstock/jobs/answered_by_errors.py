@@ -53,10 +53,9 @@ class AnsweredByErrors:
         if offsets(wanted.values()) > self._most:
             return False
         self._at = {number: end for number, (_, end) in spans.items()}
-        async with aclosing(reader.runs(self._topic, wanted, lambda _: None)) as runs:
-            async for _, records in runs:
-                for record in records:
-                    self._take(record.value)
+        async with aclosing(reader.records(self._topic, wanted)) as records:
+            async for record in records:
+                self._take(record.value)
         return True
 
     def _take(self, value: bytes | None) -> None:

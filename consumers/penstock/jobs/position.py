@@ -151,12 +151,11 @@ class Position:
                     "cannot be told any more. --anew announces all again"
                 )
         wanted = {number: (begin, spans[number][1]) for number, begin in begins.items()}
-        async with aclosing(reader.runs(self._topic, wanted, lambda _: None)) as runs:
-            async for number, records in runs:
-                for record in records:
-                    for name, value in record.headers:
-                        if name == MARK and self._take(number, value):
-                            found = True
+        async with aclosing(reader.records(self._topic, wanted)) as records:
+            async for record in records:
+                for name, value in record.headers:
+                    if name == MARK and self._take(record.partition, value):
+                        found = True
         begins.update({number: end for number, (_, end) in wanted.items()})
         return found
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from penstock.adapters.kafka.reader import Reader, open_reader
+from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
 from penstock.core.comparing.agreement import Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, Place
@@ -25,7 +25,7 @@ from penstock.replay.former_results import Runs, open_results
 from penstock.replay.span import Decided, Spans
 from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
-from penstock.verify.records import each
+from penstock.verify.records import NOT_JSON, each
 
 # How far the clocks of the producers, which set the records' times, may differ from ours.
 CLOCKS_MS = 60_000
@@ -58,15 +58,14 @@ class _Answer(NamedTuple):
 
 
 _decode = msgspec.json.Decoder(_Record).decode
-NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class Compares(NamedTuple):
-    """How to compare. `progress` gets the number of offsets read and the number of all."""
+    """How to compare."""
 
     tolerance: float
     pointers: Sequence[str]
-    progress: Callable[[int, int], None]
+    progress: OnRead
 
 
 async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
@@ -79,14 +78,15 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
     ):
         then = await reader.spans_since(live, plan.options.since_ms - CLOCKS_MS)
         now = await reader.spans_since(ours, decided.begun_ms - CLOCKS_MS)
-        seen = _Progress(how.progress, [then, now])
+        seen = Progress(how.progress)
+        seen.expect(then, now)
         in_place = results.in_place if plan.live.output.records == "objects" else _as_it_is
         for part in _parts(then, now):
             topics = ((live, _only(then, part)), (ours, _only(now, part)))
             pairing.begin(part)
             await _side_by_side(reader, topics, pairing, seen, in_place)
             pairing.end()
-        seen.all()
+        seen.end()
     return pairing.report()
 
 
@@ -114,25 +114,11 @@ def _only(spans: TopicSpans, numbers: frozenset[int]) -> TopicSpans:
     return {number: span for number, span in spans.items() if number in numbers}
 
 
-class _Progress:
-    def __init__(self, progress: Callable[[int, int], None], topics: Sequence[TopicSpans]) -> None:
-        self._progress = progress
-        self._total = sum(end - begin for spans in topics for begin, end in spans.values())
-        self._done = 0
-
-    def passed(self, offsets: int) -> None:
-        self._done += offsets
-        self._progress(self._done, self._total)
-
-    def all(self) -> None:
-        self.passed(self._total - self._done)
-
-
 async def _side_by_side(
     reader: Reader,
     topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
     pairing: "Pairing",
-    seen: _Progress,
+    seen: Progress,
     in_place: Callable[[Runs], Runs],
 ) -> None:
     """Read both topics, always the one with fewer unpaired rows next, so that neither gets far

@@ -24,6 +24,7 @@ from penstock.encodings.blocks import records_of
 from penstock.errors import Poison
 from penstock.messages.prediction import Failure, Result
 from penstock.ports import Objects
+from penstock.verify.records import NOT_JSON
 from penstock.verify.result_rows import UNREADABLE, fetched, location_of, rows_of
 
 log = logging.getLogger(__name__)
@@ -155,6 +156,6 @@ def _head(value: bytes) -> _Head | None:
         return None
     try:
         head = _decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except NOT_JSON:
         return None
     return head if head.result is not None else None

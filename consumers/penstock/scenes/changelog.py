@@ -173,7 +173,6 @@ class KafkaChangelog:
                 found = await reader.spans(self._topic)
                 begins = {each: begin for each, (begin, _) in found.items()}
             spans = {each: (begins[each], end) for each, end in ends.items()}
-            async with aclosing(reader.runs(self._topic, spans)) as runs:
-                async for partition, records in runs:
-                    for record in records:
-                        yield Logged(partition, record.offset, record.key, record.value)
+            async with aclosing(reader.records(self._topic, spans)) as records:
+                async for one in records:
+                    yield Logged(one.partition, one.offset, one.key, one.value)

@@ -19,14 +19,11 @@ async def verify_scenes(cfg: config.Config) -> Report:
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         late, published = await reader.spans(ours.late), await reader.spans(ours.scenes)
         asked = await reader.spans(ours.input)
-        async for partition, records in reader.runs(ours.input, asked):
-            for record in records:
-                where = f"{ours.input}/{partition}/{record.offset}"
-                judge.prediction(where, record.value, record.timestamp)
-        async for _, records in reader.runs(ours.scenes, published):
-            for record in records:
-                judge.scene(record.value, record.timestamp)
-        async for _, records in reader.runs(ours.late, late):
-            for record in records:
-                judge.late(record.value)
+        async for record in reader.records(ours.input, asked):
+            where = f"{ours.input}/{record.partition}/{record.offset}"
+            judge.prediction(where, record.value, record.timestamp)
+        async for record in reader.records(ours.scenes, published):
+            judge.scene(record.value, record.timestamp)
+        async for record in reader.records(ours.late, late):
+            judge.late(record.value)
     return judge.report()

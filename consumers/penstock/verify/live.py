@@ -7,13 +7,11 @@ and `KEPT` records a partition, however long it runs. Owner: the demo.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
-
-import msgspec
-from msgspec import Struct
+from typing import Any
 
 from penstock.verify.findings import Report
 from penstock.verify.judge import Judge, Scope
+from penstock.verify.records import id_of
 
 # A worker that takes over repeats the rows since the last commit, half a second earlier. This is
 # two seconds of the highest rate of two cores.
@@ -22,27 +20,9 @@ KEPT = 20_000
 QUIET = 2_000
 
 
-class Entry(Protocol):
-    """A record as Kafka's client hands it over."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-
-
-class _Named(Struct, gc=False):
-    id: str
-
-
-_decode = msgspec.json.Decoder(_Named).decode
-
-
 class LiveJudge:
     """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once. Only
-    `report` reads `until` and `committed` of `scope`.
+    `report` reads `until` and `committed` of `scope`. Records are as Kafka's client gives them.
     """
 
     def __init__(self, scope: Scope, *, kept: int = KEPT) -> None:
@@ -50,11 +30,11 @@ class LiveJudge:
         self._kept = kept
         self._partitions: dict[int, _Recent] = {}
 
-    def references(self, partition: int, records: Iterable[Entry]) -> None:
+    def references(self, partition: int, records: Iterable[Any]) -> None:
         for record in records:
             self._judge.reference(partition, record.offset, record.key, record.value)
 
-    def answers(self, partition: int, records: Iterable[Entry]) -> None:
+    def answers(self, partition: int, records: Iterable[Any]) -> None:
         judge, repeats = self._judge, self._judge.repeats
         recent = self._partitions.setdefault(partition, _Recent(self._kept))
         for record in records:
@@ -66,7 +46,7 @@ class LiveJudge:
                     judge.compare(partition, record.offset, None, content)
             recent.add(record.value or b"")
 
-    def dead_letters(self, partition: int, records: Iterable[Entry]) -> None:
+    def dead_letters(self, partition: int, records: Iterable[Any]) -> None:
         for record in records:
             self._judge.dead_letter(partition, record.offset, record.key, record.value)
 
@@ -90,7 +70,7 @@ class _Recent:
         if self._quiet > QUIET:
             self._by_id = None
         else:
-            self._by_id.setdefault(_id(value), value)
+            self._by_id.setdefault(id_of(value), value)
 
     def with_first(self, value: bytes) -> tuple[bytes, ...]:
         """The first record of this id, and this one. Empty if the first is no longer kept: then the
@@ -100,14 +80,6 @@ class _Recent:
         if self._by_id is None:
             self._by_id = {}
             for one in self._values:
-                self._by_id.setdefault(_id(one), one)
-        first = self._by_id.get(_id(value))
+                self._by_id.setdefault(id_of(one), one)
+        first = self._by_id.get(id_of(value))
         return () if first is None else (first, value)
-
-
-def _id(value: bytes) -> str:
-    """The id of a prediction; empty for other records, which the judge reports itself."""
-    try:
-        return _decode(value).id
-    except msgspec.MsgspecError:
-        return ""

@@ -11,42 +11,35 @@ from typing import Literal
 
 from penstock import config
 from penstock.adapters.kafka.partitioner import hashed
-from penstock.adapters.kafka.reader import Reader, Spans, offsets, open_reader
+from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.naming import Naming
 from penstock.core.routing.places import Places
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
-from penstock.verify.findings import Report, render, together
+from penstock.verify.findings import Report, together
 from penstock.verify.judge import Judge, Scope
 from penstock.verify.records import each
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
 from penstock.verify.result_rows import location_of
 from penstock.verify.several_models import SeveralJudges
 
-__all__ = ["Isolation", "Report", "Until", "render", "verify"]
-
-Isolation = Literal["read_uncommitted", "read_committed"]
 Until = Literal["end", "committed"]
-
-# Called with (offsets passed, offsets in all); the second grows when repeats are compared.
-OnRead = Callable[[int, int], None]
 
 
 async def verify(
     cfg: config.Config,
     *,
-    isolation: Isolation = "read_uncommitted",
+    committed: bool = False,
     until: Until = "end",
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
     """Judge everything up to `until`: what the input topic holds now, or what the group has
-    committed of it. With exactly-once delivery the outputs are always read with `read_committed`,
-    as the promise holds only for such readers.
+    committed of it. `committed`: read only the committed records of the outputs, as is always done
+    with exactly-once delivery: the promise holds only for such readers.
     """
-    if cfg.delivery.guarantee == "exactly_once":
-        isolation = "read_committed"
+    isolation = "read_committed" if committed else cfg.delivery.isolation
     async with (
         open_reader(cfg.kafka, cfg.kafka.isolation) as inputs,
         open_reader(cfg.kafka, isolation) as outputs,
@@ -70,7 +63,7 @@ async def _of_input(
     answers = await outputs.spans(cfg.output.topic)
     letters = await outputs.spans(cfg.output.dead_letter_topic)
     judge = _judge(cfg, _scope(cfg, asked, committed, until, len(answers)))
-    reading = _Reading(progress)
+    reading = Progress(progress)
     reading.expect(asked, answers, letters)
     await inputs.read(topic, asked, judge.reference, reading.passed)
     await outputs.read(cfg.output.topic, answers, each(judge.answer), reading.passed)
@@ -84,12 +77,12 @@ async def _of_input(
 
 
 async def _follow(
-    cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: "_Reading"
+    cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: Progress
 ) -> None:
     """Read the result objects that records name, `AT_A_TIME` in parallel."""
     if not waiting:
         return
-    reading.expect_more(len(waiting))
+    reading.total += len(waiting)
     known = with_clouds(cfg)
     places = Places(places_of_caller(known))
     objects = LocalObjects(partial(open_objects, known, lazily=True))
@@ -114,24 +107,6 @@ def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:
     if not routes.fans_out:
         return Judge(scope)
     return SeveralJudges(scope, routes)
-
-
-class _Reading:
-    """Reports the progress of the reading."""
-
-    def __init__(self, progress: OnRead) -> None:
-        self._progress = progress
-        self._done = self._total = 0
-
-    def expect(self, *spans: Spans) -> None:
-        self._total += sum(offsets(one.values()) for one in spans)
-
-    def expect_more(self, number: int) -> None:
-        self._total += number
-
-    def passed(self, number: int) -> None:
-        self._done += number
-        self._progress(self._done, self._total)
 
 
 def _scope(

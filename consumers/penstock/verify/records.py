@@ -81,6 +81,11 @@ def constant_of(answer: Answer) -> Answer:
     return msgspec.structs.replace(answer, prediction=NULL, error=None, result=None, **kept)
 
 
+class _Named(Struct, gc=False):
+    id: str
+
+
+_decode_id = msgspec.json.Decoder(_Named).decode
 decode_answer = msgspec.json.Decoder(Answer).decode
 _decode_source = msgspec.json.Decoder(Source).decode
 _decode_object = msgspec.json.Decoder(ObjectId | None).decode
@@ -105,6 +110,14 @@ def each(take: Take) -> Take:
             take(partition, offset, key, record)
 
     return take_all
+
+
+def id_of(value: bytes) -> str:
+    """The id of a prediction; empty for other records."""
+    try:
+        return _decode_id(value).id
+    except NOT_JSON:
+        return ""
 
 
 def identify(answer: Answer) -> tuple[ObjectAt, str] | str:

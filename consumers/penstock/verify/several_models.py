@@ -20,6 +20,7 @@ from penstock.verify.fields import Message, asked_of, message_of
 from penstock.verify.findings import Report
 from penstock.verify.input_topic import NOT_OURS, Wants, wants
 from penstock.verify.judge import Judge, Scope
+from penstock.verify.records import NOT_JSON
 from penstock.verify.result_objects import Claim
 
 
@@ -111,7 +112,7 @@ class SeveralJudges:
         """
         try:
             said = _said(value or b"")
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_JSON:
             return self._alone
         judge = self._of.get(said.model)
         if judge is None:

@@ -49,6 +49,29 @@ Spans = Mapping[int, tuple[int, int]]
 # Partition, offset, key and value of a record.
 Take = Callable[[int, int, bytes | None, bytes | None], None]
 
+# Called with (offsets passed, offsets in all).
+OnRead = Callable[[int, int], None]
+
+
+class Progress:
+    """Of several readings together: `expect` their spans, then let each call `passed`."""
+
+    def __init__(self, on_read: OnRead) -> None:
+        self.total = 0
+        self._done = 0
+        self._on_read = on_read
+
+    def expect(self, *spans: Spans) -> None:
+        self.total += sum(offsets(one.values()) for one in spans)
+
+    def passed(self, number: int) -> None:
+        self._done += number
+        self._on_read(self._done, self.total)
+
+    def end(self) -> None:
+        """What was not read is not needed."""
+        self.passed(self.total - self._done)
+
 
 class Reader:
     """Get one from `open_reader`."""
@@ -168,6 +191,13 @@ class Reader:
                     yield part.partition, [record for record in records if record.offset < end]
                 async with within(f"a question about the position in {topic}", self._timeout_s):
                     at = await self._advance(consumer, at, spans, bool(found), passed)
+
+    async def records(self, topic: str, spans: Spans) -> AsyncGenerator[Any]:
+        """Every record, each partition in offset order."""
+        async with aclosing(self.runs(topic, spans, lambda _: None)) as runs:
+            async for _, records in runs:
+                for record in records:
+                    yield record
 
     @staticmethod
     async def _advance(

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
-
 from penstock import config
 from penstock.adapters.http.running_worker import Way, way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
@@ -27,6 +25,7 @@ from penstock.messages.prediction import Source, decode_prediction
 from penstock.messages.scene import Scene, decode_scene
 from penstock.messages.traceparent import in_headers, read
 from penstock.verify.answers.search import Place, Tell, Told, place_of, search
+from penstock.verify.records import id_of
 
 _ANSWER = re.compile(
     r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
@@ -159,7 +158,7 @@ class _Near:
 
 def _of_answer(source: Source, record: Any) -> Iterator[Told]:
     for value in records_of(record.value or b""):
-        parts = _ANSWER.fullmatch(_id(value))
+        parts = _ANSWER.fullmatch(id_of(value))
         if parts and (parts["topic"], int(parts["partition"])) == (source.topic, source.partition):
             place = place_of(int(parts["offset"]), int(parts["object"]), parts["row"])
             yield Told(place, place, (record, value))
@@ -222,41 +221,20 @@ async def _by_id(
 ) -> dict[str, Found]:
     """The first record of each id."""
     found: dict[str, Found] = {}
-    async with aclosing(_records(reader, topic, spans)) as records:
+    async with aclosing(reader.records(topic, spans)) as records:
         async for record in records:
-            for value in records_of(record.value):
-                id = _id(value)
+            for value in records_of(record.value or b""):
+                id = id_of(value)
                 if id in ids and id not in found:
-                    found[id] = record._replace(value=value)
+                    found[id] = _found(topic, record)._replace(value=value)
             if len(found) == len(ids):
                 break
     return found
 
 
-async def _records(reader: Reader, topic: str, spans: Spans) -> Any:
-    async with aclosing(reader.runs(topic, spans, lambda _: None)) as runs:
-        async for _, records in runs:
-            for record in records:
-                yield _found(topic, record)
-
-
 def _found(topic: str, record: Any) -> Found:
     where = f"{topic}/{record.partition}/{record.offset}"
     return Found(where, record.timestamp, record.value or b"", record.headers or ())
-
-
-class _Named(msgspec.Struct):
-    id: str = ""
-
-
-_named = msgspec.json.Decoder(_Named)
-
-
-def _id(value: bytes) -> str:
-    try:
-        return _named.decode(value).id
-    except msgspec.MsgspecError:
-        return ""
 
 
 def _as_scene(value: bytes) -> Scene | None:
