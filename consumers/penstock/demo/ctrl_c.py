@@ -6,7 +6,6 @@ entered, but only once, so that nothing interrupts its cleaning up. Owner: the d
 
 import asyncio
 import signal
-from types import TracebackType
 from typing import Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -27,12 +26,7 @@ class Interrupts:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for number in SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
 

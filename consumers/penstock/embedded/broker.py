@@ -7,7 +7,6 @@ block that opens it.
 """
 
 import asyncio
-from types import TracebackType
 from typing import Any, Final, Self
 
 from penstock.errors import missing_extra
@@ -36,12 +35,7 @@ class EmbeddedBroker:
         self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cluster = None
 
 

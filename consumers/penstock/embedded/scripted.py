@@ -6,7 +6,6 @@ servers of the demo and of the tests.
 
 import asyncio
 from collections import deque
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from aiohttp import web
@@ -34,12 +33,7 @@ class Scripted(Generic[F]):
         """Called when the `async with` block ends."""
         raise NotImplementedError
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.release()
         await self.close()
 

@@ -22,7 +22,7 @@ from penstock.simulation.checks.history import Violation
 from penstock.simulation.operator import Operator
 from penstock.simulation.recovery import Calm
 from penstock.simulation.scenario import Scenario
-from penstock.simulation.virtual_time import VirtualTimeLoop
+from penstock.simulation.virtual_time import VirtualTimeLoop, run
 from penstock.simulation.worker_fleet import Crew
 from penstock.simulation.world import World
 
@@ -48,8 +48,7 @@ class Report(NamedTuple):
 
 def simulate(seed: int, scenario: Scenario | None = None) -> Report:
     """Raises `Violation` with the seed and the history when a promise is broken."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(_Storm(World(seed, scenario or Scenario())).blow())
+    return run(_Storm(World(seed, scenario or Scenario())).blow())
 
 
 class _Storm:

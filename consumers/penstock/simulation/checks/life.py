@@ -15,6 +15,7 @@ from penstock.simulation.checks.history import History, Violation
 from penstock.simulation.checks.inherited import Inherited, Terms, claimed
 from penstock.simulation.checks.log import Letter, Log, Number
 from penstock.simulation.checks.truth import queue_of
+from penstock.simulation.kafka.source import Watched
 
 
 class Reached(NamedTuple):
@@ -29,7 +30,7 @@ class Reached(NamedTuple):
     failed: bool = False
 
 
-class Life:
+class Life(Watched):
     """`published` and `acknowledged` are called in the partition's order; `committing` at
     any time.
     """
@@ -39,8 +40,6 @@ class Life:
     ) -> None:
         self.name = name
         self.partition = partition
-        self.over = False
-        self.suspended = False
         self._log = log
         self._terms = terms
         self._history = history

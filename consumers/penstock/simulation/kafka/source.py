@@ -8,7 +8,7 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from penstock.adapters.memory.inbox import Inbox, behind
 from penstock.errors import Transient, Undecided
@@ -28,15 +28,17 @@ MOST_QUESTIONS = 20
 ABANDONED_S = 1.0
 
 
-class Watched(Protocol):
-    """The checks of a life: from one assignment of a partition to its end."""
+class Watched:
+    """A life: from one assignment of a partition to its end. This one checks nothing."""
 
-    over: bool
-    suspended: bool
+    over = False
+    suspended = False
 
-    def committing(self, commit: Commit) -> None: ...
+    def committing(self, commit: Commit) -> None:
+        return
 
-    def committed(self, commit: Commit) -> None: ...
+    def committed(self, commit: Commit) -> None:
+        return
 
 
 W = TypeVar("W", bound=Watched)

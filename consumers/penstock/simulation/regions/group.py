@@ -11,10 +11,10 @@ from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.health.region_needs_help import Standing
 from penstock.errors import Unreachable
-from penstock.ports import Commit, Where
+from penstock.ports import Where
 from penstock.simulation.checks.history import History
 from penstock.simulation.kafka.group import Group, Topic
-from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.kafka.source import SimulatedSource, Watched
 
 NAMES = ("eu", "us", "ap")
 PARTITIONS = 2
@@ -23,22 +23,8 @@ TOPIC = "refs."
 SILENT_S = 30.0
 
 
-class Unwatched:
-    """Checks nothing during a life: here what was published is judged at the end."""
-
-    over = suspended = False
-
-    def __init__(self, name: str, partition: int, start: Commit) -> None:
-        pass
-
-    def committed(self, commit: Commit) -> None:
-        return
-
-    def committing(self, commit: Commit) -> None:
-        pass
-
-
-Member = SimulatedSource[Unwatched]
+# What was published is judged at the end.
+Member = SimulatedSource[Watched]
 
 
 def topics() -> Topic:

@@ -21,7 +21,7 @@ from penstock.adapters.memory.kafka import MemorySink
 from penstock.simulation.checks.history import History
 from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Region, topics
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
-from penstock.simulation.virtual_time import VirtualClock, VirtualTimeLoop
+from penstock.simulation.virtual_time import VirtualClock, run
 
 # A session, two looks, the time for which help must be needed, and the joining.
 HELPED_WITHIN_S = 30.0
@@ -42,8 +42,7 @@ class Report(NamedTuple):
 
 def simulate_regions(seed: int) -> Report:
     """Raises `Violation` with the seed and the history when a promise is broken."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(_World(seed).live())
+    return run(_World(seed).live())
 
 
 class _World:

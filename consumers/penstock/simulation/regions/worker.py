@@ -31,7 +31,8 @@ from penstock.ports import Adapters, Objects
 from penstock.simulation.checks.history import History
 from penstock.simulation.faults import Faults, Weather
 from penstock.simulation.kafka.group import SESSION_S, Group
-from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Member, Region, Unwatched
+from penstock.simulation.kafka.source import Watched
+from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Member, Region
 from penstock.simulation.unreliable_services import Process
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms
@@ -107,7 +108,7 @@ class RegionWorker:
             f"{self.name} in {region}",
             there.topic,
             there.group,
-            Unwatched,
+            lambda *_: Watched(),
             self._process,
             Weather(Faults(delay_s=DELAY_S), world.random),
             world.history,
