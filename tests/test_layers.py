@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config decoders errors ops pipeline ports process settings stages telemetry"
     ),
     "__init__": "errors library messages",
-    "demo": "adapters config errors formats messages ports process scenes verify",
+    "demo": "adapters config errors formats messages ports process scenes terminal_text verify",
     "replay": (
         "adapters calls config terminal_text core encodings errors library messages pipeline ports "
         "process settings verify worker"

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -39,6 +40,11 @@ def visible(text: str) -> "Text":
 
 def cut(text: str) -> "Text":
     return visible(text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…")
+
+
+def tell(console: "Console", text: str, style: str | None = None) -> None:
+    """Print a sentence: the terminal may wrap it, and no part of it gets a colour of its own."""
+    console.print(text, style=style, highlight=False, soft_wrap=True)
 
 
 def utc(epoch_ms: int) -> str:

@@ -32,20 +32,16 @@ def demo(
     no_browser: bool,
 ) -> None:
     """The whole job at home: streams, a live view, and at the end a proof of order and loss."""
-    if scenes:
-        if stack or seconds > MOST_SCENES_S:
-            raise click.UsageError(
-                f"--scenes runs on the embedded broker, for {MOST_SCENES_S} seconds at the most"
-            )
-        from penstock.demo.scenes import run_scenes_demo
-
-        run_async(run_scenes_demo(seconds, streams, rate, context.path, browser=not no_browser))
-        return
+    if scenes and (stack or seconds > MOST_SCENES_S):
+        raise click.UsageError(
+            f"--scenes runs on the embedded broker, for {MOST_SCENES_S} seconds at the most"
+        )
     if frames and stack:
         raise click.UsageError(
             "--frames asks the embedded model, as that of the stack takes numbers"
         )
     from penstock.demo.job import Options, run_demo
+    from penstock.demo.scenes import run_scenes_demo
 
     options = Options(seconds, streams, rate, stack, context.path, not no_browser, frames)
-    run_async(run_demo(options))
+    run_async((run_scenes_demo if scenes else run_demo)(options))

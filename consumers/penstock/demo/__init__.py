@@ -7,7 +7,7 @@ Where to look:
     worker      the worker, which a person may kill
     streams     what the producers write and announce
     progress    what was sent and answered so far
-    reading     reads the topics while they grow, for the view and for the judge
+    onlooker    reads the topics while they grow, for the view and for the judge
     view        the table; proof: the verdict of the judge in a sentence
     scenes      `--scenes`: the demo's sites as pictures
 """

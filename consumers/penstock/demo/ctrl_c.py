@@ -5,10 +5,16 @@ entered, but only once, so that nothing interrupts its cleaning up. Owner: the d
 """
 
 import asyncio
+import logging
 import signal
+from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
+from penstock.errors import Fatal
+
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Shells report this code for a command that Ctrl-C ended.
+EXIT_INTERRUPTED: Final = 130
 
 
 class Interrupts:
@@ -36,3 +42,16 @@ class Interrupts:
         elif self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
+
+
+async def to_the_proof(play: Callable[[Interrupts], Awaitable[None]]) -> None:
+    """Raises `Fatal` if a signal ends it before the proof."""
+    # The client raises what it logs, and its log lines would break the table.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        async with Interrupts() as interrupts:
+            await play(interrupts)
+    except asyncio.CancelledError:
+        raise Fatal(
+            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
+        ) from None

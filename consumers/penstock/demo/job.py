@@ -6,34 +6,27 @@ at once. Owner: the command.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from penstock.adapters.kafka.sink import KafkaSink
-from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.ctrl_c import Interrupts, to_the_proof
 from penstock.demo.frames import FORM, frame
 from penstock.demo.onlooker import looking_on
 from penstock.demo.page import open_browser, say
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.proof import prove
 from penstock.demo.services import Place, embedded, on_stack
-from penstock.demo.streams import Producers, forms, make, stream_name
+from penstock.demo.streams import Producers, forms, make, sending, stream_name
 from penstock.demo.view import View
 from penstock.demo.worker import Worker
-from penstock.errors import Fatal
-from penstock.process.clock import SystemClock
-from penstock.process.stopping import stopped_after
+from penstock.terminal_text import tell
 
 # After a kill the group waits 8 s for the dead member, and as long again if the worker was killed
 # while joining. If no answer came for longer, something is lost, and the proof says what.
 ANSWERED_WITHIN_S = 60.0
-# Shells report this code for a command that Ctrl-C ended.
-EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -51,26 +44,22 @@ class Options:
 
 async def run_demo(options: Options) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
-    # The client raises what it logs, and its log lines would break the table.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    console = Console()
-    try:
-        async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
+
+    async def play(interrupts: Interrupts) -> None:
+        console, path = Console(), options.config_path
+        async with AsyncExitStack() as cleanup:
             with console.status("starting"):
-                path = options.config_path
                 place = await cleanup.enter_async_context(
                     on_stack(path) if options.stack else embedded(path, frames=options.frames)
                 )
             await _play(options, place, console, interrupts)
-    except asyncio.CancelledError:
-        raise Fatal(
-            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
-        ) from None
+
+    await to_the_proof(play)
 
 
 async def _play(options: Options, place: Place, console: Console, interrupts: Interrupts) -> None:
     say(place.cfg.http, console)
-    console.print(place.title, style="dim", highlight=False, soft_wrap=True)
+    tell(console, place.title, "dim")
     progress = Progress(
         [
             Stream(stream_name(index), FORM if options.frames else forms(index))
@@ -83,7 +72,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
         progress.answered(key, rows, written_s)
         place.answered(key)
 
-    async with _sink(place) as sink:
+    async with sending(place) as sink:
         # The embedded broker creates a topic when it is asked for; the stack's topics exist
         # already.
         partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
@@ -111,14 +100,6 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
             await working
             report = await tail.report()
     prove(place.cfg, report, progress, worker.restarts, console)
-
-
-@asynccontextmanager
-async def _sink(place: Place) -> AsyncIterator[KafkaSink]:
-    sink = KafkaSink(place.cfg.kafka, SystemClock())
-    async with stopped_after(sink.stop):
-        await sink.start()
-        yield sink
 
 
 async def _all_answered(progress: Progress) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from penstock import config
+from penstock.terminal_text import tell
 
 # The worker's page then offers to kill it; see penstock.ops.page.actions.
 DEMO: Final = "PENSTOCK_DEMO"
@@ -25,8 +26,7 @@ def address(http: config.Http) -> str:
 
 
 def say(http: config.Http, console: Console) -> None:
-    line = f"the live page, where the worker can be killed: {address(http)}"
-    console.print(line, highlight=False, soft_wrap=True)
+    tell(console, f"the live page, where the worker can be killed: {address(http)}")
 
 
 def open_browser(http: config.Http, console: Console) -> None:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from penstock import config
 from penstock.demo.progress import Progress
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
+from penstock.terminal_text import tell
 from penstock.verify.findings import Report, render
 
 
@@ -23,20 +24,11 @@ def prove(
         console.print(render(report))
         raise Fatal(f"the proof failed: {'; '.join(faults)}", exit_code=EXIT_CHECK_FAILED)
     if progress.left_out:
-        console.print(
-            f"  {progress.left_out:,} objects were never announced: this machine is at its limit.",
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
-        )
+        missed = f"  {progress.left_out:,} objects were never announced"
+        tell(console, f"{missed}: this machine is at its limit.", "yellow")
     topics = f"{cfg.kafka.input_topic}, {cfg.output.topic} and {cfg.output.dead_letter_topic}"
-    console.print(f"[bold green]✔ {escape(report.sentence())}[/]", highlight=False, soft_wrap=True)
-    console.print(
-        f"  Proved from the topics {escape(topics)} alone{_takeovers(restarts)}.",
-        style="dim",
-        highlight=False,
-        soft_wrap=True,
-    )
+    tell(console, f"[bold green]✔ {escape(report.sentence())}[/]")
+    tell(console, f"  Proved from the topics {escape(topics)} alone{_takeovers(restarts)}.", "dim")
 
 
 def broken(report: Report, progress: Progress, restarts: int) -> list[str]:

@@ -6,10 +6,10 @@ judge's, from the topics alone. Owner: the command.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,23 +20,22 @@ from rich.table import Table
 
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.demo.ctrl_c import Interrupts
+from penstock.demo.ctrl_c import Interrupts, to_the_proof
 from penstock.demo.frames import frame
+from penstock.demo.job import Options
 from penstock.demo.page import address, ask, open_browser, say
 from penstock.demo.services import Place, as_environment, embedded, free_http
-from penstock.demo.streams import stream_name
-from penstock.demo.worker import READY_S, Worker
-from penstock.errors import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, Fatal
-from penstock.messages.codec import encode_reference
-from penstock.messages.reference import Reference
+from penstock.demo.streams import is_set_by, reference, sending, stream_name
+from penstock.demo.worker import Worker, until
+from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.messages.scene import ClosedBy
 from penstock.ports import Outgoing
 from penstock.process import parent
-from penstock.process.children import last_words, running
-from penstock.process.clock import SystemClock
+from penstock.process.children import running
 from penstock.scenes.judge import Report
 from penstock.scenes.settings import names
 from penstock.scenes.verify import verify_scenes
+from penstock.terminal_text import tell
 
 # Which camera dies, and when it goes and comes back, as shares of the run.
 DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
@@ -48,8 +47,6 @@ LOOK_S = 0.5
 # For the last deadlines and the way there, on a busy machine.
 JUDGED_WITHIN_S = 30.0
 LAST = 4
-# Shells report this code for a command that Ctrl-C ended.
-EXIT_INTERRUPTED = 130
 
 
 class Scenes:
@@ -83,60 +80,26 @@ class Scenes:
         found: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
         return found
 
-    async def until_ready(self) -> None:
-        try:
-            async with asyncio.timeout(READY_S):
-                while True:
-                    found = await self.look()
-                    if found is not None and found["partitions"]:
-                        return
-                    await asyncio.sleep(LOOK_S)
-        except TimeoutError:
-            raise Fatal(
-                f"the scenes worker is not ready: {last_words(self.log)}",
-                exit_code=EXIT_UNREACHABLE,
-            ) from None
+    async def is_ready(self) -> bool:
+        found = await self.look()
+        return found is not None and bool(found["partitions"])
 
 
-async def run_scenes_demo(
-    seconds: float, streams: int, rate_hz: float, config_path: Path | None, *, browser: bool
-) -> None:
+async def run_scenes_demo(options: Options) -> None:
     """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
-    # The client raises what it logs, and its log lines would break the table.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    await to_the_proof(partial(_play, options))
+
+
+async def _play(options: Options, interrupts: Interrupts) -> None:
     console = Console()
-    try:
-        report, said = await _play(seconds, streams, rate_hz, config_path, console, browser=browser)
-    except asyncio.CancelledError:
-        raise Fatal(
-            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
-        ) from None
-    _prove(report, said, console)
-
-
-async def _play(
-    seconds: float,
-    streams: int,
-    rate_hz: float,
-    config_path: Path | None,
-    console: Console,
-    *,
-    browser: bool,
-) -> tuple[Report, int]:
-    async with Interrupts() as interrupts, AsyncExitStack() as cleanup:
+    async with AsyncExitStack() as cleanup:
         with console.status("starting"):
-            place = await cleanup.enter_async_context(embedded(config_path, frames=True))
+            place = await cleanup.enter_async_context(embedded(options.config_path, frames=True))
             say(place.cfg.http, console)
-            sink = KafkaSink(place.cfg.kafka, SystemClock())
-            cleanup.push_async_callback(sink.stop)
-            await sink.start()
+            sink = await cleanup.enter_async_context(sending(place))
             partitions = await sink.partitions(place.cfg.kafka.input_topic)
-            scenes = Scenes(place, round(1000 / rate_hz), place.folder)
-            console.print(
-                f"the page of the scenes: {address(scenes.cfg.http)}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            scenes = Scenes(place, round(1000 / options.rate_hz), place.folder)
+            tell(console, f"the page of the scenes: {address(scenes.cfg.http)}")
             # Asking for a topic creates it on the embedded broker.
             for topic in (*place.cfg.topics, *names(scenes.cfg.scenes)):
                 await sink.partitions(topic)
@@ -149,22 +112,22 @@ async def _play(
                     environ=scenes.environ,
                 )
             )
-            worker = Worker(place, config_path)
+            worker = Worker(place, options.config_path)
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(worker.keep_running())
                 await worker.until_ready()
-                await scenes.until_ready()
-                if browser:
+                await until("the scenes worker", scenes.log, scenes.is_ready)
+                if options.browser:
                     open_browser(place.cfg.http, console)
                 watching = tasks.create_task(_show(scenes, console))
                 interrupts.gently = True
-                cameras = Cameras(place, sink, partitions, streams, rate_hz)
-                await cameras.run(seconds, interrupts.stop)
+                cameras = Cameras(place, sink, partitions, options.streams, options.rate_hz)
+                await cameras.run(options.seconds, interrupts.stop)
                 report = await _judged(scenes, cameras.said)
                 watching.cancel()
                 worker.stop()
                 await working
-    return report, cameras.said
+    _prove(report, cameras.said, console)
 
 
 class Cameras:
@@ -184,10 +147,7 @@ class Cameras:
         began_ms = int(time.time() * 1000) // self._period_ms * self._period_ms
         for instant in range(int(seconds * 1000 / self._period_ms)):
             due_ms = began_ms + instant * self._period_ms
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, due_ms / 1000 - time.time())):
-                    await stop.wait()
-            if stop.is_set():
+            if await is_set_by(stop, due_ms / 1000):
                 return
             share = instant * self._period_ms / 1000 / seconds
             is_dead = DIES_AT <= share < BACK_AT
@@ -198,21 +158,12 @@ class Cameras:
         by_partition: dict[int, Outgoing] = {}
         topic = self._place.cfg.kafka.input_topic
         for camera in cameras:
-            stream, partition = stream_name(camera), camera % self._partitions
-            made = frame(camera, instant)
+            partition, made = camera % self._partitions, frame(camera, instant)
             await self._place.write(made.key, made.body)
             out = by_partition.setdefault(partition, Outgoing(topic, partition, [], []))
-            out.keys.append(stream.encode())
-            out.values.append(
-                encode_reference(
-                    Reference(
-                        bucket=self._place.bucket,
-                        key=made.key,
-                        stream=stream,
-                        event_time=due_ms + SKEWS_MS[camera % len(SKEWS_MS)],
-                    )
-                )
-            )
+            out.keys.append(stream_name(camera).encode())
+            at_ms = due_ms + SKEWS_MS[camera % len(SKEWS_MS)]
+            out.values.append(reference(self._place, camera, made, at_ms))
         for out in by_partition.values():
             await (await self._sink.send(out))
         self.said += len(cameras)
@@ -226,7 +177,7 @@ async def _show(scenes: Scenes, console: Console) -> None:
             if found is not None and console.is_terminal:
                 live.update(view(found), refresh=True)
             elif found is not None:
-                console.print(line(found), highlight=False, soft_wrap=True)
+                tell(console, line(found))
             await asyncio.sleep(LOOK_S if console.is_terminal else 4 * LOOK_S)
 
 
@@ -275,10 +226,9 @@ def _prove(report: Report, said: int, console: Console) -> None:
             exit_code=EXIT_CHECK_FAILED,
         )
     closed = ", ".join(f"{count:,} {why}" for why, count in sorted(report.closed_by.items()))
-    console.print(
+    tell(
+        console,
         f"[bold green]✔ {report.predictions:,} predictions: {report.in_scenes:,} in "
         f"{report.scenes:,} scenes ({closed}), {report.late:,} late, each in one place, in order; "
         "no scene twice with other content.[/]",
-        highlight=False,
-        soft_wrap=True,
     )

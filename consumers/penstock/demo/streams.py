@@ -10,18 +10,22 @@ import gzip
 import io
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
 import numpy as np
 
+from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.services import Place
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing, Sink
+from penstock.process.clock import SystemClock
+from penstock.process.stopping import stopped_after
 
 Form = Literal["csv", "csv.gz", "ndjson", "tar.gz"]
 
@@ -147,7 +151,7 @@ class Producers:
         late_s = index / len(self._progress.streams) / self._rate_hz
         for number in count():
             after_s = late_s + number / self._rate_hz
-            if after_s >= seconds or await _is_set_by(stop, started_s + after_s):
+            if after_s >= seconds or await is_set_by(stop, started_s + after_s):
                 return
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
@@ -175,7 +179,10 @@ class Producers:
                 topic,
                 partition,
                 [stream_name(index).encode() for index, _, _ in waiting],
-                [self._reference(*one) for one in waiting],
+                [
+                    reference(self._place, index, made, int(due_s * 1000))
+                    for index, made, due_s in waiting
+                ],
             )
             announced_s = time.time()
             for index, made, _ in waiting:
@@ -184,18 +191,22 @@ class Producers:
             for _ in waiting:
                 queue.task_done()
 
-    def _reference(self, index: int, made: Made, due_s: float) -> bytes:
-        return encode_reference(
-            Reference(
-                bucket=self._place.bucket,
-                key=made.key,
-                stream=stream_name(index),
-                event_time=int(due_s * 1000),
-            )
-        )
+
+@asynccontextmanager
+async def sending(place: Place) -> AsyncIterator[KafkaSink]:
+    sink = KafkaSink(place.cfg.kafka, SystemClock())
+    async with stopped_after(sink.stop):
+        await sink.start()
+        yield sink
 
 
-async def _is_set_by(event: asyncio.Event, wall_s: float) -> bool:
+def reference(place: Place, index: int, made: Made, at_ms: int) -> bytes:
+    return encode_reference(
+        Reference(bucket=place.bucket, key=made.key, stream=stream_name(index), event_time=at_ms)
+    )
+
+
+async def is_set_by(event: asyncio.Event, wall_s: float) -> bool:
     """Wait until that time of the system's clock, or until the event is set, which returns True."""
     try:
         async with asyncio.timeout(max(0.0, wall_s - time.time())):

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from penstock.demo.progress import LATENCIES_OVER_S, Progress, together
 from penstock.demo.worker import ROWS_IN_ALL, Worker
+from penstock.terminal_text import tell
 
 # A calm rate that still looks alive.
 REFRESH_S = 0.25
@@ -65,7 +66,7 @@ class View:
         while True:
             await asyncio.sleep(LINE_EVERY_S)
             await self._look()
-            self._console.print(self.line(), highlight=False, soft_wrap=True)
+            tell(self._console, self.line())
 
     async def _look(self) -> None:
         await self._worker.look()

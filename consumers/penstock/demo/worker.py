@@ -8,7 +8,7 @@ Owner: the demo.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -81,21 +81,14 @@ class Worker:
 
     async def until_ready(self) -> None:
         """Returns when it has partitions and the model answers."""
-        try:
-            async with asyncio.timeout(READY_S):
-                while True:
-                    if await self._get("/readyz") is not None:
-                        return
-                    await asyncio.sleep(READY_POLL_S)
-        except TimeoutError:
-            raise Fatal(
-                f"the worker is not ready after {READY_S:.0f} s: {last_words(self._log)}",
-                exit_code=EXIT_UNREACHABLE,
-            ) from None
+        await until("the worker", self._log, self._is_ready)
+
+    async def _is_ready(self) -> bool:
+        return await self._get("/readyz") is not None
 
     async def look(self) -> None:
         """Ask the worker for its state; if it does not answer, its last counts stay."""
-        self.ready = await self._get("/readyz") is not None
+        self.ready = await self._is_ready()
         if self.ready and (page := await self._get("/metrics")) is not None:
             self._latest = batches(page)
 
@@ -108,6 +101,19 @@ class Worker:
     async def _get(self, path: str) -> bytes | None:
         """The body of the page; None unless the status is 200."""
         return await asyncio.to_thread(ask, self._place.cfg.http, path)
+
+
+async def until(worker: str, log: Path, is_ready: Callable[[], Awaitable[bool]]) -> None:
+    """Raises `Fatal` if that takes longer than `READY_S`."""
+    try:
+        async with asyncio.timeout(READY_S):
+            while not await is_ready():  # noqa: ASYNC110 (another process has no event)
+                await asyncio.sleep(READY_POLL_S)
+    except TimeoutError:
+        raise Fatal(
+            f"{worker} is not ready after {READY_S:.0f} s: {last_words(log)}",
+            exit_code=EXIT_UNREACHABLE,
+        ) from None
 
 
 def batches(page: bytes) -> Counter[str]:
