@@ -87,7 +87,7 @@ MAY_IMPORT: dict[str, str] = {
 CLIENTS: dict[str, tuple[str, ...]] = {
     "aiokafka": (
         "adapters/kafka/",
-        # The bench writes and reads with a client of its own: it measures the product's.
+        # The bench writes with a client of its own: it measures the product's.
         "bench/",
     ),
     "obstore": ("adapters/stores/", "adapters/result_stores/", "adapters/s3/"),

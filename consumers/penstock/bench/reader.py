@@ -7,20 +7,17 @@ changes none of them and takes no CPU from the measured processes. Owner: the be
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from msgspec import Struct
 
 from penstock import config
-from penstock.adapters.kafka.client import connection, opened, within
-from penstock.bench.topics_and_bucket import ANSWER_S, PARTITIONS, Topics
+from penstock.adapters.kafka.reader import open_reader
+from penstock.bench.topics_and_bucket import Topics
 from penstock.errors import Fatal
 from penstock.process.tasks import ask, say, serve
 
-SILENCE_MS = 10_000
-FETCH_BYTES = 8 << 20
 # The id is the record's second field: topic/partition/offset/object/row.
 _ID = re.compile(rb'\{"v":1,"id":"[^"]*/(\d+)/(\d+)/(\d+)"')
 _ERROR = b',"error":{'
@@ -66,19 +63,21 @@ async def read(kafka: config.Kafka, topics: Topics, *, ticks: bool = False) -> R
 
 async def _work(task: ReadTask) -> None:
     output = _Output()
-    async for record in _records(task.kafka, task.topics.output):
-        output.take(record)
     references = 0
     ticks: list[Tick] = []
-    async for record in _records(task.kafka, task.topics.input):
-        references += 1
-        if task.ticks:
-            value = orjson.loads(record.value)
-            due_ms = value.get("event_time")
-            if due_ms is None:
-                continue  # a huge object, not a tick
-            answered_ms = output.answered_ms.get((record.partition, record.offset))
-            ticks.append(Tick(value["stream"], due_ms, record.timestamp, answered_ms))
+    async with open_reader(task.kafka, "read_committed") as reader:
+        asked, answers = task.topics.input, task.topics.output
+        async for record in reader.records(answers, await reader.spans(answers)):
+            output.take(record)
+        async for record in reader.records(asked, await reader.spans(asked)):
+            references += 1
+            if task.ticks:
+                value = orjson.loads(record.value)
+                due_ms = value.get("event_time")
+                if due_ms is None:
+                    continue  # a huge object, not a tick
+                answered_ms = output.answered_ms.get((record.partition, record.offset))
+                ticks.append(Tick(value["stream"], due_ms, record.timestamp, answered_ms))
     say(
         ReadAnswer(
             references,
@@ -109,7 +108,7 @@ class _Output:
         self.answered_ms: dict[tuple[int, int], int] = {}
         self._positions: dict[int, tuple[int, int, int]] = {}
 
-    def take(self, record: ConsumerRecord) -> None:
+    def take(self, record: Any) -> None:
         found = _ID.match(record.value)
         if found is None:
             self.errors += 1
@@ -123,36 +122,6 @@ class _Output:
         self.errors += _ERROR in record.value
         if _LAST in record.value:
             self.answered_ms.setdefault((record.partition, position[0]), record.timestamp)
-
-
-async def _records(settings: config.Kafka, topic: str) -> AsyncIterator[ConsumerRecord]:
-    """All records that a topic holds now, without those of aborted transactions."""
-    consumer = AIOKafkaConsumer(
-        **connection(settings),
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        max_partition_fetch_bytes=FETCH_BYTES,
-        max_poll_records=None,
-    )
-    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    async with opened(consumer, settings, f"the reading of {topic}"):
-        consumer.assign(partitions)
-        async with within(f"a question about the end of {topic}", ANSWER_S):
-            ends = await consumer.end_offsets(partitions)
-        while any([await _position(consumer, part) < end for part, end in ends.items()]):
-            async with within(f"a read of {topic}", ANSWER_S):
-                found = await consumer.getmany(timeout_ms=SILENCE_MS)
-            if not found:
-                raise Fatal(f"Kafka stopped sending {topic} before its end")
-            for records in found.values():
-                for record in records:
-                    yield record
-
-
-async def _position(consumer: AIOKafkaConsumer, part: TopicPartition) -> int:
-    async with within(f"a question about the position in {part.topic}", ANSWER_S):
-        position: int = await consumer.position(part)
-    return position
 
 
 if __name__ == "__main__":

@@ -77,10 +77,10 @@ def bench() -> None:
 @common
 def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
     """Rows per second and CPU per row, beside a client that only posts. About a minute a round."""
-    from penstock.bench.report import run_throughput
+    from penstock.bench.report import run
     from penstock.bench.throughput import ThroughputPlan
 
-    run_async(run_throughput(context.load(), context.path, ThroughputPlan(**given), json_path))
+    run_async(run("throughput", context.load(), context.path, ThroughputPlan(**given), json_path))
 
 
 @bench.command()
@@ -110,10 +110,10 @@ def throughput(context: Context, json_path: Path | None, **given: Any) -> None:
 @common
 def streams(context: Context, json_path: Path | None, **given: Any) -> None:
     """How many streams one worker holds within a latency bound. About five minutes."""
-    from penstock.bench.report import run_streams
+    from penstock.bench.report import run
     from penstock.bench.streams import StreamsPlan
 
-    run_async(run_streams(context.load(), context.path, StreamsPlan(**given), json_path))
+    run_async(run("streams", context.load(), context.path, StreamsPlan(**given), json_path))
 
 
 @bench.command()
@@ -137,9 +137,9 @@ def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
     minutes.
     """
     from penstock.bench.crayfish import CrayfishPlan
-    from penstock.bench.report import run_crayfish
+    from penstock.bench.report import run
 
-    run_async(run_crayfish(context.load(), context.path, CrayfishPlan(**given), json_path))
+    run_async(run("crayfish", context.load(), context.path, CrayfishPlan(**given), json_path))
 
 
 @bench.command(name="replay")
@@ -158,7 +158,7 @@ def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
 def beside(context: Context, seconds: float, json_path: Path | None, **given: Any) -> None:
     """What penstock replay costs live streams in latency. About three minutes."""
     from penstock.bench.replay_cost import BesidePlan
-    from penstock.bench.report import run_beside
+    from penstock.bench.report import run
 
     plan = BesidePlan(seconds=seconds, alone_s=min(40.0, seconds / 3), **given)
-    run_async(run_beside(context.load(), context.path, plan, json_path))
+    run_async(run("replay", context.load(), context.path, plan, json_path))
