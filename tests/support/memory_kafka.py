@@ -1,0 +1,202 @@
+"""An input topic with one member, and transactional producers over it and a `MemorySink`.
+
+Rule: they keep the same promises as the real adapters (one contract suite). The sink's topics hold
+what a reader of committed records sees; aborted records are only in `aborted`. Owner: the test.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from penstock.adapters.memory.inbox import Inbox, behind
+from penstock.adapters.memory.kafka import MemorySink
+from penstock.errors import Fenced, Transient, Undecided
+from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Where
+
+
+class MemorySource:
+    """A topic with one member. A test calls `append`, `assign` and `revoke`, and looks at
+    `committed`. `said`: words about lines. `on_start` and `on_commit` may raise or wait. `gaps`:
+    offsets up to this one, by partition, have no records. `of_topic`: how many partitions it has.
+    """
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
+        self.committed: dict[int, Commit] = {}
+        self.commits: list[Mapping[int, Commit]] = []
+        self.undecided: set[int] = set()
+        self.said: dict[int, str] = {}
+        self.polls = 0
+        self.of_topic = partitions
+        self.gaps: dict[int, int] = {}
+        self.on_start: Callable[[], Awaitable[None]] | None = None
+        self.on_commit: Callable[[], Awaitable[None]] | None = None
+        self._inbox = Inbox(self._read)
+        self._rebalance: Rebalance | None = None
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        offset: int | None = None,
+        timestamp_ms: int = 0,
+        traceparent: bytes | None = None,
+    ) -> Record:
+        """Write a record; `offset` may leave a gap."""
+        log = self.records[partition]
+        if offset is None:
+            offset = log[-1].offset + 1 if log else 0
+        record = Record(partition, offset, key, value, timestamp_ms, traceparent)
+        log.append(record)
+        self._inbox.arrived.set()
+        return record
+
+    async def start(self, rebalance: Rebalance) -> None:
+        if self.on_start is not None:
+            await self.on_start()
+        self._rebalance = rebalance
+        await self.assign(self.records)
+
+    async def assign(self, partitions: Collection[int]) -> None:
+        assert self._rebalance is not None
+        starts = {
+            number: UNDECIDED if number in self.undecided else self._start(number)
+            for number in partitions
+        }
+        kept = await self._rebalance.assigned(starts)
+        self._inbox.go_to(starts)
+        self._inbox.positions |= kept
+
+    def _start(self, number: int) -> Commit:
+        return self.committed.get(number, Commit(0))
+
+    async def suspend(self, partitions: Collection[int]) -> None:
+        """A rebalance begins; `assign` or `revoke` says for each partition how it ends."""
+        assert self._rebalance is not None
+        for number in partitions:
+            self._inbox.positions.pop(number, None)
+        await self._rebalance.suspended(partitions)
+
+    async def revoke(self, partitions: Collection[int]) -> None:
+        assert self._rebalance is not None
+        for number in partitions:
+            self._inbox.positions.pop(number, None)
+        await self._rebalance.revoked(partitions)
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        self.polls += 1
+        return await self._inbox.poll(partitions, wait_ms)
+
+    def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
+        fresh = [record for record in self.records[partition] if record.offset >= position]
+        return fresh, behind(fresh, position)
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        await asyncio.sleep(0)
+        ours = [number for number in partitions if number in self._inbox.positions]
+        if self.undecided.intersection(ours):
+            raise Undecided("a transaction is open")
+        starts = {number: self._start(number) for number in ours}
+        self._inbox.go_to(starts)
+        return starts
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return {number: self.said[number] for number in partitions if number in self.said}
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        if self.on_commit is not None:
+            await self.on_commit()
+        self.commits.append(dict(commits))
+        self.committed |= commits
+
+    def pause(self, partition: int) -> None:
+        return
+
+    def where(self, partition: int) -> Where:
+        return Where("refs", partition)
+
+    def reached(self) -> Mapping[int, int]:
+        return {
+            number: max(position, self.gaps.get(number, 0))
+            for number, position in self._inbox.positions.items()
+            if not self.records[number] or self.records[number][-1].offset < position
+        }
+
+    def partitions(self) -> int:
+        return self.of_topic
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        return {
+            number: max(log[-1].offset + 1 if log else 0, self.gaps.get(number, 0))
+            for number, log in self.records.items()
+            if number in self._inbox.positions
+        }
+
+    async def stop(self) -> None:
+        self._inbox.positions.clear()
+
+
+class MemoryProducers:
+    """`before_commit` may wait or raise between the records of a transaction and its commit; it is
+    called for each of its partitions. `expelled`: the group has gone on without this worker.
+    """
+
+    def __init__(self, source: MemorySource, sink: MemorySink) -> None:
+        self.source = source
+        self.sink = sink
+        self.aborted: list[Outgoing] = []
+        # The partitions of each.
+        self.transactions: list[list[int]] = []
+        self.begun = 0
+        self.opened = 0
+        self.expelled = False
+        self.before_open: Callable[[int], Awaitable[None]] | None = None
+        self.before_commit: Callable[[int], Awaitable[None]] | None = None
+
+    async def take_back_left(self) -> None:
+        """A reader here never waits."""
+
+    async def open(self, number: int) -> "MemoryPassage":
+        self.opened += 1
+        await asyncio.sleep(0)
+        if self.before_open is not None:
+            await self.before_open(number)
+        return MemoryPassage(self)
+
+    def group(self, where: Where) -> str:
+        return "group"
+
+
+class MemoryPassage:
+    def __init__(self, producers: MemoryProducers) -> None:
+        self._producers = producers
+        self._spent = False
+
+    async def publish(
+        self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
+    ) -> None:
+        producers = self._producers
+        producers.begun += 1
+        try:
+            if self._spent:
+                raise Transient("this producer has failed before: another one must be opened")
+            await asyncio.sleep(0)
+            for where in positions:
+                if producers.before_commit is not None:
+                    await producers.before_commit(where.partition)
+            if producers.expelled:
+                raise Fenced("the group has gone on without this member")
+        except BaseException:
+            self._spent = True
+            producers.aborted += outgoing
+            raise
+        for out in outgoing:
+            records = zip(out.keys, out.values, strict=True)
+            producers.sink.topics[out.topic][out.partition] += records
+        numbers = {where.partition: position for where, position in positions.items()}
+        producers.source.committed.update(numbers)
+        producers.transactions.append(list(numbers))
+
+    async def close(self) -> None:
+        self._spent = True
