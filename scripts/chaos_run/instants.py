@@ -56,9 +56,7 @@ def event_time(instant_ms: int, stream: int) -> int:
 
 
 def said_at(instant: int, instant_ms: int, shape: Shape) -> Iterator[tuple[int, int, str, bytes]]:
-    """Delay in milliseconds, partition, stream and record of each member that speaks at this
-    instant.
-    """
+    """Delay in ms, partition, stream and record of each member that speaks at this instant."""
     jitter = Random(instant)
     for number, (site, member) in enumerate(shape.streams()):
         if not shape.speaks(number, instant * shape.period_ms):

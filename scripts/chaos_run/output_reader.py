@@ -107,9 +107,7 @@ class Watch:
         return max((self._last_ms[number] for number in partitions), default=0)
 
     def most_rows_in(self, interval_ms: int) -> int:
-        """The most rows in any interval of this length, which may be counted longer by one
-        bucket.
-        """
+        """The most rows in any interval of this length, rounded up by one bucket."""
         buckets = range(-(-interval_ms // BUCKET_MS) + 1)
         starts = list(self._delivered)
         return max((sum(self._delivered[at + n] for n in buckets) for at in starts), default=0)
@@ -121,9 +119,7 @@ class Watch:
     def take(
         self, partition: int, timestamp_ms: int, value: bytes, lines: Iterable[bytes] = ()
     ) -> None:
-        """Count a record. `lines`: those of its result object, which are the rows if rows have no
-        records.
-        """
+        """Count a record. `lines`: of its result object; the rows, if rows have no records."""
         record = _decode(value)
         begin = record.id.rpartition("/")[0]
         for line in map(_decode_line, lines):

@@ -25,9 +25,7 @@ _ROW = b",".join([b"0.5"] * 16) + b"\n"
 
 
 class Poison(NamedTuple):
-    """`key`: of its object, or `NO_OBJECT`. `codes`: the codes that may answer it, beside its good
-    rows.
-    """
+    """`key`: of its object, or `NO_OBJECT`. `codes`: that may answer it, beside its good rows."""
 
     key: str
     partition: int

@@ -86,9 +86,7 @@ def _figures(outcome: Outcome) -> Iterator[str]:
 
 
 def _recoveries(struck: list[Struck]) -> Iterator[str]:
-    """Apart from the others: kills without another fault during their recovery or shortly before
-    it.
-    """
+    """Apart from the others: kills without another fault during or shortly before it."""
     took_s: dict[bool, list[float]] = {True: [], False: []}
     for one in struck:
         if one.recovery is not None and one.recovery.took_s is not None:

@@ -65,9 +65,7 @@ class Place:
         return s3.client(objects.endpoint_url, objects.key, objects.secret, objects.region)
 
     def penstock(self, *arguments: str) -> tuple[int, str]:
-        """The exit code and the output of a command. Blocks; raises if the command gave no
-        verdict.
-        """
+        """Exit code and output of a command. Blocks; raises if it gave no verdict."""
         answer = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
             env=dict(self.environ),
@@ -112,9 +110,7 @@ def environ_of(
 
 
 def model_worker_pid() -> int | None:
-    """The process that serves the model on the local stack: TorchServe's Python process, the child
-    of its Java one.
-    """
+    """TorchServe's Python process, the child of its Java one, on the local stack."""
     state = layout.load()
     server = state.processes.get("torchserve") if state else None
     if server is None:

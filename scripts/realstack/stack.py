@@ -155,9 +155,7 @@ def _up_locally(state: State) -> list[str]:
 
 
 def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> list[str]:
-    """Start the extras. An `optional` one that cannot be built is left out, and the record says
-    why.
-    """
+    """Start the extras. An `optional` one that cannot be built is left out and noted."""
     running = _running(state)
     absent = [server for server in wanted if server.name not in running]
     names = {port for server in absent for port in server.ports} - state.ports.keys()

@@ -27,9 +27,7 @@ def _fingerprint(*paths: Path) -> str:
 
 
 def _mend_scripts(binaries: Path) -> None:
-    """Let the scripts of an environment name its new place: it was built beside it and then
-    moved.
-    """
+    """Let the scripts of an environment name its new place: it was built beside it."""
     for script in binaries.iterdir():
         if script.is_symlink() or not script.is_file():
             continue

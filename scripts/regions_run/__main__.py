@@ -83,9 +83,7 @@ class Run:
                     self._answered.setdefault(name, monotonic())
 
     async def first_after(self, region: str, since_s: float) -> float:
-        """Seconds until the first answer to a reference of this region that was published after
-        that time.
-        """
+        """Seconds until the first answer to a reference of this region that was published later."""
         topic = self.place.topics[region].input
         while True:
             later = [

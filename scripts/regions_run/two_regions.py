@@ -47,9 +47,7 @@ class OwnModel:
 
 @dataclass(frozen=True)
 class Place:
-    """`far` has the relays by the region that uses them: those under `eu` lead to the services of
-    `us`.
-    """
+    """`far`: relays by the region that uses them; those under `eu` lead to services of `us`."""
 
     services: Services
     minio: OwnMinio

@@ -51,9 +51,7 @@ def parse() -> argparse.Namespace:
 
 @asynccontextmanager
 async def slow_server(delay_s: float, folder: Path) -> AsyncIterator[str]:
-    """Yields its URL. It computes with one thread, as more would take CPU from the other
-    services.
-    """
+    """Yields its URL. It computes with one thread, to leave the CPU to other services."""
     environ, log = {**os.environ, "OMP_NUM_THREADS": "1"}, folder / "server.log"
     async with children.running(
         "the slow server",

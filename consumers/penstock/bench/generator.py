@@ -77,9 +77,7 @@ class Began(Struct):
 
 
 class Sent(Struct):
-    """The second answer: how late ticks were handed to the producer, and how much CPU time sending
-    took.
-    """
+    """The second answer: how late ticks were handed over, and the CPU time of sending."""
 
     ticks: int
     lag_mean_ms: float

@@ -36,9 +36,7 @@ def ticks_needed(misses: int) -> int:
 
 
 def _at_most(misses: int, ticks: int, chance: float) -> float:
-    """The probability of at most that many, by a binomial distribution; in logarithms, as the
-    factors exceed floats.
-    """
+    """The probability of at most that many misses; in logarithms, as factors exceed floats."""
     if misses >= ticks:
         return 1.0
     hit, miss = math.log1p(-chance), math.log(chance)

@@ -33,9 +33,7 @@ class ReadTask(Struct):
 
 
 class Tick(Struct, array_like=True):
-    """A reference and its answer, in epoch milliseconds. `answered_ms`: when its last row was
-    answered.
-    """
+    """A reference, and when its last row was answered, in epoch milliseconds."""
 
     stream: str
     due_ms: int

@@ -47,9 +47,7 @@ OBJECTS = 10
 
 
 class BesidePlan(Struct, frozen=True, kw_only=True):
-    """`rows` are replayed beside `streams`. `seconds` is the whole measurement, `alone_s` its part
-    before the replay.
-    """
+    """`rows` are replayed beside `streams`, `alone_s` after the measurement of `seconds` began."""
 
     rows: int = 1_000_000
     rows_per_object: int = 5_000
@@ -62,9 +60,7 @@ class BesidePlan(Struct, frozen=True, kw_only=True):
 
 
 class Side(Struct):
-    """The ticks that were due alone, or those beside the replay. A percentile is None if it is a
-    tick without an answer.
-    """
+    """The ticks that were due alone, or those beside the replay."""
 
     ticks: int
     p50_ms: float

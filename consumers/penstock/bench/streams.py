@@ -124,9 +124,7 @@ class _Search:
     async def _undisturbed(
         self, streams: int, seconds: float, passed: Callable[[Trial], bool]
     ) -> Trial:
-        """A trial that failed while other processes took the CPU proves nothing, so it is repeated
-        once.
-        """
+        """A trial that failed while other processes took the CPU is repeated: it proves nothing."""
         for _ in range(DISTURBED_TRIALS if self._plan.quiet_wait_s else 1):
             await quiet(self._pids, self._plan.quiet_wait_s, self._tell)
             trial = await self._try(streams, seconds)

@@ -101,9 +101,7 @@ def _cell(form: str, figure: float | None) -> str:
 
 
 def result_line(report: StreamsReport) -> str:
-    """The result in a sentence. If the run was too short for a proof, it says how long one
-    takes.
-    """
+    """The result in a sentence. After too short a run: how long a proof takes."""
     body = f" of {report.body}" if report.body else ""
     what = (
         f"at {report.hz:g} Hz, {report.rows} rows{body} a tick, "

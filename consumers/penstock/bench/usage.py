@@ -15,9 +15,7 @@ _PROC = Path("/proc")
 
 
 class Usage(NamedTuple):
-    """What a process, its threads and its living children used. CPU time is counted in steps of 10
-    ms.
-    """
+    """Of a process with its threads and living children. CPU time comes in steps of 10 ms."""
 
     cpu_s: float
     peak_rss_bytes: int

@@ -46,9 +46,7 @@ class Worker:
             raise Fatal(f"the worker ended early, with exit code {self._process.code}")
 
     async def stop(self) -> None:
-        """Drain and end. Raises `Fatal` if it does not end cleanly, as that spoils the
-        measurement.
-        """
+        """Drain and end. Raises `Fatal` if that fails, as it spoils the measurement."""
         code = await stop(self._process)
         if code:
             raise Fatal(f"the worker did not end cleanly: exit code {code}")

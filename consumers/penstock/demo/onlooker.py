@@ -48,9 +48,7 @@ _decoder = msgspec.json.Decoder(_Last)
 
 
 class Tail:
-    """Calls `on_answered` for every object whose last record arrives. `run` it as a task; `report`
-    ends that.
-    """
+    """Calls `on_answered` for every object that ends. `run` it as a task; `report` ends that."""
 
     def __init__(
         self,
@@ -89,9 +87,7 @@ class Tail:
                 task.cancel()
 
     async def report(self) -> Report:
-        """The verdict on everything that the topics hold now; it also ends `run`. No worker may be
-        running.
-        """
+        """The verdict on all that the topics hold, once no worker runs; it also ends `run`."""
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}
         self._committed |= await self._ask_committed()
@@ -151,9 +147,7 @@ async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
 async def looking_on(
     cfg: config.Config, partitions: Sequence[int], on_answered: OnAnswered
 ) -> AsyncIterator[Tail]:
-    """Read along from the start. `partitions`: of the input, the output and the dead-letter
-    topic.
-    """
+    """Read along from the start. `partitions`: of input, output and dead-letter topic."""
     asked, answered, letters = partitions
     isolation = cfg.delivery.isolation
     topics = {cfg.output.topic: answered, cfg.output.dead_letter_topic: letters}

@@ -21,9 +21,7 @@ MOST_LATENCIES = 2_000
 
 @dataclass
 class Stream:
-    """The figures of one stream. `left_out`: ticks that were skipped because they were late, or too
-    many rows waited.
-    """
+    """One stream. `left_out`: ticks skipped because they were late, or too many rows waited."""
 
     name: str
     form: str

@@ -67,9 +67,7 @@ class _Folder:
         self._answered: deque[tuple[float, str]] = deque()
 
     async def write(self, key: str, body: bytes) -> None:
-        """Without a thread: writing a few KB to the page cache takes less time than a thread's
-        turn.
-        """
+        """Without a thread, whose turn takes longer than writing a few KB to the page cache."""
         path = self._folder / key
         if path.parent not in self._made:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,9 +83,7 @@ class _Folder:
 
 @asynccontextmanager
 async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[Place]:
-    """Broker and model server as children, a folder as the object store. `frames`: the objects are
-    pictures, not numbers.
-    """
+    """Broker and model server as children, a folder as the store. `frames`: of pictures."""
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
         log = folder / "services.log"
@@ -134,9 +130,7 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
 
 @asynccontextmanager
 async def on_stack(path: Path | None) -> AsyncIterator[Place]:
-    """On the services that the settings name, or else those of `scripts/stack`, with our own topics
-    and bucket.
-    """
+    """On the services of the settings or of `scripts/stack`, with topics and bucket of our own."""
     own = f"demo-{secrets.token_hex(4)}"
     stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
     names = {
@@ -180,9 +174,7 @@ async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """Clean up. If the service is gone, nothing can be removed, and its own failure is the one to
-    report.
-    """
+    """Clean up. If the service is gone, its own failure is the one to report."""
     with suppress(Unreachable):
         await remove(*arguments, **options)
 

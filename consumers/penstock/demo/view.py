@@ -30,9 +30,7 @@ LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S
 
 
 class View:
-    """The clock starts now; `show` runs until cancelled. `phase`: in a few words, what the demo is
-    doing.
-    """
+    """The clock starts now; `show` runs until cancelled. `phase`: what the demo is doing."""
 
     def __init__(
         self, console: Console, progress: Progress, worker: Worker, *, seconds: float

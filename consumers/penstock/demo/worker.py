@@ -49,9 +49,7 @@ class Worker:
 
     @property
     def batches(self) -> Counter[str]:
-        """Batches by the reason for closing, of all workers so far; ROWS_IN_ALL counts
-        their rows.
-        """
+        """Batches of all workers by the reason for closing; ROWS_IN_ALL counts their rows."""
         return self._earlier + self._latest
 
     async def keep_running(self) -> None:

@@ -69,9 +69,7 @@ async def redrive(
     latest: bool,
     progress: OnRead,
 ) -> None:
-    """`how` is updated all the time. `latest`: ask for the objects' present versions, not for those
-    that failed.
-    """
+    """`how` is kept up to date. `latest`: ask for the objects' present versions instead."""
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
     async with open_reader(cfg.kafka, "read_committed") as reader, _sender(cfg, how) as sender:

@@ -109,9 +109,7 @@ class EmbeddedModelServer(ScriptedHttp[Fault]):
         return None if known and version == rows_model.VERSION else "no_model"
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
-        """What a TorchServe handler does. Raises `ValueError` for input that it would answer by
-        400.
-        """
+        """What a TorchServe handler does. Raises `ValueError` for what it answers by 400."""
         if content_type == "application/x-bytes-tensor":
             blobs = _blobs(body, int(headers["X-Rows"]))
             self.batch_rows.append(len(blobs))

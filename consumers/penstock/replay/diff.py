@@ -121,9 +121,7 @@ async def _side_by_side(
     seen: Progress,
     in_place: Callable[[Runs], Runs],
 ) -> None:
-    """Read both topics, always the one with fewer unpaired rows next, so that neither gets far
-    ahead.
-    """
+    """Read both topics, next always the one with fewer unpaired rows: neither gets far ahead."""
     async with (
         aclosing(reader.runs(*topics[THEN], seen.passed)) as records,
         aclosing(in_place(records)) as then,

@@ -72,9 +72,7 @@ class Watch:
         within_s: float | None = None,
         on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
-        """`within_s`: how long the live group may leave a message uncommitted; None: it is not
-        looked at.
-        """
+        """`within_s`: how long the live group may be behind; None: it is not looked at."""
         self.look = Look(sum(span.end - span.begin for span in spans.values()))
         self._spans = spans
         self._groups = groups

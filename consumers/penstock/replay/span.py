@@ -39,9 +39,7 @@ Spans = Mapping[Where, Span]
 
 
 class Decided(NamedTuple):
-    """The range of each partition, and when the replay began. `written`: the commits of group
-    `ledger` that say so.
-    """
+    """Ranges, and when the replay began. `written`: the commits of group `ledger` that say so."""
 
     spans: Spans
     begun_ms: int

@@ -94,9 +94,7 @@ class Plan:
         return self.cfg.kafka.group
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings of the worker that replays: all rows count as bulk, and only the chosen
-        streams are read.
-        """
+        """Those of the worker that replays: all rows are bulk, only chosen streams are read."""
         only = self.options.model is not None
         return replace(
             settings,

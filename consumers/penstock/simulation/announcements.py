@@ -223,9 +223,7 @@ class Messages:
         return message
 
     def again(self, suffix: str) -> bytes:
-        """Other bytes for a key with this suffix; empty if such objects are too rare to
-        draw one.
-        """
+        """Other bytes for a key with this suffix; empty if such objects are too rare."""
         for _ in range(20):
             made, data = self._make()
             if made == suffix:

@@ -11,9 +11,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chances per request, and the longest ordinary delay; one answer in twenty takes ten times
-    that.
-    """
+    """Chances per request, and the longest delay; one answer in twenty takes ten times that."""
 
     store_away: float = 0.0
     store_ill: float = 0.0

@@ -67,9 +67,7 @@ class Calm:
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
-        """An operator releases lines that have stopped: by a word to each, or by new settings for
-        all workers.
-        """
+        """Release lines that have stopped: by a word to each, or new settings for all workers."""
         world, crew = self._world, self._crew
         stopped = [worker for worker in crew.running() if worker.pipeline.stopped]
         if not stopped:

@@ -55,9 +55,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def each_turn(self, look: Callable[[], None] | None) -> None:
-        """Call `look` between any two turns of the loop, that is, after every step of every
-        task.
-        """
+        """Call `look` between any two turns of the loop: after every step of every task."""
         self._jumping.on_turn = look
 
 
@@ -68,9 +66,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Turns a coroutine function into an ordinary one that runs on virtual time; for test
-    functions.
-    """
+    """Makes a test function of a coroutine function, which then runs on virtual time."""
 
     @functools.wraps(test)
     def on_virtual_time(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -39,9 +39,7 @@ class Crew:
             self._employed[worker] = self._tasks.create_task(self._employ(worker))
 
     async def ended(self) -> None:
-        """Returns when no worker runs any more. Tasks of a killed worker do not end and are not
-        waited for.
-        """
+        """Returns when no worker runs. Tasks of killed ones do not end and are not waited for."""
         if running := [self._employed[worker] for worker in self.running()]:
             await asyncio.wait(running)
 
@@ -56,17 +54,13 @@ class Crew:
             self.end(self._random.choice(running))
 
     def end(self, worker: Worker) -> None:
-        """Stop a worker as SIGTERM does; it must end within the drain's budget and a little
-        more.
-        """
+        """Stop a worker as SIGTERM does; it must end soon after the drain's budget."""
         self._world.history.note("stop", worker.name)
         worker.stop()
         self._tasks.create_task(self._ends(worker))
 
     def freeze(self) -> None:
-        """Freeze a worker, in half of the cases longer than its session: then it goes on as a
-        zombie.
-        """
+        """Freeze a worker, half of the times beyond its session: then it returns as a zombie."""
         if running := self.running():
             worker = self._random.choice(running)
             self._world.history.note("freeze", worker.name)

@@ -50,15 +50,11 @@ FAR = 1_000
 
 
 class World:
-    """`announce` messages, `hire` workers; `look` checks the bounds after every turn of the
-    loop.
-    """
+    """`announce` messages, `hire` workers; `look` checks the bounds after every turn."""
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         def source(part: str) -> Random:
-            """Each part draws from its own source, so that a change in one does not shift the
-            others.
-            """
+            """One for each part, so that a change in one does not shift the others."""
             return Random(f"{seed}/{part}")
 
         self.random = source("storm")
@@ -161,9 +157,7 @@ class World:
         self.logs[number].gap_end = self.topic.end(number)
 
     def move(self) -> None:
-        """While no worker reads the topic, move the group's position in a partition back, or beyond
-        the end.
-        """
+        """Move the group's position in a partition back or too far, while no worker reads."""
         number = self.random.randrange(self.partitions)
         before = self.group.reached(number)
         beyond = self.topic.end(number) + FAR

@@ -30,9 +30,7 @@ class _Account:
 
 
 class Letters:
-    """`rejected` and `failed` note rows that need a letter, `take` notes letters, `settle` compares
-    both.
-    """
+    """`rejected` and `failed` note rows that need a letter, `take` letters; `settle` compares."""
 
     def __init__(
         self, input_topic: str, topic: str, findings: Findings, *, exactly_once: bool

@@ -61,9 +61,7 @@ class Scope:
 
 
 class Judge:
-    """Call `reference`, `answer` and `dead_letter`, then `compare` for the partitions in
-    `repeated`, then `report` once.
-    """
+    """Call `reference`, `answer`, `dead_letter`; `compare` for `repeated`; then `report` once."""
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
         """`fields`: if given, shared with another judge, which fills them."""
@@ -100,9 +98,7 @@ class Judge:
 
     @property
     def repeated(self) -> set[int]:
-        """Partitions of the output topic with repeated rows, or with markers that point to other
-        answers.
-        """
+        """Partitions of the output topic with repeats, or with markers that point elsewhere."""
         return self._answers.repeats.partitions | self._answers.duplicates.partitions
 
     @property

@@ -91,9 +91,7 @@ class Repeats:
         return first.agrees(content)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
-        """Rows that came only once, but after their object was complete, so that they were taken
-        for repeats.
-        """
+        """Rows that came once, but after their object was complete: they seemed to be repeats."""
         nothing = Ranges()
         for where, rows in self._rows.items():
             again = self._again.get(where)

@@ -56,9 +56,7 @@ def location_of(url: str, places: Places) -> Location:
 
 
 async def fetched(objects: Objects, location: Location, file: IO[bytes]) -> Stored | str:
-    """Write the object to the file, and go back to its start; or a text that says why it cannot be
-    read.
-    """
+    """Write the object to the file and rewind it; or say why it cannot be read."""
     nbytes, digest = 0, hashlib.sha256()
     try:
         body = await objects.open(location)
@@ -76,9 +74,7 @@ async def fetched(objects: Objects, location: Location, file: IO[bytes]) -> Stor
 
 
 def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
-    """The rows in their order; without `predictions` these are not read where that saves time.
-    Raises `UNREADABLE`.
-    """
+    """In their order. `predictions`: read these, too, where it takes time. Raises `UNREADABLE`."""
     if url.endswith(".parquet"):
         return _parquet(file, predictions=predictions)
     if url.endswith(".csv"):

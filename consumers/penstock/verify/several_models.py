@@ -25,9 +25,7 @@ from penstock.verify.result_objects import Claim
 
 
 class _Said(Struct, gc=False):
-    """The fields of a record or a letter that tell its model and object. A letter has no id, a
-    record no index.
-    """
+    """What tells the model and the object: a letter has no id, a record no index."""
 
     model: str = ""
     id: str = ""
@@ -107,9 +105,7 @@ class SeveralJudges:
         self._judge(value).dead_letter(partition, offset, key, value)
 
     def _judge(self, value: bytes | None) -> Judge:
-        """The judge of the record's model, if that was asked as one of several; else the common
-        one.
-        """
+        """That of the record's model, if it was asked as one of several; else the common one."""
         try:
             said = _said(value or b"")
         except NOT_JSON:

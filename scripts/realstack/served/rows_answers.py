@@ -22,9 +22,7 @@ LAYERS = layers()
 
 
 def answers(rows: Any) -> tuple[Any, Any, Any]:
-    """Label (int64), score (float32) and complaint (bytes) of each row, as one-dimensional
-    arrays.
-    """
+    """Label (int64), score (float32) and complaint (bytes) of each row, each as an array."""
     *hidden, last = LAYERS
     signal = np.asarray(rows, np.float32)
     if signal.ndim != 2 or signal.shape[1] != FEATURES:
@@ -50,9 +48,7 @@ def strict_answers(rows: Any) -> tuple[Any, Any]:
 
 
 def json_answers(elements: list[Any], *, strict: bool = False) -> list[dict[str, Any]]:
-    """The answers for plain JSON servers: one object for each element. `strict` raises instead of
-    answering a row by an error.
-    """
+    """For plain JSON servers: one object for each element. `strict` raises for a bad row."""
     if strict:
         labels, scores = strict_answers(elements)
         return _objects(labels, scores)

@@ -18,9 +18,7 @@ Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 
 @dataclass(slots=True)
 class MemoryModel:
-    """Answers each row with its sum. `script` may wait, raise or answer instead; if it returns
-    None, the sums are the answer.
-    """
+    """Answers rows with their sums, unless `script` waits, raises or answers instead."""
 
     script: Script | None = None
     calls: list[list[Payload]] = field(default_factory=list)

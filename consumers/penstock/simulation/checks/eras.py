@@ -102,9 +102,7 @@ class Eras:
         self.now = self._era(settings, exactly_once=random.random() < 0.4)
 
     def mend_lines(self) -> None:
-        """An operator switches off the limits that stop a line, for workers that start from
-        now on.
-        """
+        """From now on, workers start without the limits that stop a line."""
         settings = _with_line(self.now.settings, LineLimits(0.0, 0))
         self.now = Era(settings, self.now.terms)
 

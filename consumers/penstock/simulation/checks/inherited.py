@@ -49,9 +49,7 @@ class Inherited:
         return self._terms.truths.of(log.asked(number), log.records[number[0]], version)
 
     def begins(self, number: Number, version: str | None, row: int | None) -> int:
-        """The row at which this life must begin this object, given that it publishes `row`
-        first.
-        """
+        """The row at which this life must begin this object, if it publishes `row` first."""
         allowed = self._may_begin(number, version)
         if len(allowed) > 1:
             truth = self.truth(number, version)

@@ -31,9 +31,7 @@ class Reached(NamedTuple):
 
 
 class Life(Watched):
-    """`published` and `acknowledged` are called in the partition's order; `committing` at
-    any time.
-    """
+    """`published` and `acknowledged` come in the partition's order, `committing` at any time."""
 
     def __init__(
         self, log: Log, name: str, partition: int, start: Commit, terms: Terms, history: History
@@ -60,9 +58,7 @@ class Life(Watched):
             raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
-        """Check records that reach the output topic. Returns how far this life has come
-        with each.
-        """
+        """Check records that reach the output topic. Returns how far each has brought this life."""
         return [self._publish(record) for record in records]
 
     def acknowledged(self, reached: Sequence[Reached]) -> None:
@@ -236,9 +232,7 @@ class Life(Watched):
         return before._replace(ended=True, failed=code is not None)
 
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
-        """Check a marker that points to an earlier answer: this life gave that answer, in full, for
-        the same version.
-        """
+        """Check a marker: this life gave the answer it points to, whole, for this version."""
         log, name = self._log, record["duplicate_of"]
         _, partition, offset, _, row = name.rsplit("/", 4)
         number = log.answered(int(offset), name, record["model"])

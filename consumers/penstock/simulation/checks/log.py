@@ -91,9 +91,7 @@ class Log:
         return self.objects(number[0])[number[1]]
 
     def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
-        """Note that a cursor was committed. False: the same digest already stands for another
-        version.
-        """
+        """Note a committed cursor. False: the same digest stands for another version."""
         name = self.asked(number).name
         before = self._bound.get((number, digest))
         self._bound[number, digest] = Bound(name, version, truths)

@@ -29,9 +29,7 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """Add records of a worker that reads objects as `truths` do; `once`: they came in a
-        transaction.
-        """
+        """Records of a worker that reads objects as `truths` do; `once`: of a transaction."""
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
             where = self._where(source["partition"], source["offset"], record["id"], record)

@@ -151,9 +151,7 @@ class Group:
         return self.committed.get(partition, Commit(0))
 
     def move(self, partition: int, offset: int) -> None:
-        """Move the position as an operator does, or as a topic that is created again: the metadata
-        stays.
-        """
+        """Move the position as an operator, or as a topic that is made again: metadata stays."""
         if self.is_undecided(partition):
             return  # the end of a transaction would move it again
         before = self.start(partition)
@@ -196,9 +194,7 @@ class Group:
         return True
 
     def decide(self, opened: Open, marked_in_s: float) -> bool:
-        """The transaction is committed, unless it was taken back; the positions move a moment
-        later.
-        """
+        """Commit the transaction, unless it was taken back; positions move a moment later."""
         if opened.is_taken_back:
             return False
         opened.is_decided = True

@@ -278,9 +278,7 @@ class SimulatedSource(Generic[W]):
         return fresh, behind(fresh, max(position, self._topic.end(partition)))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """The commit leaves at once, is applied in the order of the calls, and is answered
-        later.
-        """
+        """It leaves at once, is applied in the order of the calls, and is answered later."""
         await self._process.gate()
         ours = {number: commit for number, commit in commits.items() if number in self._ours}
         for number, commit in ours.items():

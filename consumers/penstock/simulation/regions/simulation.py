@@ -30,9 +30,7 @@ BUCKET = "b"
 
 
 class Report(NamedTuple):
-    """`counts`: how often there was `help`, a `cut off`, a `killed`. Equal histories have equal
-    digests.
-    """
+    """`counts`: of `help`, `cut off` and `killed`. Equal histories have equal digests."""
 
     rows: int
     repeated: int
@@ -146,9 +144,7 @@ class _World:
         worker.kill()
 
     async def _calm(self) -> None:
-        """All is well again: workers answer what is left, and helping workers leave the other
-        group.
-        """
+        """All is well again: what is left is answered, and helpers leave the other group."""
         promises: dict[str, Callable[[], bool]] = {
             "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
             "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),

@@ -38,9 +38,7 @@ Tell = Callable[[Any], Iterable[Told]]
 
 
 async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -> Any | None:
-    """`read` gives some records from an offset on; `tell` says what a record is about: nothing, if
-    it has another input.
-    """
+    """`read` gives records from an offset on; `tell` what one is about: nothing of other inputs."""
     low, high = span
     while low < high:
         middle = low if high - low <= NEAR else (low + high) // 2

@@ -73,9 +73,7 @@ class Trace(NamedTuple):
 
 
 async def trace(cfg: config.Config, id: str) -> Trace:
-    """Follow the answer or scene with this id. Raises `Fatal` (exit 2) if `id` is not an id, or if
-    no topic has it.
-    """
+    """Follow this answer or scene. Raises `Fatal` (exit 2) for what is no id, or on no topic."""
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         if found := _ANSWER.fullmatch(id):
             return await _answer(cfg, reader, id, found)
