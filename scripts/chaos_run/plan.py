@@ -8,7 +8,7 @@ the run.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from chaos_run import poison
 from chaos_run.poison import Poison
@@ -53,17 +53,8 @@ ALL_KINDS: tuple[Kind, ...] = (
 )
 # Where workers and services have hosts of their own: nothing passes between a worker and a service,
 # or in one direction; a worker never sends to itself.
-CUTS: tuple[Kind, ...] = (
-    "cut kafka",
-    "mute kafka",
-    "deaf kafka",
-    "cut broker",
-    "cut store",
-    "mute store",
-    "deaf store",
-    "cut model",
-    "mute model",
-    "deaf model",
+CUTS: tuple[Kind, ...] = tuple(
+    kind for kind in get_args(Kind) if kind.startswith(("cut ", "mute ", "deaf "))
 )
 HOST_KINDS: tuple[Kind, ...] = (*CUTS, "lose broker", "restart kafka", "roll workers")
 FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")

@@ -1,4 +1,1 @@
-"""What a fleet costs, measured on the running stack.
-
-`python -m fleet_run`; `scripts/fleet` is the way to start it.
-"""
+"""What a fleet costs, measured on the running stack; `scripts/fleet` starts it."""

@@ -1,5 +1,1 @@
-"""How much a slow shadow slows down live work, measured on the real services.
-
-Rule: runs with and without a shadow take turns, on the same services. Started by
-`scripts/shadow-cost`.
-"""
+"""What a slow shadow costs live work; `scripts/shadow-cost` starts it."""

@@ -21,10 +21,10 @@ reads nothing and sends no row to the model. While it is at work, all rows of th
 bulk: one batch at a time with a pause after each. It fetches fewer objects at a time, and its
 process has a low priority.
 
-    span    which offsets, written down
-    plan    configuration and settings of the worker that replays
-    watch   looks at the live group and at the replay's progress
-    diff    compares former and new answers row by row
-    report  the summary for people
-    main    runs all of it
+    span             which offsets, written down
+    worker_settings  configuration and settings of the worker that replays
+    pacing           looks at the live group and at the replay's progress
+    diff             compares former and new answers row by row
+    report           the summary for people
+    job              runs all of it
 """

@@ -14,6 +14,7 @@ from penstock.verify.fields import named
 from penstock.verify.findings import Findings, Kind
 from penstock.verify.input_topic import Want
 from penstock.verify.repeats import ObjectAt
+from penstock.verify.scope import Scope
 
 # Code and model.
 _Why = tuple[str, str]
@@ -32,13 +33,11 @@ class _Account:
 class Letters:
     """`rejected` and `failed` note rows that need a letter, `take` letters; `settle` compares."""
 
-    def __init__(
-        self, input_topic: str, topic: str, findings: Findings, *, exactly_once: bool
-    ) -> None:
-        self._input_topic = input_topic
-        self._topic = topic
+    def __init__(self, scope: Scope, findings: Findings) -> None:
+        self._input_topic = scope.input_topic
+        self._topic = scope.dead_letter_topic
         self._findings = findings
-        self._exactly_once = exactly_once
+        self._exactly_once = scope.exactly_once
         self._accounts: dict[ObjectAt, _Account] = {}
         self._messages: set[tuple[int, int]] = set()
 

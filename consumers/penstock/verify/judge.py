@@ -6,12 +6,10 @@ fed once more, to `compare`. Memory grows with open objects, gaps, rejections an
 rows. Owner: `penstock verify`, or the live judge.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from penstock.core.progress.cursor import START, Progress, decode, without_stop
 from penstock.core.progress.ranges import END
-from penstock.core.routing.naming import Naming
 from penstock.messages.codec import SchemaError
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
 from penstock.messages.prediction import Source
@@ -24,40 +22,7 @@ from penstock.verify.output_topic import Answers
 from penstock.verify.records import Open
 from penstock.verify.repeats import ObjectAt
 from penstock.verify.result_objects import Claim, Found, wrong_with
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """What is judged, and by which promises. By input partition: `spans`, the offsets that were
-    read; `until`, the offset up to which every object must be complete; `committed`, the group's
-    commit, if any.
-    """
-
-    input_topic: str
-    output_topic: str
-    dead_letter_topic: str
-    spans: Mapping[int, tuple[int, int]]
-    until: Mapping[int, int]
-    committed: Mapping[int, Commit]
-    partition_of: Callable[[int, str], int]
-    by_stream: bool
-    exactly_once: bool
-    markers: bool
-    of_rows: bool = True
-    of_objects: bool = False
-    # Whether rows may have times of their own, and which models a reference may name.
-    times_of_rows: bool = False
-    models: frozenset[str] = frozenset()
-    naming: Naming = field(default_factory=lambda: Naming(None))
-    # From an object's number in its message to its place in the ledger.
-    place_of: Callable[[int], int] = int
-
-    def fields(self) -> dict[int, AskedFields]:
-        """An empty `AskedFields` for each input partition."""
-        return {
-            partition: AskedFields(times_of_rows=self.times_of_rows, models=self.models)
-            for partition in self.spans
-        }
+from penstock.verify.scope import Scope
 
 
 class Judge:
@@ -71,26 +36,8 @@ class Judge:
         self._asked = {
             partition: Asked(begin, end) for partition, (begin, end) in scope.spans.items()
         }
-        self._letters = Letters(
-            scope.input_topic,
-            scope.dead_letter_topic,
-            self._findings,
-            exactly_once=scope.exactly_once,
-        )
-        self._answers = Answers(
-            scope.input_topic,
-            scope.output_topic,
-            self._asked,
-            self._fields,
-            scope.partition_of,
-            scope.by_stream,
-            scope.exactly_once,
-            scope.markers,
-            scope.of_rows,
-            scope.of_objects,
-            self._letters,
-            self._findings,
-        )
+        self._letters = Letters(scope, self._findings)
+        self._answers = Answers(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
         self._dead_letters = self._unproven = self._results = 0
         self.answer = self._answers.take  # no call of its own: it comes once per row

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.verify.findings import Report
-from penstock.verify.judge import Judge, Scope
+from penstock.verify.judge import Judge
 from penstock.verify.records import id_of
+from penstock.verify.scope import Scope
 
 # A worker that takes over repeats the rows since the last commit, half a second earlier. This is
 # two seconds of the highest rate of two cores.

@@ -5,7 +5,7 @@ record that is the next row of the same object passes by the few lines of `take`
 through `_place`. Owner: the judge, which feeds records in offset order.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from penstock.core.progress.ranges import END
 from penstock.verify.completeness import Done
@@ -28,6 +28,7 @@ from penstock.verify.records import (
 from penstock.verify.repeats import ObjectAt, Repeats, row_text
 from penstock.verify.result_objects import Claim
 from penstock.verify.resumed_repeats import Again, Between
+from penstock.verify.scope import Scope
 
 
 class Answers:
@@ -35,34 +36,21 @@ class Answers:
 
     def __init__(
         self,
-        input_topic: str,
-        topic: str,
+        scope: Scope,
         asked: Mapping[int, Asked],
         fields: Mapping[int, AskedFields],
-        partition_of: Callable[[int, str], int],
-        by_stream: bool,
-        exactly_once: bool,
-        markers: bool,
-        of_rows: bool,
-        of_objects: bool,
         letters: Letters,
         findings: Findings,
     ) -> None:
-        """`of_rows`, `of_objects`: whether rows and objects have records (`output.records`)."""
         self.claims: dict[ObjectAt, list[Claim]] = {}
-        self._of_rows, self._of_objects = of_rows, of_objects
         self.rows = self.marked = self.rejected = self.outside = 0
         self.streams: set[str] = set()
         self.repeats = Repeats()
-        self.duplicates = Duplicates(input_topic)
-        self._input_topic = input_topic
-        self._topic = topic
+        self.duplicates = Duplicates(scope.input_topic)
+        self._scope = scope
         self._asked = asked
         self._fields = fields
-        self._partition_of = partition_of
-        self._by_stream = by_stream
-        self._exactly_once = exactly_once
-        self._between = Between(asked, by_stream, markers)
+        self._between = Between(asked, scope)
         self._letters = letters
         self._findings = findings
         self._sequences: dict[tuple[int, str], Sequence] = {}
@@ -116,7 +104,7 @@ class Answers:
             return
         at, topic = identity
         asked = self._asked.get(at.partition)
-        if topic != self._input_topic or (asked and not asked.begin <= at.offset < asked.end):
+        if topic != self._scope.input_topic or (asked and not asked.begin <= at.offset < asked.end):
             self.outside += 1
             return
         wants = asked.at(at.offset) if asked else ()
@@ -167,7 +155,7 @@ class Answers:
     ) -> None:
         self.streams.add(answer.stream)
         sequence = self._sequences.setdefault(
-            (at.partition, answer.stream if self._by_stream else ""), Sequence()
+            (at.partition, answer.stream if self._scope.by_stream else ""), Sequence()
         )
         if answer.error is not None:
             if answer.row is not None:
@@ -182,7 +170,7 @@ class Answers:
             self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
             # The rows' own records have ended the object already. An object that failed is ended
             # by this record.
-            if self._of_rows and answer.error is None and answer.result.rows:
+            if self._scope.of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
         if known is not None:
@@ -193,7 +181,7 @@ class Answers:
             ends = answer.last or answer.row is None
             self._repeated(partition, offset, sequence, Again(at, row, ends))
             return
-        home = self._partition_of(at.partition, answer.stream)
+        home = self._scope.partition_of(at.partition, answer.stream)
         in_order = home == partition and self._in_order(partition, offset, sequence, at, row)
         if home != partition:
             text = f"{answer.id} belongs into partition {home}"
@@ -209,7 +197,7 @@ class Answers:
 
     def _claim(self, partition: int, offset: int, claim: Claim) -> None:
         claims = self.claims.setdefault(claim.at, [])
-        if claims and self._exactly_once and self._of_rows:
+        if claims and self._scope.exactly_once and self._scope.of_rows:
             text = f"the result of object {claim.at.object_index} of offset {claim.at.offset}"
             self._tell("repeated", partition, offset, f"{text} came before")
         if not claims or claims[-1].result.checksum != claim.result.checksum:
@@ -245,7 +233,7 @@ class Answers:
         if left_out := sequence.runs.go_on(again, self._between.left_out):
             text = f"a repeat goes on at {row_text(again.row)} and leaves out {left_out}"
             self._tell("disorder", partition, offset, text)
-        if self._exactly_once:
+        if self._scope.exactly_once:
             at = again.at
             text = f"{row_text(again.row)} of object {at.object_index} of offset {at.offset}"
             self._tell("repeated", partition, offset, f"{text} came before")
@@ -262,9 +250,9 @@ class Answers:
             known.limit = selected.stops[0] if selected else 0
         else:
             self.marked += answer.result is None
-            if answer.result is not None and not self._of_rows:
+            if answer.result is not None and not self._scope.of_rows:
                 self._take_whole(known, answer)
-            if self._of_objects and _has_no_result(answer):
+            if self._scope.of_objects and _has_no_result(answer):
                 text = f"{known.about} has neither a result nor an error"
                 self._tell("bad_result", partition, offset, text)
             if answer.error is not None:
@@ -307,7 +295,7 @@ class Answers:
             identity = identify(answer)
         except NOT_JSON:
             return
-        if isinstance(identity, str) or identity[1] != self._input_topic:
+        if isinstance(identity, str) or identity[1] != self._scope.input_topic:
             return
         self.duplicates.compare(identity[0], answer.object)
         row = END if answer.row is None else answer.row
@@ -318,7 +306,7 @@ class Answers:
             self._tell("differs", partition, offset, text)
 
     def _tell(self, kind: Kind, partition: int, offset: int, text: str) -> None:
-        self._findings.tell(kind, self._topic, partition, offset, text)
+        self._findings.tell(kind, self._scope.output_topic, partition, offset, text)
 
 
 def _has_no_result(answer: Answer) -> bool:

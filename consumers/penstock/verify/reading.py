@@ -19,10 +19,11 @@ from penstock.core.routing.places import Places
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, together
-from penstock.verify.judge import Judge, Scope
+from penstock.verify.judge import Judge
 from penstock.verify.records import each
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
 from penstock.verify.result_rows import location_of
+from penstock.verify.scope import Scope
 from penstock.verify.several_models import SeveralJudges
 
 Until = Literal["end", "committed"]

@@ -57,7 +57,7 @@ class Answer(Struct, gc=False):
 
     @property
     def contradiction(self) -> str | None:
-        """How it breaks the rule: rows have a prediction or an error, other records no prediction."""
+        """How it breaks the rule: a row has a prediction or an error, a marker no prediction."""
         is_null = self.prediction == NULL
         if self.row is None or self.error is not None:
             return None if is_null else "a prediction in a record that cannot have one"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from penstock.core.progress.ranges import END
 from penstock.verify.input_topic import Asked
 from penstock.verify.repeats import ObjectAt, row_text
+from penstock.verify.scope import Scope
 
 # How many interrupted runs are remembered. Usually two owners of a partition repeat at once; more
 # only if workers die faster than their sessions end.
@@ -62,10 +63,9 @@ class Runs:
 class Between:
     """Finds what is asked for between two repeats."""
 
-    def __init__(self, asked: Mapping[int, Asked], by_stream: bool, markers: bool) -> None:
+    def __init__(self, asked: Mapping[int, Asked], scope: Scope) -> None:
         self._asked = asked
-        self._by_stream = by_stream
-        self._markers = markers
+        self._scope = scope
 
     def left_out(self, before: Again, again: Again) -> str | None:
         at, row = again.at, again.row
@@ -73,11 +73,11 @@ class Between:
         first = before.row + 1 if before.at == at else 0
         if row < END and (missing := rows.within(first, row)):
             return f"row {missing}"
-        if before.at == at or not self._markers:
+        if before.at == at or not self._scope.markers:
             return None  # without markers no record may show that an object has ended
         if not before.ends:
             return f"what follows {row_text(before.row)} of offset {before.at.offset}"
-        between = None if self._by_stream else self._after(before.at)
+        between = None if self._scope.by_stream else self._after(before.at)
         if between is not None and between < at:
             return f"object {between.object_index} of offset {between.offset}"
         return None

@@ -19,9 +19,10 @@ from penstock.messages.prediction import Source
 from penstock.verify.fields import Message, asked_of, message_of
 from penstock.verify.findings import Report
 from penstock.verify.input_topic import NOT_OURS, Wants, wants
-from penstock.verify.judge import Judge, Scope
+from penstock.verify.judge import Judge
 from penstock.verify.records import NOT_JSON
 from penstock.verify.result_objects import Claim
+from penstock.verify.scope import Scope
 
 
 class _Said(Struct, gc=False):

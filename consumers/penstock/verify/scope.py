@@ -1,0 +1,45 @@
+"""What a judge judges, and by which promises.
+
+Rule: values only. Owner: the caller of the judge.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.routing.naming import Naming
+from penstock.ports import Commit
+from penstock.verify.fields import AskedFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """By input partition: `spans`, the offsets that were read; `until`, the offset up to which
+    every object must be complete; `committed`, the group's commit, if any.
+    """
+
+    input_topic: str
+    output_topic: str
+    dead_letter_topic: str
+    spans: Mapping[int, tuple[int, int]]
+    until: Mapping[int, int]
+    committed: Mapping[int, Commit]
+    partition_of: Callable[[int, str], int]
+    by_stream: bool
+    exactly_once: bool
+    markers: bool
+    # Whether rows and objects have records (`output.records`).
+    of_rows: bool = True
+    of_objects: bool = False
+    # Whether rows may have times of their own, and which models a reference may name.
+    times_of_rows: bool = False
+    models: frozenset[str] = frozenset()
+    naming: Naming = field(default_factory=lambda: Naming(None))
+    # From an object's number in its message to its place in the ledger.
+    place_of: Callable[[int], int] = int
+
+    def fields(self) -> dict[int, AskedFields]:
+        """An empty `AskedFields` for each input partition."""
+        return {
+            partition: AskedFields(times_of_rows=self.times_of_rows, models=self.models)
+            for partition in self.spans
+        }
