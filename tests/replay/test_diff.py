@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -27,7 +26,7 @@ def planned(live: config.Config | None = None, **options: Any) -> Plan:
     return plan(live or config.Config(), replace(OPTIONS, **options))
 
 
-def record(offset: int, prediction: Any, row: int | None = 0, **more: Any) -> Any:
+def record(offset: int, prediction: Any, row: int | None = 0, **more: Any) -> bytes:
     said = {
         "id": f"refs/0/{offset}/0/{'-' if row is None else row}",
         "stream": f"s{offset % 10}",
@@ -35,20 +34,19 @@ def record(offset: int, prediction: Any, row: int | None = 0, **more: Any) -> An
         "model": "rows",
         "prediction": prediction,
     }
-    value = orjson.dumps(said | more)
-    return SimpleNamespace(partition=0, offset=offset, key=None, value=value)
+    return orjson.dumps(said | more)
 
 
-def compared(then: Iterable[Any], now: Iterable[Any], by: Plan | None = None) -> Difference:
+def compared(then: Iterable[bytes], now: Iterable[bytes], by: Plan | None = None) -> Difference:
     pairing = Pairing(by or planned(), SPANS, Agreement(1e-6))
     pairing.begin(frozenset([0]))
-    for side, records in ((THEN, then), (NOW, now)):
-        pairing.take(side, list(records))
+    for side, values in ((THEN, then), (NOW, now)):
+        pairing.take(side, list(values))
     pairing.end()
     return pairing.report()
 
 
-def scores(values: Sequence[float]) -> list[Any]:
+def scores(values: Sequence[float]) -> list[bytes]:
     return [record(offset, {"score": score}) for offset, score in enumerate(values)]
 
 
@@ -90,8 +88,7 @@ def test_what_only_one_of_the_topics_has_is_counted_apart() -> None:
 
 
 def test_markers_and_what_is_outside_the_range_count_nothing() -> None:
-    strange = SimpleNamespace(partition=0, offset=0, key=None, value=b"no json")
-    outside = [record(1_000, 1), record(2, None, None), strange]
+    outside = [record(1_000, 1), record(2, None, None), b"no json"]
     found = compared([*outside, record(7, 1)], [record(7, 1), *outside])
     assert (found.rows, found.only_then, found.only_now) == (1, 0, 0)
 

@@ -47,7 +47,7 @@ async def test_a_result_of_many_rows_is_read_in_parts(tmp_path: Path) -> None:
     assert (found.rows, found.equal) == (many, many)
 
 
-def claim(offset: int, data: bytes, format: str, **more: Any) -> Any:
+def claim(offset: int, data: bytes, format: str, **more: Any) -> bytes:
     """The record of the object at this offset."""
     checksum = f"sha256:{hashlib.sha256(data).hexdigest()}"
     said = {"url": f"s3://b/x.{format}", "version": None, "bytes": len(data), "rows": 3}
@@ -55,17 +55,17 @@ def claim(offset: int, data: bytes, format: str, **more: Any) -> Any:
     return record(offset, None, None, last=True, rows=3, result=result, **more)
 
 
-async def compared(folder: Path, then: Sequence[Any], now: Sequence[Any]) -> Difference:
+async def compared(folder: Path, then: Sequence[bytes], now: Sequence[bytes]) -> Difference:
     pairing = Pairing(planned(), SPANS, Agreement())
     pairing.begin(frozenset([0]))
     objects = FolderObjects(str(folder))
     results = FormerResults(objects, Places.one(), pairing.wants_of_then)
 
-    async def runs() -> AsyncGenerator[tuple[int, Sequence[Any]]]:
-        yield 0, then
+    async def values() -> AsyncGenerator[list[bytes]]:
+        yield [*then]
 
-    async for _, records in results.in_place(runs()):
-        pairing.take(THEN, records)
+    async for some in results.in_place(values()):
+        pairing.take(THEN, some)
     pairing.take(NOW, now)
     pairing.end()
     results.tell()

@@ -18,14 +18,15 @@ from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
 from penstock.core.comparing.agreement import Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, Place
+from penstock.encodings.blocks import records_of
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.messages.prediction import Failure
 from penstock.messages.replay import Difference, Example, ReplayedStream
-from penstock.replay.former_results import Runs, open_results
+from penstock.replay.former_results import Values, open_results
 from penstock.replay.span import Decided, Spans
 from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
-from penstock.verify.records import NOT_JSON, each
+from penstock.verify.records import NOT_JSON
 
 # How far the clocks of the producers, which set the records' times, may differ from ours.
 CLOCKS_MS = 60_000
@@ -119,30 +120,36 @@ async def _side_by_side(
     topics: tuple[tuple[str, TopicSpans], tuple[str, TopicSpans]],
     pairing: "Pairing",
     seen: Progress,
-    in_place: Callable[[Runs], Runs],
+    in_place: Callable[[Values], Values],
 ) -> None:
     """Read both topics, next always the one with fewer unpaired rows: neither gets far ahead."""
     async with (
-        aclosing(reader.runs(*topics[THEN], seen.passed)) as records,
+        aclosing(_values(reader, *topics[THEN], seen)) as records,
         aclosing(in_place(records)) as then,
-        aclosing(reader.runs(*topics[NOW], seen.passed)) as now,
+        aclosing(_values(reader, *topics[NOW], seen)) as now,
     ):
-        open_sides: dict[int, Runs] = {THEN: then, NOW: now}
+        open_sides: dict[int, Values] = {THEN: then, NOW: now}
         while open_sides:
             side = min(open_sides, key=lambda one: pairing.waiting[one])
-            run = await anext(open_sides[side], None)
-            if run is not None:
-                pairing.take(side, run[1])
-            if run is None or (side == THEN and pairing.is_behind_the_range):
+            values = await anext(open_sides[side], None)
+            if values is not None:
+                pairing.take(side, values)
+            if values is None or (side == THEN and pairing.is_behind_the_range):
                 del open_sides[side]
 
 
-def _as_it_is(runs: Runs) -> Runs:
-    return runs
+async def _values(reader: Reader, topic: str, spans: TopicSpans, seen: Progress) -> Values:
+    async with aclosing(reader.runs(topic, spans, seen.passed)) as runs:
+        async for _, records in runs:
+            yield [record.value for record in records if record.value is not None]
+
+
+def _as_it_is(values: Values) -> Values:
+    return values
 
 
 class Pairing:
-    """`take` records of either topic; then `report`."""
+    """`take` records' values of either topic; then `report`."""
 
     def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
         self._spans: Mapping[tuple[str, int], tuple[int, int]] = {
@@ -156,7 +163,7 @@ class Pairing:
         self._tally = Tally()
         self._equal = 0
         self._examples: list[Example] = []
-        self._readers = [each(self._reader(side)) for side in (THEN, NOW)]
+        self._readers = [self._reader(side) for side in (THEN, NOW)]
 
         output = plan.live.output
         self._is_ordered = output.partitioning == "same" and output.order == "partition"
@@ -180,10 +187,11 @@ class Pairing:
     def waiting(self) -> Sequence[int]:
         return self._pairs.waiting
 
-    def take(self, side: int, records: Sequence[Any]) -> None:
+    def take(self, side: int, values: Sequence[bytes]) -> None:
         take = self._readers[side]
-        for record in records:
-            take(record.partition, record.offset, record.key, record.value)
+        for value in values:
+            for record in records_of(value):
+                take(record)
 
     def wants_of_then(self, id: str, stream: str, model: str) -> bool:
         """Is this object of the range, and are its former answers compared?"""
@@ -194,13 +202,13 @@ class Pairing:
         begin, end = self._spans.get(part, (0, 0))
         return begin <= place.offset < end and self._plan.takes_of_then(stream, model)
 
-    def _reader(self, side: int) -> Callable[[int, int, bytes | None, bytes | None], None]:
+    def _reader(self, side: int) -> Callable[[bytes], None]:
         by_model, spans, put = self._by_model, self._spans, self._pairs.put
         takes = self._plan.takes_of_then if side == THEN else _takes_all
 
-        def take(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        def take(value: bytes) -> None:
             try:
-                record = _decode(value or b"")
+                record = _decode(value)
                 part, place = _placed(record.id, -1 if record.row is None else record.row)
             except NOT_JSON:
                 return  # not a record of a worker

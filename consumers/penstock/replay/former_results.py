@@ -7,11 +7,11 @@ been written again since, or be gone. Owner: the comparison.
 import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -34,7 +34,8 @@ ROWS: Final = 2_000
 # In the record of an object, and in no row's but as part of a text.
 _MARK: Final = b'"result":'
 
-Runs = AsyncGenerator[tuple[int, Sequence[Any]]]
+# Values of records, in lists as they come.
+Values = AsyncGenerator[list[bytes]]
 # Are these answers compared, by id, stream and model?
 Wanted = Callable[[str, str, str], bool]
 
@@ -53,15 +54,6 @@ class _Row(Struct, gc=False, omit_defaults=True):
     row: int
     prediction: Raw
     error: Failure | None = None
-
-
-class _Record(NamedTuple):
-    """What the comparison reads of a Kafka record."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes
 
 
 _decode = msgspec.json.Decoder(_Head).decode
@@ -87,20 +79,19 @@ class FormerResults:
         self._wanted = wanted
         self._unread: list[str] = []
 
-    async def in_place(self, runs: Runs) -> Runs:
-        """The runs, with the rows of each result before the record that names it."""
-        async for number, records in runs:
-            plain: list[Any] = []
-            for record in records:
-                for value in _parts(record.value):
-                    head = _head(value)
-                    if head is not None:
-                        yield number, plain
-                        plain = []
-                        async for rows in self._rows(head, record):
-                            yield number, rows
-                    plain.append(_Record(record.partition, record.offset, record.key, value))
-            yield number, plain
+    async def in_place(self, values: Values) -> Values:
+        """The values, with the rows of each result before the record that names it."""
+        async for some in values:
+            plain: list[bytes] = []
+            for record in (record for value in some for record in records_of(value)):
+                head = _head(record)
+                if head is not None:
+                    yield plain
+                    plain = []
+                    async for rows in self._rows(head):
+                        yield rows
+                plain.append(record)
+            yield plain
 
     def tell(self) -> None:
         if self._unread:
@@ -110,7 +101,7 @@ class FormerResults:
                 *(len(self._unread), self._unread[0]),
             )
 
-    async def _rows(self, head: _Head, record: Any) -> AsyncGenerator[list[_Record]]:
+    async def _rows(self, head: _Head) -> Values:
         result = head.result
         if result is None or not self._wanted(head.id, head.stream, head.model):
             return
@@ -130,24 +121,17 @@ class FormerResults:
             try:
                 while some := await asyncio.to_thread(lambda: list(islice(rows, ROWS))):
                     yield [
-                        _Record(
-                            *(record.partition, record.offset, record.key),
-                            _encode(
-                                _Row(
-                                    *(f"{whole}/{one.row}", head.stream, head.model, one.row),
-                                    Raw(one.prediction),
-                                    Failure(one.error, "") if one.error else None,
-                                )
-                            ),
+                        _encode(
+                            _Row(
+                                *(f"{whole}/{one.row}", head.stream, head.model, one.row),
+                                Raw(one.prediction),
+                                Failure(one.error, "") if one.error else None,
+                            )
                         )
                         for one in some
                     ]
             except UNREADABLE as error:
                 self._unread.append(f"{result.url}: it cannot be read: {error}")
-
-
-def _parts(value: bytes | None) -> Sequence[bytes]:
-    return list(records_of(value)) if value is not None else ()
 
 
 def _head(value: bytes) -> _Head | None:

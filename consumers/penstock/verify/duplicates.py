@@ -72,11 +72,9 @@ class Duplicates:
         is_done: Callable[[ObjectAt], bool],
     ) -> str | None:
         found = self._at(pointer.first_id)
-        if found is None:
+        if found is None or found[0].partition != pointer.at.partition:
             return "that is not an id of its partition"
         first, row = found
-        if first.partition != pointer.at.partition:
-            return "that is not an id of its partition"
         own, others = wants(pointer.at), wants(first)
         if first >= pointer.at:
             return "that is not before it"

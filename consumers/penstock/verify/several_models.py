@@ -17,7 +17,7 @@ from penstock.core.routing.routes import Routes, place_of
 from penstock.messages.codec import Ignored, Inline
 from penstock.messages.prediction import Source
 from penstock.verify.fields import Message, asked_of, message_of
-from penstock.verify.findings import Report
+from penstock.verify.findings import Report, together
 from penstock.verify.input_topic import NOT_OURS, Wants, wants
 from penstock.verify.judge import Judge
 from penstock.verify.records import NOT_JSON
@@ -124,20 +124,14 @@ class SeveralJudges:
 
     def report(self) -> Report:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
-        whole = msgspec.structs.asdict(reports[0])
-        for one in reports[1:]:
-            for name, value in msgspec.structs.asdict(one).items():
-                if name == "violated":
-                    found = whole[name]
-                    whole[name] = {
-                        kind: found.get(kind, 0) + value.get(kind, 0) for kind in found | value
-                    }
-                else:
-                    whole[name] += value
-        # Each judge sees all messages but only some streams, so these are not sums.
-        whole["references"], whole["ignored"] = self._references, self._ignored
-        whole["streams"] = max(one.streams for one in reports)
-        return Report(**whole)
+        # Each judge sees all messages but only some streams, and each record has one judge.
+        return msgspec.structs.replace(
+            together(reports),
+            references=self._references,
+            ignored=self._ignored,
+            streams=max(one.streams for one in reports),
+            outside=sum(one.outside for one in reports),
+        )
 
 
 def _ours(wanted: Wants, are_ours: Sequence[bool]) -> Wants:
