@@ -7,7 +7,6 @@ Owner: the run.
 import asyncio
 import gzip
 import io
-import tarfile
 
 import aiohttp
 import msgspec
@@ -16,6 +15,7 @@ import numpy as np
 from chaos_run import poison
 from chaos_run.plan import Object, Plan
 from chaos_run.services_under_test import Place
+from penstock.simulation.announcements import tar
 
 # A prime, so that objects with different first lines seldom share their later ones.
 LINES = 9_973
@@ -52,15 +52,10 @@ class Pool:
         return text if one.form == "csv" else gzip.compress(text, 1, mtime=0)
 
     def _archive(self, one: Object) -> bytes:
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for number, first in enumerate(range(0, one.rows, MEMBER_ROWS)):
-                rows = min(MEMBER_ROWS, one.rows - first)
-                data = self.text(one.first_line + first, rows)
-                entry = tarfile.TarInfo(f"part-{number}.csv")
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
-        return buffer.getvalue()
+        end = one.first_line + one.rows
+        starts = range(one.first_line, end, MEMBER_ROWS)
+        texts = [self.text(at, min(MEMBER_ROWS, end - at)) for at in starts]
+        return tar([(f"part-{number}.csv", text) for number, text in enumerate(texts)])
 
 
 async def make_pool(place: Place) -> Pool:

@@ -7,13 +7,13 @@ run.
 """
 
 import gzip
-import io
 import random
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
+
+from penstock.simulation.announcements import tar
 
 FOLDER = "poison/"
 CUT = FOLDER + "cut-for-good.csv"
@@ -42,20 +42,13 @@ def _damaged_gzip() -> bytes:
     return gzip.compress(_ROW * 2_000)[:-40] + b"\0" * 40
 
 
-def _cut_archive() -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        member = tarfile.TarInfo("a.csv")
-        member.size = len(_ROW) * 50
-        archive.addfile(member, io.BytesIO(_ROW * 50))
-    return made.getvalue()[:2_000]
-
-
 KINDS: Mapping[str, Kind] = {
     FOLDER + "missing.csv": Kind(("not_found",), None),
     # What is decompressed before the damage shows becomes rows, some good and some bad.
     FOLDER + "damaged.csv.gz": Kind(("bad_format", "bad_archive", "bad_row"), _damaged_gzip),
-    FOLDER + "cut.tar": Kind(("bad_archive", "bad_format"), _cut_archive),
+    FOLDER + "cut.tar": Kind(
+        ("bad_archive", "bad_format"), lambda: tar([("a.csv", _ROW * 50)])[:2_000]
+    ),
     FOLDER + "bomb.csv.gz": Kind(
         ("bad_archive", "too_large", "bad_format"), lambda: gzip.compress(b"\n" * (64 << 20))
     ),
