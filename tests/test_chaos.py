@@ -78,7 +78,7 @@ def record(row: int, label: int | None = None, offset: int = 0) -> bytes:
         {
             "id": f"in/0/{offset}/0/{row}",
             "source": {"topic": "in", "partition": 0, "offset": offset},
-            "object": {"key": "a"},
+            "object": {"bucket": "b", "key": "a", "version": None},
             "row": row,
             "prediction": prediction,
         }
@@ -114,7 +114,7 @@ def poison_record(key: str | None, code: str, row: int | None = None) -> bytes:
         {
             "id": f"in/0/9/0/{row}",
             "source": {"topic": "in", "partition": 0, "offset": 9},
-            "object": None if key is None else {"key": key},
+            "object": None if key is None else {"bucket": "b", "key": key, "version": None},
             "row": row,
             "prediction": None,
             "error": {"code": code, "message": "no"},

@@ -19,6 +19,7 @@ from chaos_run.services_under_test import Place
 from penstock.adapters.kafka.follower import Follower, following
 from penstock.adapters.stores.choice import open_objects
 from penstock.errors import Poison, Transient
+from penstock.messages.prediction import Failure, ObjectId, Result, Source
 from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
 
@@ -32,38 +33,22 @@ RESULT = b'"result":{'
 TRIES = 60
 
 
-class _Source(msgspec.Struct, gc=False):
-    offset: int
-
-
-class _Object(msgspec.Struct, gc=False):
-    key: str
-
-
-class _Error(msgspec.Struct, gc=False):
-    code: str
-
-
-class _Result(msgspec.Struct, gc=False):
-    url: str
-
-
 class _Line(msgspec.Struct, gc=False):
     """A line of a result object: a row's record without the fields of its object."""
 
     row: int
     prediction: Answer | None = None
-    error: _Error | None = None
+    error: Failure | None = None
 
 
 class _Record(msgspec.Struct, gc=False):
     id: str
-    source: _Source
-    object: _Object | None
+    source: Source
+    object: ObjectId | None
     row: int | None
     prediction: Answer | None = None
-    error: _Error | None = None
-    result: _Result | None = None
+    error: Failure | None = None
+    result: Result | None = None
 
 
 _decode = msgspec.json.Decoder(_Record).decode

@@ -102,10 +102,20 @@ def go_install(module: str, binary: Path, *, what: str, within_s: float | None =
 @functools.cache
 def torch_python() -> str:
     """A system Python that has torch and can make environments; empty if there is none."""
-    wanted = "torch", "venv", "ensurepip"
+    return _python_with("torch", "venv", "ensurepip")
+
+
+def venv_python() -> str:
+    """A Python that can make environments, first the system's, as Triton runs on no other."""
+    if python := _python_with("venv", "ensurepip"):
+        return python
+    raise Missing("missing: a Python with venv (on Debian: apt-get install python3-venv)")
+
+
+def _python_with(*modules: str) -> str:
     check = (
         "import importlib.util as u, sys;"
-        f"sys.exit(any(u.find_spec(name) is None for name in {wanted}))"
+        f"sys.exit(any(u.find_spec(name) is None for name in {modules}))"
     )
     for python in ("/usr/bin/python3", shutil.which("python3"), sys.executable):
         if python and shutil.which(python):
@@ -113,18 +123,6 @@ def torch_python() -> str:
             if answer.returncode == 0:
                 return python
     return ""
-
-
-def venv_python() -> str:
-    """A Python that can make environments, first the system's, as Triton runs on no other."""
-    for python in ("/usr/bin/python3", sys.executable):
-        if shutil.which(python):
-            answer = subprocess.run(
-                [python, "-c", "import venv, ensurepip"], capture_output=True, check=False
-            )
-            if answer.returncode == 0:
-                return python
-    raise Missing("missing: a Python with venv (on Debian: apt-get install python3-venv)")
 
 
 def run(

@@ -43,7 +43,7 @@ def test_ticks_come_in_the_order_in_which_they_are_due() -> None:
 
 
 def test_every_tick_names_an_object_that_is_stored() -> None:
-    stored = dict(bodies(8, 0, 3))
+    stored = bodies(8, 0, 3)
     assert all(key_of(8, stream, tick) in stored for stream in range(3) for tick in range(50))
     assert {body.count(b"\n") for body in stored.values()} == {8}
     assert {body.count(b",") for body in stored.values()} == {8 * 15}

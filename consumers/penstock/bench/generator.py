@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
+from itertools import product
 from typing import Literal, NamedTuple
 
 from aiokafka import AIOKafkaProducer
@@ -39,13 +40,11 @@ HUGE_STREAM = "huge"
 HUGE_ROWS_PER_S = 250_000
 
 
-class GeneratorTask(Struct):
-    """Ticks of each stream for `seconds`, after `WARM_UP_S` of ticks that are not measured. Beside
-    them huge objects of `beside_rows` rows; 0: none.
+class Ticks(Struct, frozen=True, kw_only=True):
+    """Of each stream for `seconds`, after `WARM_UP_S` of ticks that are not measured. Beside them
+    huge objects of `beside_rows` rows; 0: none. The bucket has all objects.
     """
 
-    kafka: config.Kafka
-    topic: str
     bucket: str
     rows: int
     streams: int
@@ -60,7 +59,7 @@ class GeneratorTask(Struct):
         return round(WARM_UP_S * self.hz)
 
     @property
-    def ticks(self) -> int:
+    def count(self) -> int:
         """Ticks of each stream, with those of the warm-up."""
         return self.warm_up_ticks + round(self.seconds * self.hz)
 
@@ -68,6 +67,12 @@ class GeneratorTask(Struct):
     def partitions(self) -> int:
         """The ticks go to this many of the first partitions."""
         return PARTITIONS - 1 if self.beside_rows else PARTITIONS
+
+
+class GeneratorTask(Struct):
+    kafka: config.Kafka
+    topic: str
+    load: Ticks
 
 
 class Began(Struct):
@@ -103,28 +108,22 @@ def stream_of(stream: int) -> str:
     return f"stream-{stream:03}"
 
 
-def bodies(rows: int, first: int, stop: int) -> Iterator[tuple[str, bytes]]:
-    """The objects of these streams."""
-    for stream in range(first, stop):
-        for tick in range(OBJECTS_PER_STREAM):
-            number = stream * OBJECTS_PER_STREAM + tick
-            yield key_of(rows, stream, tick), load.csv_body(rows, number)
-
-
-def copies(body: Body, first: int, stop: int) -> dict[str, bytes]:
-    """The objects of these streams if all have the same content."""
+def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[str, bytes]:
+    """The objects of these streams; `body`: the content of all of them."""
+    numbered = list(product(range(first, stop), range(OBJECTS_PER_STREAM)))
+    if body is not None:
+        return {key_of(body.rows, *one, body.extension): body.data for one in numbered}
     return {
-        key_of(body.rows, stream, tick, body.extension): body.data
-        for stream in range(first, stop)
-        for tick in range(OBJECTS_PER_STREAM)
+        key_of(rows, stream, tick): load.csv_body(rows, stream * OBJECTS_PER_STREAM + tick)
+        for stream, tick in numbered
     }
 
 
-def huge_references(task: GeneratorTask) -> int:
+def huge_references(ticks: Ticks) -> int:
     """Enough references to huge objects to last as long as the ticks."""
-    if not task.beside_rows:
+    if not ticks.beside_rows:
         return 0
-    return math.ceil(task.ticks / task.hz * HUGE_ROWS_PER_S / task.beside_rows)
+    return math.ceil(ticks.count / ticks.hz * HUGE_ROWS_PER_S / ticks.beside_rows)
 
 
 def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> int:
@@ -150,34 +149,34 @@ def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> It
 async def _work(task: GeneratorTask) -> None:
     producer = AIOKafkaProducer(**connection(task.kafka))
     # One deadline for all of them: one for each tick would cost time that is measured.
-    work_s = task.ticks / task.hz + task.kafka.timeout_ms / 1000
+    work_s = task.load.count / task.load.hz + task.kafka.timeout_ms / 1000
     async with opened(producer, task.kafka, "the load"), within("the load", work_s):
         await producer.partitions_for(task.topic)
-        say(await _send_all(task, producer))
+        say(await _send_all(task.topic, task.load, producer))
 
 
-async def _send_all(task: GeneratorTask, producer: AIOKafkaProducer) -> Sent:
+async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sent:
     t0_ms = int(time.time() * 1000) + LEAD_MS
     t0_s = time.monotonic() + t0_ms / 1000 - time.time()
-    say(Began(t0_ms + round(1000 * task.warm_up_ticks / task.hz)))
+    say(Began(t0_ms + round(1000 * ticks.warm_up_ticks / ticks.hz)))
     lags_ms: list[float] = []
     cpu_s = 0.0
-    for _ in range(huge_references(task)):
-        key, value = load.reference(task.bucket, HUGE_KEY, HUGE_STREAM)
-        await producer.send(task.topic, value, key=key, partition=PARTITIONS - 1)
-    for due in schedule(task.streams, task.hz, task.ticks, task.spread):
+    for _ in range(huge_references(ticks)):
+        key, value = load.reference(ticks.bucket, HUGE_KEY, HUGE_STREAM)
+        await producer.send(topic, value, key=key, partition=PARTITIONS - 1)
+    for due in schedule(ticks.streams, ticks.hz, ticks.count, ticks.spread):
         due_s = t0_s + due.at_ms / 1000
         await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))
         time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 - the precise rest
-        if due.tick >= task.warm_up_ticks:
+        if due.tick >= ticks.warm_up_ticks:
             cpu_s = cpu_s or time.process_time()
             lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)
         for stream in due.streams:
-            object_key = key_of(task.rows, stream, due.tick, task.extension)
+            object_key = key_of(ticks.rows, stream, due.tick, ticks.extension)
             key, value = load.reference(
-                task.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
+                ticks.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
             )
-            await producer.send(task.topic, value, key=key, partition=stream % task.partitions)
+            await producer.send(topic, value, key=key, partition=stream % ticks.partitions)
     cpu_s = time.process_time() - cpu_s
     await producer.flush()
     return Sent(

@@ -20,7 +20,7 @@ from penstock import config
 from penstock.adapters.kafka.replay_positions import open_groups
 from penstock.adapters.kafka.topics import delete_topics
 from penstock.bench import generator, load
-from penstock.bench.generator import Began, GeneratorTask, Sent
+from penstock.bench.generator import Began, GeneratorTask, Sent, Ticks
 from penstock.bench.http_load import WARM_UP_REQUESTS, warm_up
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import Tick, check_order, read
@@ -111,7 +111,7 @@ async def measure(
 
 
 async def _store(cfg: config.Config, plan: BesidePlan, bucket: Bucket, topics: Topics) -> None:
-    await bucket.put(dict(generator.bodies(plan.tick_rows, 0, plan.streams)))
+    await bucket.put(generator.bodies(plan.tick_rows, 0, plan.streams))
     size = plan.rows_per_object
     await bucket.put({f"past/{one}.csv": load.csv_body(size, one) for one in range(OBJECTS)})
     messages = (
@@ -137,15 +137,14 @@ async def _observe(
     group = f"bench-{uuid.uuid4().hex[:12]}"
     await _skip_the_past(cfg, group, topics.input)
     until = datetime.now(UTC).isoformat()
-    task = GeneratorTask(
-        kafka=cfg.kafka,
-        topic=topics.input,
+    ticks = Ticks(
         bucket=bucket.name,
         rows=plan.tick_rows,
         streams=plan.streams,
         hz=plan.hz,
         seconds=plan.seconds,
     )
+    task = GeneratorTask(cfg.kafka, topics.input, ticks)
     own = load.numbers(cfg.model) | {"DELIVERY__DRAIN_MS": str(DRAIN_MS), "KAFKA__GROUP": group}
     async with running_worker(config_path, topics, **own) as worker:
         await worker.ready()

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
+import orjson
 
 from penstock import config
 from penstock.bench.usage import machine_cpu_s, usage
@@ -24,28 +23,18 @@ QUIET_LOOK_S = 1.0
 QUIET_WAIT_S = 60.0
 
 
-class _Service(Struct):
-    address: str | None = None
-    pid: int | None = None
-
-
-class _Status(Struct):
-    services: dict[str, _Service]
-
-
 def service_pids(cfg: config.Config) -> dict[str, int]:
     """By name (kafka, minio, torchserve); empty unless the stack is what `cfg` points at."""
     if not _STACK.exists():
         return {}
     answer = subprocess.run([_STACK, "status", "--json"], capture_output=True, check=False)
     try:
-        status = msgspec.json.decode(answer.stdout, type=_Status)
-    except msgspec.DecodeError:
+        found = orjson.loads(answer.stdout)["services"]
+    except orjson.JSONDecodeError:
         return {}
-    kafka = status.services.get("kafka", _Service())
-    if kafka.address != cfg.kafka.bootstrap_servers:
+    if "kafka" not in found or found["kafka"]["address"] != cfg.kafka.bootstrap_servers:
         return {}
-    return {name: found.pid for name, found in status.services.items() if found.pid is not None}
+    return {name: one["pid"] for name, one in found.items() if one["pid"] is not None}
 
 
 def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:

@@ -135,26 +135,21 @@ class _Search:
     async def _try(self, streams: int, seconds: float) -> Trial:
         plan, body = self._plan, self._body
         if streams > self._stored_streams:
-            missing = (self._stored_streams, streams)
-            await self._bucket.put(
-                generator.copies(body, *missing)
-                if body
-                else dict(generator.bodies(plan.rows, *missing))
-            )
+            missing = generator.bodies(plan.rows, self._stored_streams, streams, body)
+            await self._bucket.put(missing)
             self._stored_streams = streams
-        task = TrialTask(
+        ticks = generator.Ticks(
+            bucket=self._bucket.name,
+            rows=body.rows if body else plan.rows,
             streams=streams,
             hz=plan.hz,
-            rows=body.rows if body else plan.rows,
-            bound_ms=plan.bound_ms,
             seconds=seconds,
-            bucket=self._bucket.name,
-            pids=self._pids,
             beside_rows=plan.beside_rows,
             extension=body.extension if body else ".csv",
-            settings={} if body else load.numbers(self._cfg.model),
             spread=plan.spread,
         )
+        settings = {} if body else load.numbers(self._cfg.model)
+        task = TrialTask(load=ticks, bound_ms=plan.bound_ms, pids=self._pids, settings=settings)
         trial = await run_trial(self._cfg, self._config_path, task)
         self.trials.append(trial)
         self._tell(_in_words(trial, seconds))

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock import config
-from penstock.bench.generator import Began, GeneratorTask, Sent, Spread
+from penstock.bench.generator import Began, GeneratorTask, Sent, Ticks
 from penstock.bench.reader import Tick, check_order, read
 from penstock.bench.services import cpu_by_name, others_s, wakeups_by_name
 from penstock.bench.topics_and_bucket import Topics, count_records, end_watcher, fresh_topics
@@ -33,19 +33,12 @@ DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried. `bucket` already has the objects; `settings` are the worker's."""
+    """What is tried; `settings` are the worker's."""
 
-    streams: int
-    hz: float
-    rows: int
+    load: Ticks
     bound_ms: float
-    seconds: float
-    bucket: str
     pids: Mapping[str, int]
-    beside_rows: int
-    extension: str
     settings: Mapping[str, str]
-    spread: Spread = "grid"
 
 
 class _Observed(NamedTuple):
@@ -63,13 +56,14 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
         seen = await _observe(cfg, config_path, task, topics)
         answer = await read(cfg.kafka, topics, ticks=True)
     check_order(answer)
-    wanted = task.streams * round(task.seconds * task.hz)
+    load = task.load
+    wanted = load.streams * round(load.seconds * load.hz)
     measured = due_since(seen.begin_ms, answer.ticks, wanted)
     used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
     if not task.pids:
         del used["others"]  # the services' CPU time would be in them
     trial = judge(
-        task.streams, task.bound_ms, measured, seen.sent, used, task.seconds, seen.stages_ms
+        load.streams, task.bound_ms, measured, seen.sent, used, load.seconds, seen.stages_ms
     )
     if task.pids:
         generator_s = seen.sent.cpu_s / (len(seen.cpu) - 1)
@@ -91,33 +85,22 @@ async def _observe(
     cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
 ) -> _Observed:
     """Start the worker and the load, watch, wait for the last answers, stop the worker."""
-    load = GeneratorTask(
-        kafka=cfg.kafka,
-        topic=topics.input,
-        bucket=task.bucket,
-        rows=task.rows,
-        streams=task.streams,
-        hz=task.hz,
-        seconds=task.seconds,
-        beside_rows=task.beside_rows,
-        extension=task.extension,
-        spread=task.spread,
-    )
+    load, stdin = task.load, msgspec.json.encode(GeneratorTask(cfg.kafka, topics.input, task.load))
     async with (
         end_watcher(cfg.kafka) as watcher,
         running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS, **task.settings) as worker,
     ):
         await worker.ready()
-        async with child("penstock.bench.generator", stdin=msgspec.json.encode(load)) as generator:
+        async with child("penstock.bench.generator", stdin=stdin) as generator:
             begin_ms = (await line(generator, Began)).begin_ms
             await sleep_until(begin_ms)
             before, wakeups = await worker.metrics(), _wakeups(worker, task.pids)
-            cpu = await _watch(worker, task.pids, begin_ms, task.seconds)
+            cpu = await _watch(worker, task.pids, begin_ms, load.seconds)
             woken = {
                 name: count - wakeups[name] for name, count in _wakeups(worker, task.pids).items()
             }
             sent = await line(generator, Sent)
-        rows = task.streams * load.ticks * task.rows
+        rows = load.streams * load.count * load.rows
         await _answered(watcher, worker, topics.output, load.partitions, rows)
         stages_ms = stage_means_ms(before, await worker.metrics())
         await worker.stop()
