@@ -9,7 +9,8 @@ its last answer on the output topic. Owner: the command.
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -104,7 +105,8 @@ async def measure(
             await model.scale(workers)
             tell(f"{workers} of TorchServe's workers, messages of {size} rows")
             await quiet(pids, plan.quiet_wait_s, tell)
-            bench = _Bench(cfg, config_path, model.name, rows, size)
+            settings = {"MODEL__NAME": model.name, "MODEL__REQUEST": "float32"}
+            bench = _Bench(cfg, config_path, settings, rows, size)
             rows_per_s, cpu_s = await bench.backlog(max(1, plan.rows // size))
             latencies = await bench.paced(plan.messages, plan.hz)
             cases.append(
@@ -120,57 +122,50 @@ async def measure(
     return CrayfishReport(cases=cases, published=list(PUBLISHED))
 
 
+@dataclass(eq=False)
 class _Bench:
     """One case; each of its two figures is measured with a new worker on new topics."""
 
-    def __init__(
-        self,
-        cfg: config.Config,
-        config_path: Path | None,
-        model: str,
-        rows: Sequence[bytes],
-        size: int,
-    ) -> None:
-        self._cfg = cfg
-        self._config_path = config_path
-        self._settings = {"MODEL__NAME": model, "MODEL__REQUEST": "float32"}
-        self._rows = rows
-        self._size = size
+    cfg: config.Config
+    config_path: Path | None
+    settings: Mapping[str, str]
+    rows: Sequence[bytes]
+    size: int
 
     async def backlog(self, messages: int) -> tuple[float, float | None]:
         """Rows per second, and CPU seconds of the worker per row."""
-        rows = messages * self._size
-        async with fresh_topics(self._cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
-            await publish(self._cfg.kafka, topics.input, self._messages(messages), MESSAGE_BYTES)
+        rows = messages * self.size
+        async with fresh_topics(self.cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
+            await publish(self.cfg.kafka, topics.input, self._messages(messages), MESSAGE_BYTES)
             async with (
-                end_watcher(self._cfg.kafka) as watcher,
-                running_worker(self._config_path, topics, **self._settings) as worker,
+                end_watcher(self.cfg.kafka) as watcher,
+                running_worker(self.config_path, topics, **self.settings) as worker,
             ):
                 samples = await watch(worker, watcher, topics.output, rows)
                 await worker.stop()
-            answer = await read(self._cfg.kafka, topics)
+            answer = await read(self.cfg.kafka, topics)
         check_answered(answer, rows)
         return steady_rate(answer.rows_by_ms), cpu_s_per_row(samples)
 
     async def paced(self, messages: int, hz: float) -> list[float]:
         """Milliseconds from each message's due time to the answer of its last row."""
-        async with fresh_topics(self._cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
+        async with fresh_topics(self.cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
             async with (
-                end_watcher(self._cfg.kafka) as watcher,
-                running_worker(self._config_path, topics, **self._settings) as worker,
+                end_watcher(self.cfg.kafka) as watcher,
+                running_worker(self.config_path, topics, **self.settings) as worker,
             ):
                 await worker.ready()
                 await self._send_paced(topics, messages, hz)
-                await watch(worker, watcher, topics.output, messages * self._size)
+                await watch(worker, watcher, topics.output, messages * self.size)
                 await worker.stop()
-            answer = await read(self._cfg.kafka, topics, ticks=True)
-        check_answered(answer, messages * self._size)
+            answer = await read(self.cfg.kafka, topics, ticks=True)
+        check_answered(answer, messages * self.size)
         # The first ones warm the connections up.
         ticks = answer.ticks[messages // 5 :]
         return [(tick.answered_ms or 0) - tick.due_ms for tick in ticks]
 
     async def _send_paced(self, topics: Topics, messages: int, hz: float) -> None:
-        kafka, what = self._cfg.kafka, "the sending of messages"
+        kafka, what = self.cfg.kafka, "the sending of messages"
         producer = AIOKafkaProducer(**connection(kafka), max_request_size=MESSAGE_BYTES)
         async with opened(producer, kafka, what), within(what, kafka.timeout_ms / 1000):
             for _, key, value in self._messages(messages, is_timed=True):
@@ -180,9 +175,9 @@ class _Bench:
     def _messages(
         self, count: int, *, is_timed: bool = False
     ) -> Iterator[tuple[int, bytes, bytes]]:
-        rows = itertools.cycle(self._rows)
+        rows = itertools.cycle(self.rows)
         for number in range(count):
-            body = b",".join(itertools.islice(rows, self._size))
+            body = b",".join(itertools.islice(rows, self.size))
             due = b'"event_time":%d,' % (time.time() * 1000) if is_timed else b""
             value = b'{"stream":"%b",%b"inline":[%b]}' % (STREAM, due, body)
             yield number % PARTITIONS, STREAM, value

@@ -4,7 +4,8 @@ Rule: short trials find a candidate, a long one proves it; every trial is in the
 its outcome. Owner: the command.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -71,7 +72,7 @@ async def measure(
     async with fresh_bucket(cfg.objects) as bucket:
         if plan.beside_rows:
             await bucket.put({generator.HUGE_KEY: load.huge_body(plan.beside_rows)})
-        search = _Search(cfg, config_path, plan, body, bucket, tell)
+        search = _Search(cfg, config_path, plan, body, bucket, tell, service_pids(cfg))
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
         else:
@@ -91,55 +92,47 @@ async def measure(
     )
 
 
+@dataclass(eq=False)
 class _Search:
     """Trials on one bucket, which is given the objects of further streams as they are needed."""
 
-    def __init__(
-        self,
-        cfg: config.Config,
-        config_path: Path | None,
-        plan: StreamsPlan,
-        body: Body | None,
-        bucket: Bucket,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._cfg = cfg
-        self._config_path = config_path
-        self._plan = plan
-        self._body = body
-        self._bucket = bucket
-        self._tell = tell
-        self._stored_streams = 0
-        self._pids = service_pids(cfg)
-        self.trials: list[Trial] = []
+    cfg: config.Config
+    config_path: Path | None
+    plan: StreamsPlan
+    body: Body | None
+    bucket: Bucket
+    tell: Callable[[str], None]
+    pids: Mapping[str, int]
+    _stored_streams: int = field(default=0, init=False)
+    trials: list[Trial] = field(default_factory=list, init=False)
 
     async def holds(self, streams: int) -> bool:
-        return (await self._undisturbed(streams, self._plan.trial_s, lambda trial: trial.held)).held
+        return (await self._undisturbed(streams, self.plan.trial_s, lambda trial: trial.held)).held
 
     async def proves(self, streams: int) -> bool:
         return (
-            await self._undisturbed(streams, self._plan.seconds, lambda trial: trial.proven)
+            await self._undisturbed(streams, self.plan.seconds, lambda trial: trial.proven)
         ).proven
 
     async def _undisturbed(
         self, streams: int, seconds: float, passed: Callable[[Trial], bool]
     ) -> Trial:
         """A trial that failed while other processes took the CPU is repeated: it proves nothing."""
-        for _ in range(DISTURBED_TRIALS if self._plan.quiet_wait_s else 1):
-            await quiet(self._pids, self._plan.quiet_wait_s, self._tell)
+        for _ in range(DISTURBED_TRIALS if self.plan.quiet_wait_s else 1):
+            await quiet(self.pids, self.plan.quiet_wait_s, self.tell)
             trial = await self._try(streams, seconds)
             if passed(trial) or trial.others_cores <= QUIET_CORES:
                 break
         return trial
 
     async def _try(self, streams: int, seconds: float) -> Trial:
-        plan, body = self._plan, self._body
+        plan, body = self.plan, self.body
         if streams > self._stored_streams:
             missing = generator.bodies(plan.rows, self._stored_streams, streams, body)
-            await self._bucket.put(missing)
+            await self.bucket.put(missing)
             self._stored_streams = streams
         ticks = generator.Ticks(
-            bucket=self._bucket.name,
+            bucket=self.bucket.name,
             rows=body.rows if body else plan.rows,
             streams=streams,
             hz=plan.hz,
@@ -148,11 +141,11 @@ class _Search:
             extension=body.extension if body else ".csv",
             spread=plan.spread,
         )
-        settings = {} if body else load.numbers(self._cfg.model)
-        task = TrialTask(load=ticks, bound_ms=plan.bound_ms, pids=self._pids, settings=settings)
-        trial = await run_trial(self._cfg, self._config_path, task)
+        settings = {} if body else load.numbers(self.cfg.model)
+        task = TrialTask(load=ticks, bound_ms=plan.bound_ms, pids=self.pids, settings=settings)
+        trial = await run_trial(self.cfg, self.config_path, task)
         self.trials.append(trial)
-        self._tell(_in_words(trial, seconds))
+        self.tell(_in_words(trial, seconds))
         return trial
 
 

@@ -92,51 +92,44 @@ class _Counts:
     rejected: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class _Replay:
     """`run` it once."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        groups: Groups,
-        on_look: Callable[[Look], None],
-        patience_s: float | None,
-        compares: Compares | None,
-    ) -> None:
-        self._compares = compares
-        self._plan = plan
-        self._groups = groups
-        self._on_look = on_look
-        self._patience_s = patience_s
-        self._clock = SystemClock()
-        self._counts = _Counts()
+    plan: Plan
+    groups: Groups
+    on_look: Callable[[Look], None]
+    patience_s: float | None
+    compares: Compares | None
+    _clock: SystemClock = field(default_factory=SystemClock, init=False)
+    _counts: _Counts = field(default_factory=_Counts, init=False)
 
     async def run(self, stop: StopSignal) -> Replayed:
         began_s = self._clock.now()
-        start_s = self._plan.cfg.limits.start_ms / 1000
+        start_s = self.plan.cfg.limits.start_ms / 1000
         await until_answered("Kafka broker", self._decide, self._clock, start_s)
         if not self._watch.is_done:
             await self._work(stop)
             await self._watch.ask()
         summary = self._summary(self._clock.now() - began_s)
-        if self._compares is not None and summary.complete:
-            summary.difference = await difference(self._plan, self._decided, self._compares)
+        if self.compares is not None and summary.complete:
+            summary.difference = await difference(self.plan, self._decided, self.compares)
         return summary
 
     async def _decide(self) -> None:
         """Decide or read the range, and ask how far earlier starts have come."""
-        plan = self._plan
+        plan = self.plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
-            self._decided = await decide(plan, self._groups, reader, self._clock.wall_ms())
+            self._decided = await decide(plan, self.groups, reader, self._clock.wall_ms())
         self._watch = Watch(
             self._decided.spans,
-            self._groups,
+            self.groups,
             self._clock,
             Ledger(self._decided.ledger, self._decided.written),
             live_group=plan.live.kafka.group,
             group=plan.group,
-            within_s=self._patience_s,
-            on_look=self._on_look,
+            within_s=self.patience_s,
+            on_look=self.on_look,
         )
         await self._watch.ask()
 
@@ -149,8 +142,8 @@ class _Replay:
             sources[0].is_held = True  # until the watch has looked at the live group
             return sources[0]
 
-        async with open_worker(self._plan.cfg, Part(bounded, self._plan.settings)) as pipeline:
-            await until_services_answered(self._plan.cfg, pipeline)
+        async with open_worker(self.plan.cfg, Part(bounded, self.plan.settings)) as pipeline:
+            await until_services_answered(self.plan.cfg, pipeline)
             stop.then(pipeline.stop)
             try:
                 await _until_done(pipeline, self._watch, sources[0])
@@ -159,7 +152,7 @@ class _Replay:
                 self._counts = _counted(pipeline)
 
     def _summary(self, took_s: float) -> Replayed:
-        plan, watch, counts = self._plan, self._watch, self._counts
+        plan, watch, counts = self.plan, self._watch, self._counts
         return Replayed(
             name=plan.options.named,
             group=plan.group,

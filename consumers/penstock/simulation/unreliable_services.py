@@ -8,6 +8,7 @@ per worker.
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 from zlib import crc32
 
@@ -59,60 +60,52 @@ class Process:
         self.going.set()
 
 
+@dataclass(eq=False)
 class SimulatedObjects:
     """The bucket that all workers share, through this worker's connection. Objects in `cursed`
     never answer; the transfer of one in `cut` always breaks after that many bytes. `broke` is
     called when any other transfer breaks.
     """
 
-    def __init__(
-        self,
-        objects: MemoryObjects,
-        cursed: Collection[str],
-        cut: Mapping[str, int],
-        broke: Callable[[str], None],
-        process: Process,
-        weather: Weather,
-    ) -> None:
-        self.reading = 0
-        self._broke = broke
-        self._objects = objects
-        self._cursed = cursed
-        self._cut = cut
-        self._process = process
-        self._weather = weather
+    objects: MemoryObjects
+    cursed: Collection[str]
+    cut: Mapping[str, int]
+    broke: Callable[[str], None]
+    process: Process
+    weather: Weather
+    reading: int = field(default=0, init=False)
 
     async def open(self, location: Location) -> Body:
-        body = await self._ask(location, lambda: self._objects.open(location))
-        cut = self._cut.get(f"{location.bucket}/{location.key}")
-        broke = functools.partial(self._broke, location.key)
-        simulated = _SimulatedBody(body, cut, broke, self._process, self._weather)
+        body = await self._ask(location, lambda: self.objects.open(location))
+        cut = self.cut.get(f"{location.bucket}/{location.key}")
+        broke = functools.partial(self.broke, location.key)
+        simulated = _SimulatedBody(body, cut, broke, self.process, self.weather)
         if cut is None and body.size <= WHOLE_BYTES and crc32(location.key.encode()) % 2:
             data = b"".join([chunk async for chunk in simulated])
             return WholeBody(data, body.etag, body.version_id)
         return simulated
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        return await self._ask(location, lambda: self._objects.part(location, start, stop))
+        return await self._ask(location, lambda: self.objects.part(location, start, stop))
 
     async def _ask(self, location: Location, ask: Callable[[], Awaitable[T]]) -> T:
         name = f"{location.bucket}/{location.key}"
         self.reading += 1
         try:
-            await self._process.gate()
-            await self._weather.pass_by()
-            if self._weather.happens(self._weather.faults.store_away):
+            await self.process.gate()
+            await self.weather.pass_by()
+            if self.weather.happens(self.weather.faults.store_away):
                 raise Unreachable("the store is away")
-            if name in self._cursed or self._weather.happens(self._weather.faults.store_ill):
+            if name in self.cursed or self.weather.happens(self.weather.faults.store_ill):
                 raise Transient("the store is ill")
             answer = await ask()
-            await self._process.gate()
+            await self.process.gate()
         finally:
             self.reading -= 1
         return answer
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        return self._objects.list(bucket, pattern, store)
+        return self.objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:
         return

@@ -5,6 +5,7 @@ Rule: once a worker is killed, nothing calls it any more. Owner: the simulation.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from penstock.pipeline.life import Pipeline
 from penstock.simulation.checks.life import Life
@@ -14,30 +15,24 @@ from penstock.simulation.kafka.source import SimulatedSource
 from penstock.simulation.unreliable_services import Process, SimulatedModel, SimulatedObjects
 
 
+@dataclass(eq=False)
 class Worker:
     """`run` it as a task; `kill`, `pause` or `stop` it."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        source: SimulatedSource[Life],
-        objects: SimulatedObjects,
-        models: Sequence[SimulatedModel],
-        sink: SimulatedSink,
-        process: Process,
-        group: Group,
-    ) -> None:
-        self.name = source.name
-        self.pipeline = pipeline
-        self.source = source
-        self.objects = objects
-        self.models = models
-        self.sink = sink
-        self.process = process
-        self.stopping = False
-        self._group = group
-        self._listening: asyncio.Task[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+    pipeline: Pipeline
+    source: SimulatedSource[Life]
+    objects: SimulatedObjects
+    models: Sequence[SimulatedModel]
+    sink: SimulatedSink
+    process: Process
+    group: Group
+    stopping: bool = field(default=False, init=False)
+    _listening: asyncio.Task[None] | None = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        return self.source.name
 
     async def run(self) -> None:
         """Returns when the pipeline ends, or after `kill`; raises what the pipeline raises."""
@@ -50,7 +45,7 @@ class Worker:
     def kill(self, *, is_cut: bool) -> None:
         """Die as by `kill -9`: the group is not told, and notices when the session is over."""
         self.process.die(is_cut=is_cut)
-        asyncio.get_running_loop().call_later(SESSION_S, self._group.leave, self.source)
+        asyncio.get_running_loop().call_later(SESSION_S, self.group.leave, self.source)
         if self._task is not None:
             self._task.cancel()
 
@@ -61,7 +56,7 @@ class Worker:
 
     def _expire(self) -> None:
         if not self.process.going.is_set():
-            self._group.leave(self.source)
+            self.group.leave(self.source)
 
     def go_on(self) -> None:
         self.process.go_on()

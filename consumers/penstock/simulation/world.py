@@ -90,7 +90,7 @@ class World:
         self._margin_s = self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history)
         self._arrivals = Arrivals(
-            self.logs, self.outcome, self.group, self.results, self.history, self._most_bytes
+            self.logs, self.outcome, self.results, self.history, self._most_bytes
         )
         self.bucket = Bucket(
             objects,

@@ -6,6 +6,7 @@ nothing of lives. Owner: one simulation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,6 @@ from penstock.simulation.checks.history import History
 from penstock.simulation.checks.life import Life, Reached
 from penstock.simulation.checks.log import Log
 from penstock.simulation.checks.outcome import Outcome, letters
-from penstock.simulation.kafka.group import Group
 from penstock.simulation.kafka.producers import Landing
 from penstock.simulation.kafka.sink import Accepted
 from penstock.simulation.kafka.source import SimulatedSource
@@ -26,27 +26,20 @@ from penstock.simulation.result_objects import as_rows
 from penstock.simulation.scenario import OUTPUT
 
 
+@dataclass(eq=False)
 class Arrivals:
     """`accept` gets what a worker hands to its producer, `land` what a transaction commits. A topic
     refuses records above `most_bytes`.
     """
 
-    def __init__(
-        self,
-        logs: Sequence[Log],
-        outcome: Outcome,
-        group: Group,
-        results: MemoryResults,
-        history: History,
-        most_bytes: int | None,
-    ) -> None:
-        self._logs = logs
-        self._outcome = outcome
-        self._group = group
-        self._results = results
-        self._history = history
-        self._most_bytes = most_bytes
-        self._kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = WeakKeyDictionary()
+    logs: Sequence[Log]
+    outcome: Outcome
+    results: MemoryResults
+    history: History
+    most_bytes: int | None
+    _kept: WeakKeyDictionary[Life, set[tuple[int, str]]] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
 
     def accept(self, source: SimulatedSource[Life], era: Era, outgoing: Outgoing) -> Accepted:
         """A worker hands over records: they belong to the life that its partition has now."""
@@ -65,10 +58,10 @@ class Arrivals:
     def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
         """No record may be too large: the broker would refuse it again after every restart."""
         largest = max(map(len, outgoing.values))
-        if self._most_bytes is not None and largest > self._most_bytes:
-            raise self._history.broken(
+        if self.most_bytes is not None and largest > self.most_bytes:
+            raise self.history.broken(
                 f"{source.name} sends a record of {largest} bytes to {outgoing.topic}, which "
-                f"takes {self._most_bytes}"
+                f"takes {self.most_bytes}"
             )
 
     def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
@@ -83,17 +76,17 @@ class Arrivals:
             life = life_of(at["partition"])
             kept = self._kept.setdefault(life, set())
             if (at["offset"], model) in kept:
-                raise self._history.broken(f"{life.name} keeps {at} in several letters")
+                raise self.history.broken(f"{life.name} keeps {at} in several letters")
             kept.add((at["offset"], model))
 
     def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
         found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
-        self._history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
+        self.history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
         of_rows = not era.terms.from_first_row
-        records = list(as_rows(found, self._results, self._history, of_rows=of_rows))
+        records = list(as_rows(found, self.results, self.history, of_rows=of_rows))
         self._check_models(life, era, records)
         reached = life.published(records)
-        self._outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
+        self.outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
         return reached
 
     def _check_models(self, life: Life, era: Era, records: Sequence[Mapping[str, Any]]) -> None:
@@ -101,12 +94,12 @@ class Arrivals:
         routes = era.settings.routes
         if routes is None:
             return
-        self._history.counts["several models"] += 1
+        self.history.counts["several models"] += 1
         for record in records:
             models = routes.of(record["stream"], None, None)
-            self._history.counts["fan-out"] += len(models) > 1
+            self.history.counts["fan-out"] += len(models) > 1
             if record["row"] is not None and record["model"] not in models:
-                raise self._history.broken(
+                raise self.history.broken(
                     f"{life.name}: {record['id']} is answered by {record['model']}, not by {models}"
                 )
 
@@ -121,15 +114,15 @@ class Arrivals:
             else:
                 self._check_kept(lives.__getitem__, out)
                 self._letters_delivered(out)
-        if self._outcome.repeated_once:
-            raise self._history.broken(f"{source.name} publishes again what was published")
-        self._history.counts["shared transaction"] += len(lives) > 1
+        if self.outcome.repeated_once:
+            raise self.history.broken(f"{source.name} publishes again what was published")
+        self.history.counts["shared transaction"] += len(lives) > 1
         for life, position in landing.positions:
             life.committed(position)
-            self._history.note("transaction", f"{life.name} {life.partition} {position}")
+            self.history.note("transaction", f"{life.name} {life.partition} {position}")
 
     def _letters_delivered(self, outgoing: Outgoing) -> None:
         for value in outgoing.values:
             found = orjson.loads(value)
-            self._history.note("letter", found["code"])
-            self._logs[found["source"]["partition"]].letters.update(letters(found))
+            self.history.note("letter", found["code"])
+            self.logs[found["source"]["partition"]].letters.update(letters(found))
