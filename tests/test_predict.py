@@ -241,9 +241,9 @@ def settings(url: str, **more: object) -> Config:
 
 
 async def test_a_wrong_setting_is_a_fatal_and_no_group(server: EmbeddedModelServer) -> None:
-    server.fail_next("no_model")
+    unknown = Config(model=Model(url=server.url, name="unknown", request="float32"))
     with pytest.raises(Fatal) as caught:
-        [one async for one in predict("x.csv", config=settings(server.url))]
+        [one async for one in predict("x.csv", config=unknown)]
     assert caught.value.exit_code == EXIT_USAGE
     with pytest.raises(Fatal, match="no file matches"):
         [one async for one in predict("/no/*.such", config=settings(server.url))]

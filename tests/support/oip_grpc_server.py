@@ -12,8 +12,8 @@ import numpy as np
 
 from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
 from penstock.adapters.model_servers.oip.signature import BYTES, DTYPES
-from penstock.embedded.scripted import Scripted
 from tests.support.oip_models import ROWS, Described, Fault, binary, faulty, texts
+from tests.support.scripted import Scripted
 
 _STATUSES: dict[Fault, tuple[grpc.StatusCode, str]] = {
     "model_raised": (grpc.StatusCode.INTERNAL, "ValueError: a row is not finite"),

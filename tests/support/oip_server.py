@@ -12,8 +12,8 @@ import orjson
 from aiohttp import web
 
 from penstock.adapters.model_servers.oip.signature import BYTES, DTYPES
-from penstock.embedded.scripted import ScriptedHttp, hang_up
 from tests.support.oip_models import ROWS, Described, Fault, Outputs, binary, faulty, texts
+from tests.support.scripted import ScriptedHttp, hang_up
 
 Manner = Literal["triton", "mlserver", "kserve"]
 LENGTH = "Inference-Header-Content-Length"

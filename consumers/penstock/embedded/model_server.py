@@ -1,13 +1,13 @@
 """A small server that speaks TorchServe's REST interface, for the demo and for tests.
 
-Rule: its answers are those of the example model behind a real TorchServe. On request it fails, in
-ways that TorchServe was seen to fail. Run as a program (`python -m penstock.embedded.model_server`)
-it prints its URL on the first line. Owner: the block that opens it.
+Rule: its answers are those of the example model behind a real TorchServe. Run as a program
+(`python -m penstock.embedded.model_server`) it prints its URL on the first line. Owner: the block
+that opens it.
 """
 
 import argparse
 import asyncio
-from typing import Any, Final, Literal
+from typing import Any, Final, Self
 
 import numpy as np
 import orjson
@@ -15,61 +15,56 @@ from aiohttp import web
 
 from penstock.core.rows.payload import Float32Matrix
 from penstock.embedded.frames import SIGNATURE, seen
-from penstock.embedded.scripted import HOST, ScriptedHttp, hang_up
 from penstock.handlers import rows_model
 from penstock.process.service import serve
 
+HOST: Final = "127.0.0.1"
 # TorchServe's own default.
 MAX_REQUEST_BYTES: Final = 6_553_500
 FEATURES: Final = rows_model.SIZES[0]
-
-Fault = Literal[
-    "overloaded",
-    "handler_raised",
-    "worker_died",
-    "worker_killed",
-    "out_of_resources",
-    "too_large",
-    "no_model",
-    "bad_token",
-    "slow",  # answered only after `release`
-    "disconnected",
-    "cut",
-    "one_too_few",
-    "not_a_number",
-]
+VERSION: Final = rows_model.VERSION
 # Status, type and message as TorchServe 0.12 sends them; its 413 has no body.
-_ERRORS: Final[dict[Fault, tuple[int, str, str]]] = {
-    "overloaded": (
-        503,
-        "ServiceUnavailableException",
-        f'Model "{rows_model.NAME}" has no worker to serve inference request.',
-    ),
-    "handler_raised": (503, "InternalServerException", "Prediction failed"),
-    "worker_died": (500, "InternalServerException", "Worker died."),
-    "worker_killed": (507, "InternalServerException", "Worker died."),
-    "out_of_resources": (507, "InternalServerException", "Out of resources"),
-    "too_large": (413, "", ""),
-    "no_model": (404, "ModelNotFoundException", f"Model not found: {rows_model.NAME}"),
-    "bad_token": (
-        400,
-        "InvalidKeyException",
-        "Token Authorization failed. Token either incorrect, expired, or not provided correctly",
-    ),
-}
+NO_MODEL: Final = (404, "ModelNotFoundException", f"Model not found: {rows_model.NAME}")
+TOO_LARGE: Final = (413, "", "")
 
 
-class EmbeddedModelServer(ScriptedHttp[Fault]):
-    """`async with EmbeddedModelServer() as server:` post to `server.url`.
+class Served:
+    """`async with` it: it then listens at `url`, each time on the same port."""
 
-    `fail_next` scripts the next answers; `batch_rows` tells how many rows each answered batch had.
-    """
+    most_bytes = 64 << 20
+
+    def __init__(self, port: int = 0, host: str = HOST) -> None:
+        self.url = ""
+        self._host = host
+        self._port = port
+        self._runner: web.AppRunner | None = None
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=self.most_bytes)
+        self.add_routes(app.router)
+        # How long open requests may take to end: nobody reads their answers any more.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        self._port = self._runner.addresses[0][1]
+        self.url = f"http://{self._host}:{self._port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+class EmbeddedModelServer(Served):
+    """Post to `url`. `batch_rows` tells how many rows each answered batch had."""
 
     most_bytes = MAX_REQUEST_BYTES
 
-    def __init__(self, *, port: int = 0, host: str = HOST, token: str | None = None) -> None:
+    def __init__(self, *, port: int = 0, host: str = HOST) -> None:
         super().__init__(port, host)
-        self.token = token
         self.batch_rows: list[int] = []
         self._layers = rows_model.layers()
 
@@ -78,35 +73,16 @@ class EmbeddedModelServer(ScriptedHttp[Fault]):
         router.add_post("/predictions/{name}/{version}", self._predictions)
 
     async def _predictions(self, request: web.Request) -> web.StreamResponse:
-        fault = self._next_fault() or self._refusal(request)
-        if fault in _ERRORS:
-            return _error_response(*_ERRORS[fault])
-        if fault == "disconnected":
-            return hang_up(request)
-        if fault == "slow":
-            await self._released.wait()
+        asked = request.match_info
+        if (asked["name"], asked.get("version", VERSION)) != (rows_model.NAME, VERSION):
+            return error_response(*NO_MODEL)
         try:
             document = self._answer(request.content_type, request.headers, await request.read())
         except web.HTTPRequestEntityTooLarge:
-            return _error_response(*_ERRORS["too_large"])
+            return error_response(*TOO_LARGE)
         except ValueError as error:
             return _json_response(400, {"error": str(error)})
-        if fault == "one_too_few":
-            document.pop()
-        if fault == "not_a_number":
-            first = orjson.dumps(document[0])
-            return web.Response(body=orjson.dumps(document).replace(first, b'{"score":NaN}', 1))
-        if fault == "cut":
-            return await _cut_short(request, document)
         return web.Response(body=orjson.dumps(document))
-
-    def _refusal(self, request: web.Request) -> Fault | None:
-        expected = None if self.token is None else f"Bearer {self.token}"
-        if expected is not None and request.headers.get("Authorization") != expected:
-            return "bad_token"
-        known = request.match_info["name"] == rows_model.NAME
-        version = request.match_info.get("version", rows_model.VERSION)
-        return None if known and version == rows_model.VERSION else "no_model"
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
         """What a TorchServe handler does. Raises `ValueError` for what it answers by 400."""
@@ -179,7 +155,7 @@ def _numbers(value: Any, shape: tuple[int, ...]) -> Float32Matrix | None:
     return array if array.shape == shape else None
 
 
-def _error_response(status: int, kind: str, message: str) -> web.Response:
+def error_response(status: int, kind: str, message: str) -> web.Response:
     if not kind:
         return _closing(web.Response(status=status))
     return _json_response(status, {"code": status, "type": kind, "message": message})
@@ -193,14 +169,6 @@ def _closing(response: web.Response) -> web.Response:
     """TorchServe closes the connection after every error."""
     response.force_close()
     return response
-
-
-async def _cut_short(request: web.Request, document: Any) -> web.StreamResponse:
-    body = orjson.dumps(document)
-    response = web.StreamResponse(headers={"Content-Length": str(len(body))})
-    await response.prepare(request)
-    await response.write(body[: len(body) // 2])
-    return hang_up(request)
 
 
 async def _serve(host: str, port: int) -> None:

@@ -12,7 +12,6 @@ import pytest
 from penstock import config
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.core.rows.payload import JsonRows
-from penstock.embedded.model_server import EmbeddedModelServer, Fault
 from penstock.errors import (
     EXIT_USAGE,
     Fatal,
@@ -25,21 +24,22 @@ from penstock.errors import (
     WorkerDied,
 )
 from tests.adapters.model_servers.hurry import in_a_hurry
+from tests.support.faulty_torchserve import Fault, FaultyTorchServe
 from tests.support.reference_model import random_rows
 
 ROWS = JsonRows.of([orjson.dumps(row) for row in random_rows(4).tolist()])
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[EmbeddedModelServer]:
-    async with EmbeddedModelServer() as server:
+async def server() -> AsyncIterator[FaultyTorchServe]:
+    async with FaultyTorchServe() as server:
         yield server
 
 
 class Connected:
     """An adapter on a server, closed at the end."""
 
-    def __init__(self, server: EmbeddedModelServer, **settings: Any) -> None:
+    def __init__(self, server: FaultyTorchServe, **settings: Any) -> None:
         known = {"url": server.url}
         self.model = TorchServeModel(msgspec.convert(known | settings, config.Model))
 
@@ -67,7 +67,7 @@ class Connected:
     ],
 )
 async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
-    server: EmbeddedModelServer, fault: Fault, expected: type[PenstockError]
+    server: FaultyTorchServe, fault: Fault, expected: type[PenstockError]
 ) -> None:
     async with Connected(server) as model:
         server.fail_next(fault)
@@ -78,14 +78,14 @@ async def test_a_fault_is_told_by_its_kind_and_the_next_request_is_answered(
 
 
 async def test_a_number_that_json_does_not_have_rejects_its_row_alone(
-    server: EmbeddedModelServer,
+    server: FaultyTorchServe,
 ) -> None:
     async with Connected(server) as model:
         server.fail_next("not_a_number")
         assert list((await model.predict([ROWS])).errors) == [0]
 
 
-async def test_poison_names_the_code_of_the_dead_letter(server: EmbeddedModelServer) -> None:
+async def test_poison_names_the_code_of_the_dead_letter(server: FaultyTorchServe) -> None:
     async with Connected(server) as model:
         codes = []
         server.fail_next("handler_raised", "too_large", "one_too_few")
@@ -96,7 +96,7 @@ async def test_poison_names_the_code_of_the_dead_letter(server: EmbeddedModelSer
     assert codes == ["model_rejected", "too_large", "model_mismatch"]
 
 
-async def test_a_server_that_takes_too_long_is_unreachable(server: EmbeddedModelServer) -> None:
+async def test_a_server_that_takes_too_long_is_unreachable(server: FaultyTorchServe) -> None:
     async with Connected(server) as model:
         await model.predict([ROWS])
         server.fail_next("slow")
@@ -105,7 +105,7 @@ async def test_a_server_that_takes_too_long_is_unreachable(server: EmbeddedModel
 
 
 async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
-    async with EmbeddedModelServer() as server:
+    async with FaultyTorchServe() as server:
         pass
     async with Connected(server) as model:
         assert not await model.ready()
@@ -124,14 +124,14 @@ async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
     ],
 )
 async def test_a_server_is_ready_if_it_answers_a_prediction_even_by_a_complaint(
-    server: EmbeddedModelServer, fault: Fault, *, ready: bool
+    server: FaultyTorchServe, fault: Fault, *, ready: bool
 ) -> None:
     async with Connected(server) as model:
         server.fail_next(fault)
         assert await model.ready() is ready
 
 
-async def test_a_cancelled_call_leaves_the_adapter_usable(server: EmbeddedModelServer) -> None:
+async def test_a_cancelled_call_leaves_the_adapter_usable(server: FaultyTorchServe) -> None:
     async with Connected(server) as model:
         server.fail_next("slow")
         call = asyncio.create_task(model.predict([ROWS]))
@@ -145,7 +145,7 @@ async def test_a_cancelled_call_leaves_the_adapter_usable(server: EmbeddedModelS
 
 async def test_the_configured_token_is_sent() -> None:
     async with (
-        EmbeddedModelServer(token="secret") as server,
+        FaultyTorchServe(token="secret") as server,
         Connected(server, token="secret") as model,
     ):
         assert len((await model.predict([ROWS])).values) == 4
@@ -156,7 +156,7 @@ async def test_a_token_that_expired_is_read_again_from_its_file(tmp_path: Path, 
     path = tmp_path / "token"
     path.write_text(form.format("first"))
     async with (
-        EmbeddedModelServer(token="first") as server,
+        FaultyTorchServe(token="first") as server,
         Connected(server, token_file=str(path)) as model,
     ):
         await model.predict([ROWS])
@@ -181,14 +181,14 @@ def test_settings_that_cannot_work_are_usage_errors(settings: dict[str, str]) ->
     assert caught.value.exit_code == EXIT_USAGE
 
 
-async def test_the_version_is_known_only_if_configured(server: EmbeddedModelServer) -> None:
+async def test_the_version_is_known_only_if_configured(server: FaultyTorchServe) -> None:
     async with Connected(server) as plain, Connected(server, version="1.0") as versioned:
         assert plain.version is None
         assert versioned.version == "1.0"
         assert len((await versioned.predict([ROWS])).values) == 4
 
 
-async def test_a_request_above_the_servers_limit_is_too_large(server: EmbeddedModelServer) -> None:
+async def test_a_request_above_the_servers_limit_is_too_large(server: FaultyTorchServe) -> None:
     async with Connected(server) as model:
         with pytest.raises(Poison) as caught:
             await model.predict([JsonRows.of([b'"' + b"x" * 7_000_000 + b'"'])])
@@ -196,7 +196,7 @@ async def test_a_request_above_the_servers_limit_is_too_large(server: EmbeddedMo
         assert len((await model.predict([ROWS])).values) == 4
 
 
-async def test_one_request_carries_the_whole_batch(server: EmbeddedModelServer) -> None:
+async def test_one_request_carries_the_whole_batch(server: FaultyTorchServe) -> None:
     async with Connected(server) as model:
         await model.predict([ROWS, ROWS.cut(1, 3)])
     assert server.batch_rows == [6]
