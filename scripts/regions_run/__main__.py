@@ -18,9 +18,10 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaConsumer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from regions_run.two_regions import Place, placed, status_of
+from penstock import config
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
+from regions_run.two_regions import Place, placed, region_of
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
 from tests.support.services import Services, Topics
@@ -114,15 +115,6 @@ class Run:
         return True
 
 
-def url_of(environ: dict[str, str]) -> str:
-    return f"http://127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}"
-
-
-async def region_of(environ: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = (await status_of(url_of(environ)))["region"]
-    return found
-
-
 async def story(run: Run, eu: dict[str, str], us: dict[str, str]) -> None:
     """The run's steps. `eu` and `us` are the environments of a worker in each region."""
     place = run.place
@@ -208,10 +200,9 @@ async def main(rate: float, delay_ms: float) -> int:
     output = (f"{name}-out", f"{name}-out.dlq")
     topics = {region: Topics(f"{name}-{region}", *output) for region in ("eu", "us")}
     every = [*output, *(one.input for one in topics.values())]
-    admin = AIOKafkaAdminClient(bootstrap_servers=services.bootstrap_servers)
-    await admin.start()
+    kafka = config.Kafka(bootstrap_servers=services.bootstrap_servers)
+    await create_topics(kafka, every, TopicShape(PARTITIONS))
     try:
-        await admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in every])
         with tempfile.TemporaryDirectory() as folder:
             async with (
                 placed(services, topics, name, Path(folder), delay_ms / 1000) as place,
@@ -219,8 +210,7 @@ async def main(rate: float, delay_ms: float) -> int:
             ):
                 return await _run(Run(place, broker, name, rate))
     finally:
-        await admin.delete_topics(every)
-        await admin.close()
+        await delete_topics(kafka, every)
 
 
 async def _run(run: Run) -> int:

@@ -117,7 +117,9 @@ async def placed(
         yield Place(services, minio, model, far, topics, group)
 
 
-async def status_of(url: str) -> dict[str, Any]:
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/api/status") as answer:
-        found: dict[str, Any] = await answer.json()
+async def region_of(environ: dict[str, str]) -> dict[str, Any]:
+    """What a worker with these variables says of its region."""
+    url = f"http://127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}/api/status"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        found: dict[str, Any] = (await answer.json())["region"]
         return found
