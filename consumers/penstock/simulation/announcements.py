@@ -233,12 +233,16 @@ class Messages:
     def _announced_again(self) -> bytes | None:
         return self._random.choice(self._made[-8:]) if self._made else None
 
-    def _named(self) -> dict[str, Any]:
+    def _stored(self) -> tuple[str, str]:
+        """Key and entity tag of a new object."""
         suffix, data = self._make()
         self._keys += 1
         key = f"f/{self._keys}{suffix}"
-        self._put(key, data)
         self.present.append((key, suffix))
+        return key, self._put(key, data)
+
+    def _named(self) -> dict[str, Any]:
+        key, _ = self._stored()
         return {"bucket": BUCKET, "key": key, "stream": f"s{self._random.randrange(self._streams)}"}
 
     def _reference(self) -> bytes:
@@ -262,11 +266,7 @@ class Messages:
         return orjson.dumps(self._named() | {"rows": ranges})
 
     def _pinned(self) -> bytes:
-        suffix, data = self._make()
-        self._keys += 1
-        key = f"f/{self._keys}{suffix}"
-        etag = self._put(key, data)
-        self.present.append((key, suffix))
+        key, etag = self._stored()
         return orjson.dumps({"bucket": BUCKET, "key": key, "etag": etag})
 
     def _inline(self) -> bytes:
