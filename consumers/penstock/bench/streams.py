@@ -1,10 +1,11 @@
 """How many streams a worker holds within a latency bound: the search, trial by trial.
 
-Rule: short trials find a candidate, a long one proves it; every trial is in the report, whatever
-its outcome. Owner: the command.
+Rule: trials are noisy. A miss counts only if it happens twice, and short trials only find a
+candidate; the result is the largest one that a long run proves. Every trial is in the report,
+whatever its outcome. Owner: the command.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from penstock.adapters.model_servers.ready_made import request_of
 from penstock.bench import generator, load
 from penstock.bench.body import Body, read_body
 from penstock.bench.http_load import WARM_UP_REQUESTS, warm_up
-from penstock.bench.search import bisect, prove
 from penstock.bench.services import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial
@@ -23,6 +23,12 @@ from penstock.bench.verdict import Trial
 
 # Limits the trials, as on a machine that is always busy none would count.
 DISTURBED_TRIALS = 3
+# After a failed proof the candidate shrinks by this share: closer numbers differ by less than the
+# noise.
+STEP_DOWN = 0.05
+MAX_PROOFS = 4
+
+Holds = Callable[[int], Awaitable[bool]]
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
@@ -90,6 +96,29 @@ async def measure(
         proof=search.trials[-1] if proven else None,
         trials=search.trials,
     )
+
+
+async def bisect(holds: Holds, most: int, first: int) -> int:
+    """The largest N up to `most` that holds, if holding is monotone; 0 if none does."""
+    low, high, trial = 0, most + 1, min(first, most)
+    while high - low > 1:
+        if await holds(trial) or await holds(trial):
+            low = trial
+        else:
+            high = trial
+        trial = (low + high) // 2
+    return low
+
+
+async def prove(proves: Holds, candidate: int) -> int:
+    """The candidate if it is proven, else the next lower one that is; 0 after a few tries."""
+    for _ in range(MAX_PROOFS):
+        if candidate < 1:
+            break
+        if await proves(candidate):
+            return candidate
+        candidate -= max(1, round(candidate * STEP_DOWN))
+    return 0
 
 
 @dataclass(eq=False)

@@ -1,11 +1,11 @@
-"""What the input topic asks for, by partition and offset.
+"""What the input topic asks for, by partition and offset, and how much of it is answered.
 
 Rule: neighbours that ask for the same share one entry, so that a million plain references take the
 memory of one. Owner: the judge; filled before the first answer is looked at.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from penstock.core.progress.ranges import Ranges
 from penstock.messages.codec import Ignored, Inline
 from penstock.messages.reference import RowRange
 from penstock.verify.fields import Message
+from penstock.verify.repeats import ObjectAt
 
 
 class Want(NamedTuple):
@@ -103,3 +104,42 @@ class Asked:
         for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):
             if wanted and start < stop:
                 yield start, stop, wanted
+
+
+class Done:
+    """Which objects are answered to their end; `add` each once. A message whose objects are all
+    complete is kept only as an offset in a range.
+    """
+
+    def __init__(self, asked: Mapping[int, Asked]) -> None:
+        self._asked = asked
+        self._messages = {partition: Ranges() for partition in asked}
+        self._partly: dict[tuple[int, int], set[int]] = {}
+
+    def add(self, at: ObjectAt) -> None:
+        """Note that an object's rows, or its result, are on the topic to the end."""
+        message = (at.partition, at.offset)
+        objects = sum(want.is_ours for want in self._asked[at.partition].at(at.offset))
+        if objects > 1:
+            finished = self._partly.setdefault(message, set())
+            finished.add(at.object_index)
+            if len(finished) < objects:
+                return
+            del self._partly[message]
+        self._messages[at.partition].add(at.offset, at.offset + 1)
+
+    def __contains__(self, at: ObjectAt) -> bool:
+        if at.offset in self._messages[at.partition]:
+            return True
+        return at.object_index in self._partly.get((at.partition, at.offset), ())
+
+    def missing(self, partition: int) -> Iterator[ObjectAt]:
+        """The objects that are asked for and not complete, in order."""
+        complete = self._messages[partition]
+        for start, stop, wants in self._asked[partition].spans():
+            for low, high in Ranges([(start, stop)]).minus(complete):
+                for offset in range(low, high):
+                    for index, want in enumerate(wants):
+                        at = ObjectAt(partition, offset, index)
+                        if want.is_ours and at not in self:
+                            yield at

@@ -8,12 +8,11 @@ through `_place`. Owner: the judge, which feeds records in offset order.
 from collections.abc import Iterator, Mapping
 
 from penstock.core.progress.ranges import END
-from penstock.verify.completeness import Done
 from penstock.verify.dead_letters import Letters
 from penstock.verify.duplicates import Duplicates
 from penstock.verify.fields import AskedFields, Fields
 from penstock.verify.findings import Findings, Kind
-from penstock.verify.input_topic import Asked, Want
+from penstock.verify.input_topic import Asked, Done, Want
 from penstock.verify.records import (
     NOT_JSON,
     NULL,
