@@ -197,8 +197,8 @@ def test_the_most_rows_in_an_interval_are_found_wherever_it_begins() -> None:
 
 
 def verdict(**changes: Any) -> Report:
-    nothing = dict.fromkeys(Report.__struct_fields__, 0) | {"violated": {}, "violations": ()}
-    return Report(**nothing | changes)
+    nothing: dict[str, Any] = dict.fromkeys(Report.__struct_fields__, 0)
+    return Report(**nothing | {"violated": {}, "violations": ()} | changes)
 
 
 def outcome(**changes: Any) -> Outcome:

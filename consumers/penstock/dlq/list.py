@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import config
-from penstock.adapters.kafka.reader import open_reader
+from penstock.adapters.kafka.reader import OnRead, open_reader
 from penstock.dlq.choice import Choice
-from penstock.dlq.letters import Filed, OnRead, Seen, letters, rows_text
+from penstock.dlq.letters import Filed, Seen, letters, rows_text
 from penstock.terminal_text import utc, visible
 
 # Kinds of letters that are held beyond those that are shown, so that few are left out.
