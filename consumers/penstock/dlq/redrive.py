@@ -7,7 +7,7 @@ nothing is remembered from one run to the next. Owner: the command.
 
 import binascii
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.kafka.announcer import Announcer, announcing
+from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
 from penstock.dlq.choice import Choice
 from penstock.dlq.letters import Seen, letters
@@ -26,6 +26,8 @@ from penstock.messages.prediction import Source
 # How many letters are remembered to find repeats: those of a crash are within a commit interval of
 # each other. About 50 MB at the most.
 REMEMBERED = 100_000
+
+_Send = Callable[[DeadLetter, bytes], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -72,7 +74,10 @@ async def redrive(
     """`how` is kept up to date. `latest`: ask for the objects' present versions instead."""
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
-    async with open_reader(cfg.kafka, "read_committed") as reader, _sender(cfg, how) as sender:
+    async with (
+        open_reader(cfg.kafka, "read_committed") as reader,
+        _sending(cfg, how, reader) as send,
+    ):
         async with aclosing(letters(cfg, reader, choice, how.seen, progress)) as found:
             async for filed in found:
                 letter = filed.letter
@@ -84,8 +89,8 @@ async def redrive(
                     how.repeats += 1
                 else:
                     how.originals += letter.reference is None
-                    await sender.send(letter, value)
-        await _send_elsewhere(cfg, reader, sender, how, asked, elsewhere)
+                    await send(letter, value)
+        await _send_elsewhere(cfg, reader, send, how, asked, elsewhere)
 
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
@@ -100,7 +105,7 @@ def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redr
 async def _send_elsewhere(
     cfg: config.Config,
     reader: Reader,
-    sender: "_Sender",
+    send: _Send,
     how: Redriven,
     asked: "_Asked",
     elsewhere: dict[Source, DeadLetter],
@@ -120,7 +125,7 @@ async def _send_elsewhere(
             if is_wanted and (value := _message(letter, latest=False)) is not None:
                 del elsewhere[letter.source]
                 how.originals += 1
-                await sender.send(letter, value)
+                await send(letter, value)
     how.lost += len(elsewhere)
 
 
@@ -169,41 +174,33 @@ class _Asked:
         return letter.source, letter.object_index, place, letter.model, letter.rows
 
 
-class _Sender:
+@asynccontextmanager
+async def _sending(cfg: config.Config, how: Redriven, reader: Reader) -> AsyncIterator[_Send]:
     """Sends a message back to the input topic that it came from; in a dry run only counts it."""
 
-    def __init__(self, how: Redriven, announcer: Announcer | None, wide: Mapping[str, int]) -> None:
-        """`wide`: how many partitions each input topic has."""
-        self._how = how
-        self._announcer = announcer
-        self._wide = wide
+    async def count(letter: DeadLetter, value: bytes) -> None:
+        how.sent += 1
 
-    async def send(self, letter: DeadLetter, value: bytes) -> None:
-        if self._announcer is None:
-            self._how.sent += 1
-            return
-        source = letter.source
-        is_there = source.partition < self._wide.get(source.topic, 0)
-        await self._announcer.send(
-            value,
-            letter.stream.encode(),
-            source.partition if is_there else None,
-            topic=source.topic if source.topic in self._wide else None,
-        )
-        self._how.sent = self._announcer.acknowledged
-
-
-@asynccontextmanager
-async def _sender(cfg: config.Config, how: Redriven) -> AsyncIterator[_Sender]:
     if how.dry:
-        yield _Sender(how, None, {})
+        yield count
         return
     async with announcing(cfg.kafka) as announcer:
+        # How many partitions each input topic has.
+        wide = {topic: await announcer.partitions(topic) for topic in await reader.inputs()}
+
+        async def send(letter: DeadLetter, value: bytes) -> None:
+            source = letter.source
+            is_there = source.partition < wide.get(source.topic, 0)
+            await announcer.send(
+                value,
+                letter.stream.encode(),
+                source.partition if is_there else None,
+                topic=source.topic if source.topic in wide else None,
+            )
+            how.sent = announcer.acknowledged
+
         try:
-            async with open_reader(cfg.kafka, "read_committed") as reader:
-                topics = await reader.inputs()
-            wide = {topic: await announcer.partitions(topic) for topic in topics}
-            yield _Sender(how, announcer, wide)
+            yield send
             await announcer.settle()
         finally:
             how.sent = announcer.acknowledged

@@ -16,7 +16,7 @@ import msgspec
 from penstock.core.routing.naming import Naming, fallback, key_text
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.prediction import ObjectId, encodable
-from penstock.messages.reference import LATEST_MS, EventTime, Reference, output_time
+from penstock.messages.reference import LATEST_MS, EventTime, output_time
 from penstock.verify.repeats import ObjectAt
 
 # None: the message cannot be read as any of these.
@@ -61,14 +61,9 @@ def asked_of(
     elif isinstance(message, References):
         name = "" if message.announced else key_text(key)
         for one in message.items:
-            yield _of_reference(one, naming.of(one, name))
-
-
-def _of_reference(reference: Reference, stream: str) -> Fields:
-    name = (encodable(reference.bucket), encodable(reference.key), reference.store)
-    return Fields(
-        name, encodable(stream), reference.event_time, reference.attributes, reference.model
-    )
+            about = (encodable(one.bucket), encodable(one.key), one.store)
+            stream = encodable(naming.of(one, name))
+            yield Fields(about, stream, one.event_time, one.attributes, one.model)
 
 
 class AskedFields:

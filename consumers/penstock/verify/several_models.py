@@ -12,11 +12,9 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from penstock.core.routing.naming import fallback, key_text
 from penstock.core.routing.routes import Routes, place_of
-from penstock.messages.codec import Ignored, Inline
 from penstock.messages.prediction import Source
-from penstock.verify.fields import Message, asked_of, message_of
+from penstock.verify.fields import Fields, Message, asked_of, message_of
 from penstock.verify.findings import Report, together
 from penstock.verify.input_topic import NOT_OURS, Wants, wants
 from penstock.verify.judge import Judge
@@ -77,21 +75,12 @@ class SeveralJudges:
 
     def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
         """For each object its models if there are several, else an empty tuple."""
-        if message is None:
-            return [()]
-        if isinstance(message, Ignored):
-            return []
-        if isinstance(message, Inline):
-            stream = message.stream or fallback(key, partition)
-            return [() if message.model else self._several(stream, None, None)]
-        name = "" if message.announced else key_text(key)
-        return [
-            () if one.model else self._several(self._naming.of(one, name), one.bucket, one.key)
-            for one in message.items
-        ]
+        asked = asked_of(message, key, partition, self._naming)
+        return [() if message is None or one.model else self._several(one) for one in asked]
 
-    def _several(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
-        models = self._routes.of(stream, bucket, key)
+    def _several(self, one: Fields) -> tuple[str, ...]:
+        bucket, key, _ = one.object or (None, None, None)
+        models = self._routes.of(one.stream, bucket, key)
         return models if len(models) > 1 else ()
 
     def answer(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
