@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
+from penstock import config
+from penstock.adapters.http.running_worker import status_of
 from penstock.process import children
 from penstock.process.children import free_port
 from realstack import s3
@@ -119,7 +119,7 @@ async def placed(
 
 async def region_of(environ: dict[str, str]) -> dict[str, Any]:
     """What a worker with these variables says of its region."""
-    url = f"http://127.0.0.1:{environ['PENSTOCK_HTTP__PORT']}/api/status"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        found: dict[str, Any] = (await answer.json())["region"]
-        return found
+    status = await status_of(config.Http(port=int(environ["PENSTOCK_HTTP__PORT"])))
+    assert status is not None
+    found: dict[str, Any] = status["region"]
+    return found

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-
+from penstock import config
+from penstock.adapters.http.running_worker import page_of
 from penstock.bench.topics_and_bucket import Topics
 from penstock.bench.usage import Usage, usage
 from penstock.errors import Fatal
@@ -29,9 +29,9 @@ _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILIN
 class Worker:
     """A running worker."""
 
-    def __init__(self, process: Child, url: str) -> None:
+    def __init__(self, process: Child, http: config.Http) -> None:
         self._process = process
-        self._url = url
+        self._http = http
 
     @property
     def pid(self) -> int:
@@ -56,32 +56,21 @@ class Worker:
         deadline_s = time.monotonic() + READY_S
         while time.monotonic() < deadline_s:
             self.check()
-            status, _ = await self._get("/readyz")
-            if status == 200:
+            if await page_of(self._http, "/readyz", READY_S) is not None:
                 return
             await asyncio.sleep(0.1)
         raise Fatal(f"the worker was not ready within {READY_S:g} s")
 
     async def metrics(self) -> dict[tuple[str, str], float]:
         """The worker's metrics by name and value of the first label."""
-        status, text = await self._get("/metrics")
-        if status != 200:
-            raise Fatal(f"the worker's /metrics answered {status}")
+        page = await page_of(self._http, "/metrics", READY_S)
+        if page is None:
+            raise Fatal("the worker did not answer with its /metrics")
         return {
             (name, label): float(value)
-            for name, label, value in _SAMPLE.findall(text)
+            for name, label, value in _SAMPLE.findall(page.decode())
             if not name.endswith("_bucket")
         }
-
-    async def _get(self, path: str) -> tuple[int, str]:
-        try:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(self._url + path) as response,
-            ):
-                return response.status, await response.text()
-        except aiohttp.ClientConnectionError:
-            return 0, ""
 
 
 @asynccontextmanager
@@ -89,15 +78,15 @@ async def running_worker(
     config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
     """A worker on these topics; `settings` are given as `SECTION__KEY`."""
-    port = free_port()
+    http = config.Http(port=free_port())
     own = {
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
-        "HTTP__HOST": "127.0.0.1",
-        "HTTP__PORT": port,
+        "HTTP__HOST": http.host,
+        "HTTP__PORT": http.port,
         "HTTP__TOKEN": "",
     }
     async with penstock(config_path, topics, "run", **{**own, **settings}) as process:
-        yield Worker(process, f"http://127.0.0.1:{port}")
+        yield Worker(process, http)
 
 
 def penstock(

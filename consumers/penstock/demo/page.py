@@ -1,13 +1,11 @@
-"""The page of the demo's worker: its address for a person, and questions to it.
+"""The page of the demo's worker: its address for a person.
 
 Rule: a browser is opened only on a desktop, for somebody who sits at a terminal. Owner: the demo.
 """
 
 import os
 import sys
-import urllib.request
 import webbrowser
-from contextlib import suppress
 from typing import Final
 
 from rich.console import Console
@@ -17,7 +15,6 @@ from penstock.terminal_text import tell
 
 # The worker's page then offers to kill it; see penstock.ops.page.actions.
 DEMO: Final = "PENSTOCK_DEMO"
-HTTP_TIMEOUT_S: Final = 1.0
 
 
 def address(http: config.Http) -> str:
@@ -34,14 +31,3 @@ def open_browser(http: config.Http, console: Console) -> None:
     desktop = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
     if console.is_terminal and desktop:
         webbrowser.open(address(http))
-
-
-def ask(http: config.Http, path: str) -> bytes | None:
-    """The body of the page; None unless the status is 200."""
-    request = urllib.request.Request(
-        f"http://{http.host}:{http.port}{path}", headers={"Authorization": f"Bearer {http.token}"}
-    )
-    with suppress(OSError), urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
-        body: bytes = answer.read()
-        return body
-    return None

@@ -19,14 +19,15 @@ from rich.live import Live
 from rich.table import Table
 
 from penstock import config
+from penstock.adapters.http.running_worker import page_of
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts, to_the_proof
 from penstock.demo.frames import frame
 from penstock.demo.job import Options
-from penstock.demo.page import address, ask, open_browser, say
+from penstock.demo.page import address, open_browser, say
 from penstock.demo.services import Place, as_environment, embedded, free_http
 from penstock.demo.streams import is_set_by, reference, sending, stream_name
-from penstock.demo.worker import Worker, until
+from penstock.demo.worker import ANSWER_S, Worker, until
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.messages.scene import ClosedBy
 from penstock.ports import Outgoing
@@ -73,10 +74,7 @@ class Scenes:
 
     async def look(self) -> Mapping[str, Any] | None:
         """What the page says; None if it does not answer."""
-        return await asyncio.to_thread(self._look)
-
-    def _look(self) -> Mapping[str, Any] | None:
-        answer = ask(self._http, "/api/status")
+        answer = await page_of(self._http, "/api/status", ANSWER_S)
         found: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
         return found
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from penstock.demo.page import ask
+from penstock.adapters.http.running_worker import page_of
 from penstock.demo.services import Place
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.process import parent
@@ -25,6 +25,8 @@ RESTART_PAUSE_S = 2.0
 # Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
 READY_S = START_S + 15.0
 READY_POLL_S = 0.1
+# A page is shown a few times a second.
+ANSWER_S = 1.0
 
 ROWS_IN_ALL = "rows_in_all"
 _SAMPLE = re.compile(
@@ -98,7 +100,7 @@ class Worker:
 
     async def _get(self, path: str) -> bytes | None:
         """The body of the page; None unless the status is 200."""
-        return await asyncio.to_thread(ask, self._place.cfg.http, path)
+        return await page_of(self._place.cfg.http, path, ANSWER_S)
 
 
 async def until(worker: str, log: Path, is_ready: Callable[[], Awaitable[bool]]) -> None:

@@ -2,7 +2,7 @@
 group tells how it came by an object.
 
 Rule: if nobody listens there, or another server does, the answer is None; the caller decides what
-that means. Owner: `penstock doctor`, `penstock top` and `penstock trace`.
+that means. Owner: the command that asks.
 """
 
 import asyncio
@@ -45,6 +45,16 @@ class Way(msgspec.Struct):
 
 def url_of(http: config.Http) -> str:
     return f"http://{_EVERYWHERE.get(http.host, http.host)}:{http.port}"
+
+
+async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None:
+    """The body of one of its pages; None unless that comes in time, with code 200."""
+    url, timeout = f"{url_of(http)}{path}", aiohttp.ClientTimeout(total=within_s)
+    try:
+        async with _session(http) as session, session.get(url, timeout=timeout) as answer:
+            return await answer.read() if answer.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError):
+        return None
 
 
 async def status_of(http: config.Http) -> dict[str, Any] | None:
