@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from penstock import config, requests
 from penstock.core.rows.payload import Payload
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Fatal, Poison, usage
 from penstock.formats.all_rows import decoded
 from penstock.formats.base.runs import Run
 from penstock.settings.rows import row_options
@@ -80,7 +80,7 @@ def _runs(cfg: config.Config, path: Path, data: bytes) -> list[Run]:
 
 
 def _refused(path: Path, why: str) -> Fatal:
-    return Fatal(f"--body {path}: {why}", exit_code=EXIT_USAGE)
+    return usage(f"--body {path}: {why}")
 
 
 def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:

@@ -17,7 +17,7 @@ from typing import Final
 import aiohttp
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 
 HANDLERS: Final = Path(__file__).parents[1] / "handlers"
 HANDLER: Final = "crayfish_handler.py"
@@ -54,10 +54,9 @@ class Deployed:
 @asynccontextmanager
 async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
     if settings.management_url is None or settings.protocol != "torchserve":
-        raise Fatal(
+        raise usage(
             "the Crayfish case puts a model into TorchServe: set model.management_url, and leave "
-            "model.protocol at torchserve",
-            exit_code=EXIT_USAGE,
+            "model.protocol at torchserve"
         )
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     with TemporaryDirectory() as folder:

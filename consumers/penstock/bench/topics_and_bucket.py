@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
-from penstock.errors import EXIT_USAGE, Fatal, Unreachable
+from penstock.errors import Fatal, Unreachable, usage
 
 PARTITIONS = 4
 # Kafka's default for a message.
@@ -60,10 +60,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _not_here(why: str) -> Fatal:
-    return Fatal(
+    return usage(
         f"the bench loads what it measures, and takes only services of this machine: {why}.\n"
-        'Start and name them: scripts/stack up && eval "$(scripts/stack env)"',
-        exit_code=EXIT_USAGE,
+        'Start and name them: scripts/stack up && eval "$(scripts/stack env)"'
     )
 
 

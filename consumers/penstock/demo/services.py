@@ -26,7 +26,7 @@ from penstock import config
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.config.variables import variable
 from penstock.demo.page import DEMO
-from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, Unreachable
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Unreachable, usage
 from penstock.process.children import address, free_port, running
 
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
@@ -216,10 +216,9 @@ def _names_no_services(path: Path | None) -> bool:
 def _stack_environment() -> dict[str, str]:
     """The variables that `scripts/stack env` exports."""
     if not STACK_SCRIPT.exists():
-        raise Fatal(
+        raise usage(
             "--stack outside a checkout needs the services' addresses: set "
-            "kafka.bootstrap_servers, objects.endpoint_url and model.url",
-            exit_code=EXIT_USAGE,
+            "kafka.bootstrap_servers, objects.endpoint_url and model.url"
         )
     answer = subprocess.run([STACK_SCRIPT, "env"], capture_output=True, text=True, check=False)
     if answer.returncode:

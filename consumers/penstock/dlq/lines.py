@@ -12,7 +12,7 @@ from penstock.adapters.kafka.reader import Reader, open_reader
 from penstock.adapters.kafka.stopped_lines import say
 from penstock.core.order.operator_words import Verb, Word, digest
 from penstock.core.routing.naming import Naming, fallback, key_text
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Inline, References, SchemaError, decode
 from penstock.ports import Where
@@ -34,10 +34,7 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
                         found[Where(topic, partition)] = offset
     if not found:
         known = f"; these do: {', '.join(sorted(others))}" if others else ""
-        raise Fatal(
-            f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}",
-            exit_code=EXIT_USAGE,
-        )
+        raise usage(f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}")
     number = SystemClock().wall_ms()
     words = {where: Word(verb, at, digest(stream), number) for where, at in found.items()}
     await say(cfg.kafka, words)

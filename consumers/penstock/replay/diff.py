@@ -19,7 +19,7 @@ from penstock.adapters.kafka.reader import Spans as TopicSpans
 from penstock.core.comparing.agreement import Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, Place
 from penstock.encodings.blocks import records_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.messages.prediction import Failure
 from penstock.messages.replay import Difference, Example, ReplayedStream
 from penstock.replay.former_results import Values, open_results
@@ -95,10 +95,9 @@ def check(plan: Plan) -> None:
     """Raises `Fatal` (exit 2), before anything is replayed, if a comparison is impossible."""
     live, options = plan.live, plan.options
     if options.model is not None and options.against is None and routes_of(live).fans_out:
-        raise Fatal(
+        raise usage(
             "--diff: several models answer a row by [[routes]]; name by --against the model whose "
-            f"former answers {options.model} is compared with",
-            exit_code=EXIT_USAGE,
+            f"former answers {options.model} is compared with"
         )
 
 

@@ -13,7 +13,7 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.adapters.kafka.topics import create_topics, topic_shapes
 from penstock.calls.wait_for_services import until_answered
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.messages.replay import Replayed, ReplayedPartition
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
@@ -74,10 +74,9 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
     if not missing:
         return
     if like not in shapes:
-        raise Fatal(
+        raise usage(
             f"there is no topic {missing[0]}, nor {like} whose shape it would get; "
-            "create it: penstock topics create",
-            exit_code=EXIT_USAGE,
+            "create it: penstock topics create"
         )
     for topic, _ in await create_topics(cfg.kafka, missing, shapes[like]):
         on_made(f"created {topic} ({shapes[like].partitions} partitions, as {like})")

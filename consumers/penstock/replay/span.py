@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from penstock.adapters.kafka.reader import Reader
 from penstock.adapters.kafka.replay_positions import Groups
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.ports import Commit, Where
 from penstock.replay.worker_settings import Options, Plan
 
@@ -97,10 +97,9 @@ def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]
     for part, span in spans.items():
         metadata = msgspec.json.encode(_Written(1, span.begin, now_ms, options.identity)).decode()
         if len(metadata.encode()) > MAX_BYTES:
-            raise Fatal(
+            raise usage(
                 "--streams: these globs are too long to be written down with the range; "
-                "use fewer, or a shorter one that covers them",
-                exit_code=EXIT_USAGE,
+                "use fewer, or a shorter one that covers them"
             )
         found[part] = Commit(span.end, metadata)
     return found
@@ -113,17 +112,15 @@ def _read(commit: Commit, plan: Plan) -> _Written:
     try:
         written = msgspec.json.decode(commit.metadata, type=_Written)
     except (msgspec.MsgspecError, ValueError):
-        raise Fatal(
+        raise usage(
             f"group {plan.group}.range holds no range of a replay ({commit.metadata:.80}); delete "
-            f"that group, {another}",
-            exit_code=EXIT_USAGE,
+            f"that group, {another}"
         ) from None
     for option, now in options.identity.items():
         before = written.asked.get(option, "")
         if before != now:
-            raise Fatal(
+            raise usage(
                 f"replay {options.named} was begun with {option} {before or '(not given)'}, not "
-                f"{now or 'without it'}: go on with that, {another}",
-                exit_code=EXIT_USAGE,
+                f"{now or 'without it'}: go on with that, {another}"
             )
     return written

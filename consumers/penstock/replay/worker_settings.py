@@ -15,7 +15,7 @@ from msgspec import structs
 
 from penstock import config
 from penstock.core.routing.routes import Routes
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.library.choosing import with_model
 from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.settings import Settings
@@ -109,9 +109,9 @@ class Plan:
 def plan(live: config.Config, options: Options) -> Plan:
     """Raises `Fatal` (exit 2) for a topic that is in use, and for an invalid range or name."""
     if not _NAME.fullmatch(options.named):
-        raise _usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
+        raise usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
     if options.until_ms is not None and options.until_ms <= options.since_ms:
-        raise _usage(f"--until {options.until} is not after --since {options.since}")
+        raise usage(f"--until {options.until} is not after --since {options.since}")
     cfg, model = _answering(live, options.model, options.protocol)
     output = structs.replace(
         cfg.output, topic=options.to, dlq_topic=None, objects=None, records="rows"
@@ -140,7 +140,7 @@ def _answering(
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
         if protocol is not None:
-            raise _usage("--protocol says what the server of --model speaks; name that, too")
+            raise usage("--protocol says what the server of --model speaks; name that, too")
         return live, live.model.name
     found = structs.replace(live, models=[], routes=[])
     is_url = "://" in name
@@ -170,7 +170,7 @@ def _check_topics(live: config.Config, output: config.Output) -> None:
         if what is None and pattern is not None and re.match(pattern, topic):
             what = f"an input topic by kafka.input_pattern ({pattern})"
         if what is not None:
-            raise _usage(f"--to {output.topic}: {topic} is {what}; name a topic of its own")
+            raise usage(f"--to {output.topic}: {topic} is {what}; name a topic of its own")
 
 
 def _modest(cfg: config.Config) -> config.Config:
@@ -215,7 +215,3 @@ def _half(calls: int) -> int:
 
 def _all_bulk(terms: ModelTerms) -> ModelTerms:
     return replace(terms, window=replace(terms.window, bulk_rows=0))
-
-
-def _usage(message: str) -> Fatal:
-    return Fatal(message, exit_code=EXIT_USAGE)

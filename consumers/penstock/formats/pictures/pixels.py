@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.rows.payload import BytesRows, Float32Matrix, Form, Matrix
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 # Height, width and three channels of 0 to 255.
 Rgb = npt.NDArray[np.uint8]
@@ -98,21 +98,21 @@ def pixel_options(
         return None
     found = _SIZE.fullmatch(size)
     if found is None or "0" in found.groups():
-        raise _usage(f"rows.image_size = {size!r} is no size; write width x height, as 224x224")
+        raise usage(f"rows.image_size = {size!r} is no size; write width x height, as 224x224")
     width, height = map(int, found.groups())
     options = PixelOptions(width, height, layout, unit, mean, std)
     if form not in ("matrix", "bytes"):
-        raise _usage(
+        raise usage(
             "rows.image_size makes rows of numbers; set model.request to float32, or to bytes or "
             "raw for a byte a number"
         )
     if form == "bytes" and unit:
-        raise _usage(
+        raise usage(
             f"rows.image_scale = {scale!r} needs model.request = 'float32': in rows of bytes "
             "numbers stay 0 to 255"
         )
     if options.row_bytes(form) > most_row_bytes:
-        raise _usage(
+        raise usage(
             f"rows.image_size = {size!r} makes rows of {options.row_bytes(form)} bytes, more than "
             f"limits.row_bytes ({most_row_bytes})"
         )
@@ -126,12 +126,8 @@ def _scale(scale: str) -> tuple[bool, tuple[float, ...] | None, tuple[float, ...
     numbers = tuple(map(float, found.groups())) if found else ()
     mean, std = numbers[:_CHANNELS], numbers[_CHANNELS:]
     if not std or min(std) <= 0:
-        raise _usage(
+        raise usage(
             f"rows.image_scale = {scale!r} is not known; write none, 0-1, or mean and standard "
             "deviation of red, green and blue: 0.485,0.456,0.406/0.229,0.224,0.225"
         )
     return True, mean, std
-
-
-def _usage(message: str) -> Fatal:
-    return Fatal(message, exit_code=EXIT_USAGE)

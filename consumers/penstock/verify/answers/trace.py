@@ -18,7 +18,7 @@ from penstock import config
 from penstock.adapters.http.running_worker import Way, way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
 from penstock.encodings.blocks import records_of
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Source, decode_prediction
@@ -80,9 +80,8 @@ async def trace(cfg: config.Config, id: str) -> Trace:
         if found := _SCENE.fullmatch(id):
             scene = await _scene(cfg, reader, id, int(found["time"]))
             return Trace(id, None, None, scene, await _frames(cfg, reader, scene))
-    raise Fatal(
-        f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time",
-        exit_code=EXIT_USAGE,
+    raise usage(
+        f"{id} is not an id: an answer's is topic/partition/offset/object/row, a scene's site/time"
     )
 
 
@@ -124,7 +123,7 @@ async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
         for record in await prober.at(topic, partition, offset):
             if record.offset == offset:
                 return _found(topic, record)
-    raise Fatal(f"{topic} has no record {partition}/{offset}", exit_code=EXIT_USAGE)
+    raise usage(f"{topic} has no record {partition}/{offset}")
 
 
 def _may_be_elsewhere(cfg: config.Config) -> bool:
@@ -198,7 +197,7 @@ async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Foun
         found = await _by_id(reader, topic, spans, {id})
         if found:
             return found[id]
-    raise Fatal(f"{topic} has no scene {id}", exit_code=EXIT_USAGE)
+    raise usage(f"{topic} has no scene {id}")
 
 
 async def _frames(cfg: config.Config, reader: Reader, found: Found) -> list[Frame]:
