@@ -9,6 +9,7 @@ leaves an open transaction. Owner: the simulation, one of each per worker.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.errors import Fenced, Transient
@@ -34,24 +35,15 @@ class Landing(NamedTuple):
 Land = Callable[[Landing], None]
 
 
+@dataclass(eq=False)
 class SimulatedProducers:
-    def __init__(
-        self,
-        source: SimulatedSource[Life],
-        group: Group,
-        land: Land,
-        process: Process,
-        weather: Weather,
-        *,
-        is_slow: bool,
-    ) -> None:
-        self._source = source
-        self._group = group
-        self._land = land
-        self._process = process
-        self._weather = weather
-        self._is_slow = is_slow
-        self._last: dict[int, Open] = {}
+    source: SimulatedSource[Life]
+    coordinator: Group
+    land: Land
+    process: Process
+    weather: Weather
+    is_slow: bool
+    _last: dict[int, Open] = field(default_factory=dict, init=False)
 
     def group(self, where: Where) -> str:
         return "group"
@@ -60,44 +52,44 @@ class SimulatedProducers:
         """Nothing waits for an open transaction here but positions, which are looked after."""
 
     async def open(self, number: int) -> "SimulatedPassage":
-        await self._process.gate()
-        await self._weather.pass_by()
-        if self._weather.happens(self._weather.faults.commit_fails):
+        await self.process.gate()
+        await self.weather.pass_by()
+        if self.weather.happens(self.weather.faults.commit_fails):
             raise Transient("no producer could be opened")
         if number in self._last:
-            self._group.take_back(self._last[number])
-        await self._weather.pass_by()
-        await self._process.gate()
+            self.coordinator.take_back(self._last[number])
+        await self.weather.pass_by()
+        await self.process.gate()
         return SimulatedPassage(self, number)
 
     async def publish(
         self, number: int, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
     ) -> None:
-        source, group, faults = self._source, self._group, self._weather.faults
-        await self._process.gate()
+        source, group, faults = self.source, self.coordinator, self.weather.faults
+        await self.process.gate()
         lives = [(source.life(where.partition), to) for where, to in positions.items()]
         opened = self._last[number] = group.begin(
             source, {where.partition: position for where, position in positions.items()}
         )
-        is_lost = self._weather.happens(faults.commit_fails) and self._weather.happens(0.5)
+        is_lost = self.weather.happens(faults.commit_fails) and self.weather.happens(0.5)
         generation = source.generation
         is_taken = await self._request(lambda: not is_lost and group.stage(opened, generation))
-        if is_lost or self._weather.happens(faults.answer_lost):
+        if is_lost or self.weather.happens(faults.answer_lost):
             raise Transient("the positions were not answered")
         if not is_taken:
             raise Fenced("the group has gone on without this member")
         for life, position in lives:
             life.committing(position)
-        is_lost = self._weather.happens(faults.commit_fails)
+        is_lost = self.weather.happens(faults.commit_fails)
 
         def end() -> bool:
-            if is_lost or not group.decide(opened, self._weather.delay_s()):
+            if is_lost or not group.decide(opened, self.weather.delay_s()):
                 return False
-            self._land(Landing(outgoing, lives))
+            self.land(Landing(outgoing, lives))
             return True
 
         is_committed = await self._request(end)
-        if is_lost or self._weather.happens(faults.answer_lost):
+        if is_lost or self.weather.happens(faults.answer_lost):
             raise Transient("the transaction was not answered")
         if not is_committed:
             raise Transient("another producer has taken the transaction back")
@@ -107,25 +99,25 @@ class SimulatedProducers:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def reach_broker() -> None:
-            found = not self._process.is_cut and arrive()
+            found = not self.process.is_cut and arrive()
             if not answer.done():
                 answer.set_result(found)
 
-        asyncio.get_running_loop().call_later(self._weather.delay_s(), reach_broker)
+        asyncio.get_running_loop().call_later(self.weather.delay_s(), reach_broker)
         found = await answer
-        await self._weather.pass_by()
-        await self._process.gate()
+        await self.weather.pass_by()
+        await self.process.gate()
         return found
 
     async def close(self, number: int) -> None:
         """Takes back what is open, unless that request is lost."""
-        await self._weather.pass_by()
-        is_lost = not self._process.alive or self._process.is_cut
-        if self._is_slow and self._weather.happens(self._weather.faults.commit_fails):
+        await self.weather.pass_by()
+        is_lost = not self.process.alive or self.process.is_cut
+        if self.is_slow and self.weather.happens(self.weather.faults.commit_fails):
             is_lost = True
             await asyncio.sleep(CLOSE_S)
         if number in self._last and not is_lost:
-            self._group.take_back(self._last[number])
+            self.coordinator.take_back(self._last[number])
 
 
 class SimulatedPassage:

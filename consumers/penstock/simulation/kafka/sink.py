@@ -6,6 +6,7 @@ while the process runs, unless the worker forgets it before. Owner: the simulati
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.errors import Fatal
@@ -29,56 +30,47 @@ IN_ORDER_S = 1e-6
 LOOK_S = 0.5
 
 
+@dataclass(eq=False)
 class SimulatedSink:
     """This worker's producer. `accept` decides what happens to records that reach the broker. A
-    slow producer keeps records for a while.
+    slow producer keeps records for a while. `count`: how many partitions a topic has.
     """
 
-    def __init__(
-        self,
-        partitions: Callable[[], int],
-        accept: Callable[[Outgoing], Accepted],
-        most_bytes: int | None,
-        process: Process,
-        weather: Weather,
-        *,
-        is_slow: bool,
-    ) -> None:
-        self.failure: Fatal | None = None
-        self._partitions = partitions
-        self._accept = accept
-        self._most_bytes = most_bytes
-        self._process = process
-        self._weather = weather
-        self._is_slow = is_slow
-        self._accepted: dict[object, None] = {}
-        self._busy_until_s: dict[tuple[str, int, str], float] = {}
+    count: Callable[[], int]
+    accept: Callable[[Outgoing], Accepted]
+    most_bytes: int | None
+    process: Process
+    weather: Weather
+    is_slow: bool
+    failure: Fatal | None = field(default=None, init=False)
+    _accepted: dict[object, None] = field(default_factory=dict, init=False)
+    _busy_until_s: dict[tuple[str, int, str], float] = field(default_factory=dict, init=False)
 
     async def start(self) -> None:
         return
 
     async def partitions(self, topic: str) -> int:
-        return self._partitions()
+        return self.count()
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
-        await self._process.gate()
-        accepted = self._accept(outgoing)
-        await self._weather.pass_by()
-        await self._process.gate()
+        await self.process.gate()
+        accepted = self.accept(outgoing)
+        await self.weather.pass_by()
+        await self.process.gate()
         loop = asyncio.get_running_loop()
         report: asyncio.Future[None] = loop.create_future()
         report.add_done_callback(lambda done: done.cancelled() or done.exception())
-        fails = self._weather.happens(self._weather.faults.delivery_fails)
-        is_lost = self.failure is not None or (fails and self._weather.happens(0.5))
+        fails = self.weather.happens(self.weather.faults.delivery_fails)
+        is_lost = self.failure is not None or (fails and self.weather.happens(0.5))
         if fails and self.failure is None:
             self.failure = Fatal("the broker did not take a batch")
         failure = self.failure
         self._accepted[report] = None
 
         def leave() -> None:
-            if report not in self._accepted or not self._process.alive:
+            if report not in self._accepted or not self.process.alive:
                 return
-            if not self._process.going.is_set():
+            if not self.process.going.is_set():
                 loop.call_later(LOOK_S, leave)
                 return
             del self._accepted[report]
@@ -86,12 +78,12 @@ class SimulatedSink:
             loop.call_at(self._next_s(outgoing, "records"), reach_broker)
 
         def reach_broker() -> None:
-            is_there = not is_lost and not self._process.is_cut
+            is_there = not is_lost and not self.process.is_cut
             acknowledge = accepted.append(outgoing) if is_there else None
             loop.call_at(self._next_s(outgoing, "report"), reach_worker, acknowledge)
 
         def reach_worker(acknowledge: Callable[[], None] | None) -> None:
-            if report.done() or not self._process.alive:
+            if report.done() or not self.process.alive:
                 return
             if failure is not None or acknowledge is None:
                 report.set_exception(failure or Fatal("the broker did not take a batch"))
@@ -99,18 +91,18 @@ class SimulatedSink:
                 acknowledge()
                 report.set_result(None)
 
-        if self._is_slow:
+        if self.is_slow:
             loop.call_at(self._next_s(outgoing, "leave"), leave)
         else:
             leave()
         return report
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
-        return self._most_bytes is None or len(key or b"") + value_bytes <= self._most_bytes
+        return self.most_bytes is None or len(key or b"") + value_bytes <= self.most_bytes
 
     async def forget(self) -> None:
-        if self._process.alive:  # a dead one would wait for ever
-            await self._process.gate()
+        if self.process.alive:  # a dead one would wait for ever
+            await self.process.gate()
         self._accepted.clear()
 
     async def stop(self) -> None:
@@ -121,7 +113,7 @@ class SimulatedSink:
         where = (outgoing.topic, outgoing.partition, what)
         now_s = asyncio.get_running_loop().time()
         arrives_s = max(
-            now_s + self._weather.delay_s(), self._busy_until_s.get(where, 0.0) + IN_ORDER_S
+            now_s + self.weather.delay_s(), self._busy_until_s.get(where, 0.0) + IN_ORDER_S
         )
         self._busy_until_s[where] = arrives_s
         return arrives_s
