@@ -29,7 +29,6 @@ from penstock.ops.processes.members_page import serve_members
 from penstock.telemetry.ways import TimeSpent
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans
-from tests.support.memory_spans import MemorySpans
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -17,7 +17,6 @@ from penstock.pipeline.transactions import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.memory import MemoryProducers
-from tests.support.memory_kafka import MemoryProducers
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
 ROWS = 2_000

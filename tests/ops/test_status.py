@@ -33,7 +33,6 @@ from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from penstock.stages.dead_letters import RECENT
 from tests.support.memory import MemorySource
-from tests.support.memory_kafka import MemorySource
 from tests.support.pipelines import World, csv, running, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

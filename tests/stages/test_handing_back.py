@@ -8,7 +8,6 @@ from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.memory import MemoryPassage, MemoryProducers
-from tests.support.memory_kafka import MemoryPassage, MemoryProducers
 from tests.support.pipelines import World, csv, running, until
 
 # As long as a real outlet takes while Kafka is in trouble: 3 s to take back, 2 s to stop.

@@ -18,7 +18,6 @@ from penstock.ports import Adapters, Location, Where
 from penstock.simulation.virtual_time import inline, virtual_time
 from penstock.stages.help_regions import REST_S
 from tests.support.memory import MemorySource
-from tests.support.memory_kafka import MemorySource
 from tests.support.pipelines import BUCKET, World, csv, running, until
 
 # Its partitions have numbers of their own in the worker.

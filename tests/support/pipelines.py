@@ -43,8 +43,6 @@ from penstock.telemetry.worker import Telemetry
 from penstock.tracing.object_spans import Names
 from penstock.tracing.tracer import TraceTerms
 from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
-from tests.support.memory_kafka import MemoryProducers, MemorySource
-from tests.support.memory_spans import MemorySpans
 
 BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)

@@ -7,7 +7,6 @@ from penstock.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
 from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans
-from tests.support.memory_spans import MemorySpans
 
 
 def test_what_is_not_configured_is_not_on_the_page() -> None:

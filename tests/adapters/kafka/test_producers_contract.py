@@ -6,7 +6,6 @@ from penstock.adapters.memory.kafka import MemorySink
 from penstock.ports import Commit, Where
 from tests.adapters.kafka.producers_contract import Ground, ProducersContract
 from tests.support.memory import MemoryProducers, MemorySource
-from tests.support.memory_kafka import MemoryProducers, MemorySource
 
 
 class MemoryGround:
