@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.formats.base.format import Format
 from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import RowOptions, Run
@@ -34,9 +34,8 @@ def guarded(format: Format) -> Format:
     """
     wrong = _flaw(format)
     if wrong is not None:
-        raise Fatal(
-            f"the format {format.name!r} cannot be used: {wrong}; mend or uninstall its package",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"the format {format.name!r} cannot be used: {wrong}; mend or uninstall its package"
         )
     open_parser, ranged = format.open, format.ranged
 

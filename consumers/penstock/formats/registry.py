@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache, partial
 from typing import Final
 
-from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.errors import Poison, usage
 from penstock.formats.archives.codecs import CODECS, PackedParser, codec_of, is_begun
 from penstock.formats.archives.compression import GZIP_MAGIC, Expansion, GzipParser
 from penstock.formats.archives.tar import TarParser
@@ -71,10 +71,7 @@ def formats() -> Mapping[str, Format]:
     found = {format.name: format for format in ours(_read_zip)}
     for format in plugins(GROUP, Format):
         if format.name in found or format.name in ("auto", TAR):
-            raise Fatal(
-                f"two formats are named {format.name!r}; rename the entry point's",
-                exit_code=EXIT_USAGE,
-            )
+            raise usage(f"two formats are named {format.name!r}; rename the entry point's")
         found[format.name] = guarded(format)
     return found
 
@@ -89,16 +86,14 @@ def check_options(options: RowOptions, request: str) -> None:
     if options.format in ("auto", TAR):
         return
     if options.format not in formats():
-        raise Fatal(
+        raise usage(
             f"rows.format = {options.format!r} is unknown; choose one of auto, "
-            f"{', '.join(known_formats())}",
-            exit_code=EXIT_USAGE,
+            f"{', '.join(known_formats())}"
         )
     why = formats()[options.format].misfit(options)
     if why is not None:
-        raise Fatal(
-            f"rows.format = {options.format!r} and model.request = {request!r} do not fit: {why}",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"rows.format = {options.format!r} and model.request = {request!r} do not fit: {why}"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.core.order.line_stop import LineStop
 from penstock.core.rows.log_keys import of_place
-from penstock.errors import EXIT_USAGE, Fatal, Transient
+from penstock.errors import Transient, usage
 from penstock.lane.lane import Lane
 from penstock.pipeline.publishing_tasks import PublishingTasks
 from penstock.pipeline.takeover import Takeover
@@ -151,10 +151,9 @@ class Assignments:
         topic = labels.output_topic
         self._output_partitions = found = await self._sink.partitions(topic)
         if found < wanted:
-            raise Fatal(
+            raise usage(
                 f"{topic} has {found} partitions, {labels.input_topic} has {wanted} or more "
-                "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost.",
-                exit_code=EXIT_USAGE,
+                "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost."
             )
 
     def _begin(self, partition: int, start: Commit) -> Lane:

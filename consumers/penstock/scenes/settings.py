@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from penstock import config
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import Fatal, usage
 from penstock.scenes.core.rules import Rules
 
 LEADER = "leader:"
@@ -88,4 +88,4 @@ def check(scenes: config.Scenes) -> None:
 
 
 def _wrong(key: str, what: str) -> Fatal:
-    return Fatal(f"scenes.{key} {what}", exit_code=EXIT_USAGE)
+    return usage(f"scenes.{key} {what}")

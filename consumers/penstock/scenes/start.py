@@ -14,7 +14,7 @@ from penstock.adapters.kafka.topics import (
     partition_counts,
     record_bytes,
 )
-from penstock.errors import EXIT_USAGE, Fatal, missing_extra
+from penstock.errors import missing_extra, usage
 from penstock.scenes.boundary import Fits
 from penstock.scenes.engine import Engine
 from penstock.scenes.health import serve_scenes
@@ -77,18 +77,15 @@ async def check_topics(cfg: config.Config) -> int:
     counts = await partition_counts(cfg.kafka, ours)
     missing = [topic for topic in ours if topic not in counts]
     if missing:
-        raise Fatal(
-            f"missing topics: {', '.join(missing)}; make them with: "
-            "penstock topics create --scenes",
-            exit_code=EXIT_USAGE,
+        raise usage(
+            f"missing topics: {', '.join(missing)}; make them with: penstock topics create --scenes"
         )
     spread = counts[ours.by_site]
     if counts[ours.changelog] != spread:
-        raise Fatal(
+        raise usage(
             f"{ours.by_site} has {spread} partitions and {ours.changelog} has "
             f"{counts[ours.changelog]}; they must have as many: stop the workers of group "
-            f"{cfg.scenes.group}, and take another scenes.group, or make both topics anew",
-            exit_code=EXIT_USAGE,
+            f"{cfg.scenes.group}, and take another scenes.group, or make both topics anew"
         )
     return spread
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock import config
 from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
 from penstock.adapters.kafka.group.refusals import LASTING, refusal
-from penstock.errors import EXIT_UNREACHABLE, EXIT_USAGE, Fatal, PenstockError
+from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, usage
 
 log = logging.getLogger("librdkafka")
 
@@ -116,7 +116,7 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
     if (code := _lasting(error)) is not None:
         return refusal(code)
     if error.code() in _RIGHTS:
-        return Fatal(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}", exit_code=EXIT_USAGE)
+        return usage(f"Kafka refused {what}: {said}. {CHECK_RIGHTS}")
     if is_fatal(error):
         return Fatal(
             f"Kafka failed {what}: {said}\nNothing is lost: start the worker again, it goes on at "

@@ -13,7 +13,7 @@ from penstock import config
 from penstock.adapters.confluent.client import connection
 from penstock.adapters.kafka.group.member import GroupMember, instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.errors import usage
 
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so it adds no latency.
@@ -59,10 +59,9 @@ def described(metadata: bytes) -> GroupMember:
     """
     mark, generation = metadata[: len(MARK)], metadata[len(MARK) :][:4]
     if mark != MARK:
-        raise Fatal(
+        raise usage(
             f"this release of confluent-kafka tells of its membership as {mark!r}; "
-            'set kafka.client = "aiokafka"',
-            exit_code=EXIT_USAGE,
+            'set kafka.client = "aiokafka"'
         )
     group, member_id, rest = metadata[len(MARK) + 4 :].split(b"\0", 2)
     # The rest is a byte 1 if there is no instance id, or what is before the name, which is 0.
@@ -86,8 +85,7 @@ def _protocol(settings: config.Kafka) -> dict[str, Any]:
 def check_release(release: str) -> None:
     """Before 2.16 librdkafka stands still for minutes in a group of this protocol."""
     if tuple(map(int, release.split(".")[:2])) < OLDEST:
-        raise Fatal(
+        raise usage(
             'kafka.group_protocol = "consumer" needs confluent-kafka 2.16 or newer, here is '
-            f"{release}; pip install -U confluent-kafka",
-            exit_code=EXIT_USAGE,
+            f"{release}; pip install -U confluent-kafka"
         )
