@@ -10,7 +10,7 @@ import socket
 from typing import Final, NamedTuple, Protocol
 
 from penstock import config
-from penstock.errors import Fenced, usage_error
+from penstock.errors import Fenced, usage
 from penstock.ports import Source
 
 HOSTNAME: Final = "{hostname}"
@@ -24,7 +24,7 @@ def instance_of(settings: config.Kafka) -> str | None:
         return None
     name = settings.instance_id.replace(HOSTNAME, socket.gethostname())
     if not _ALLOWED.fullmatch(name):
-        raise usage_error(
+        raise usage(
             f"kafka.instance_id = {settings.instance_id!r} makes {name!r}; Kafka takes up to 249 "
             f"of a-z, A-Z, 0-9, '.', '_' and '-', and {HOSTNAME} stands for this host's name"
         )
