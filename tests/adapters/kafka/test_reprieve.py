@@ -23,3 +23,12 @@ async def test_a_place_is_waited_for_as_long_as_a_dead_member_may_have_it() -> N
         await wait_forever()
     assert ended.value.exit_code == EXIT_UNREACHABLE
     assert 45.0 < now() - began_s <= 45.0 + MARGIN_S + 2.0
+
+
+@virtual_time
+async def test_after_a_place_was_had_the_next_is_waited_for_as_long_again() -> None:
+    reprieve = Reprieve(session_s=45.0)
+    await reprieve.wait("pod-7")
+    reprieve.over()
+    await asyncio.sleep(3_600.0)
+    await reprieve.wait("pod-7")

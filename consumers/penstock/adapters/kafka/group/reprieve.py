@@ -23,6 +23,10 @@ class Reprieve:
         self._most_s = session_s + MARGIN_S
         self._since_s: float | None = None
 
+    def over(self) -> None:
+        """We have a place. If it is lost, the next one is waited for as long."""
+        self._since_s = None
+
     async def wait(self, instance_id: str | None) -> None:
         """Between two tries. Raises `Fatal`."""
         now_s = asyncio.get_running_loop().time()
