@@ -113,12 +113,15 @@ class Places:
         """Go on elsewhere, as the broker has no records at `offset` and will have none. If it does
         not answer now, this returns without a new place: the next read reports the same offset.
         """
+        assignments = self._member.assignments
         try:
             begin, end = await self._member.span(partition)
         except Transient as error:
             log.warning("partition %d: %s", partition, error, extra=self._keys(partition, offset))
             await asyncio.sleep(ASK_AGAIN_S)
             return
+        if self._member.assignments != assignments:
+            return  # what comes back has another place
         if offset < begin:
             # Forward only: a lane takes later offsets as they come, so a seek is enough.
             keys = self._keys(partition, offset)
