@@ -228,14 +228,15 @@ async def test_what_a_dead_worker_left_open_holds_up_no_reader(
             assert await worker.stop() == 0, worker.said
 
 
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_a_position_that_a_stranger_keeps_open_ends_the_worker_with_3(
-    services: Services, topics: Topics
+    services: Services, topics: Topics, client: str
 ) -> None:
     """No worker of the group may end a transaction whose id is not one of the group's."""
     async with open_transaction(services, f"a-stranger-{topics.input}") as stranger:
         moved = {TopicPartition(topics.input, 2): 5}
         await stranger.send_offsets_to_transaction(moved, topics.input)
-        environ = exactly_once(services, topics, KAFKA__TIMEOUT_MS=10_000)
+        environ = exactly_once(services, topics, KAFKA__CLIENT=client, KAFKA__TIMEOUT_MS=10_000)
         async with running_worker(environ) as worker:
             worker.may_end()
             assert await worker.ended() == 3, worker.said

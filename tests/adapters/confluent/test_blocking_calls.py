@@ -61,3 +61,25 @@ async def test_work_of_the_loop_within_a_call_may_ask_for_calls(thread: CallThre
     assert await thread.call(lambda: thread.in_loop(work(), loop)) == 4
     assert await thread.call(lambda: 5) == 5
     thread.end()
+
+
+async def test_what_is_made_apart_waits_for_the_end_of_the_call_around_it(
+    thread: CallThread,
+) -> None:
+    loop, said = asyncio.get_running_loop(), list[str]()
+
+    async def work() -> None:
+        apart.append(thread.call(partial(said.append, "apart"), apart=True))
+        apart.append(thread.call(partial(said.append, "apart, too"), apart=True))
+        await thread.call(partial(said.append, "within"))
+
+    def around() -> None:
+        thread.in_loop(work(), loop)
+        said.append("the end")
+
+    apart = list[asyncio.Future[None]]()
+    await thread.call(around)
+    await thread.call(partial(said.append, "after"))
+    await asyncio.gather(*apart)
+    thread.end()
+    assert said == ["within", "the end", "apart", "apart, too", "after"]

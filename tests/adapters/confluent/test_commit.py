@@ -1,7 +1,8 @@
 """Commits of a member whose epoch has just changed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.adapters.confluent.broker_calls import Questions
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.member import check_release, member_options
 from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.ours import Ours
 from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.errors import EXIT_USAGE, Fatal
@@ -25,11 +27,13 @@ class Consumer:
 
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)
-        self.commits = 0
+        self.tried: list[set[int]] = []
+        self.after_a_refusal: Callable[[], None] = lambda: None
 
     def commit(self, offsets: list[Any], asynchronous: bool) -> list[Any]:
-        self.commits += 1
+        self.tried.append({one.partition for one in offsets})
         if self.codes:
+            self.after_a_refusal()
             raise KafkaException(KafkaError(self.codes.pop(0)))
         return offsets
 
@@ -40,13 +44,29 @@ class Handled(Handle):
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
 
-    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             answer.set_result(work())
         except KafkaException as error:
             answer.set_exception(error)
         return answer
+
+
+def ours_of(*partitions: int) -> Ours:
+    ours = Ours()
+    ours.begin(partitions)
+    return ours
+
+
+@asynccontextmanager
+async def questions(consumer: Consumer, ours: Ours) -> AsyncIterator[Questions]:
+    kafka = config.Kafka()
+    group = GroupPositions(kafka)
+    try:
+        yield Questions(Handled(consumer), ours, group, Numbered(Numbers(kafka.inputs)), 60.0)
+    finally:
+        await group.stop()
 
 
 @pytest.mark.parametrize(
@@ -59,13 +79,34 @@ class Handled(Handle):
 async def test_a_stale_epoch_is_tried_again_and_a_fenced_one_is_not(
     codes: list[int], commits: int
 ) -> None:
-    kafka, consumer = config.Kafka(), Consumer(*codes)
-    group, numbered = GroupPositions(kafka), Numbered(Numbers(kafka.inputs))
-    try:
-        await Questions(Handled(consumer), group, numbered, 60.0).commit({0: Commit(1)})
-    finally:
-        await group.stop()
-    assert consumer.commits == commits
+    consumer = Consumer(*codes)
+    async with questions(consumer, ours_of(0)) as asked:
+        await asked.commit({0: Commit(1)})
+    assert len(consumer.tried) == commits
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_under_a_new_epoch_nothing_of_a_partition_that_was_revoked_is_committed(
+    comes_back: bool,
+) -> None:
+    consumer, ours = Consumer(KafkaError.STALE_MEMBER_EPOCH), ours_of(0, 1)
+
+    def revoke() -> None:
+        ours.end([0])
+        if comes_back:  # its owner in between may have got further
+            ours.begin([0])
+
+    consumer.after_a_refusal = revoke
+    async with questions(consumer, ours) as asked:
+        await asked.commit({0: Commit(1), 1: Commit(1), 2: Commit(1)})
+    assert consumer.tried == [{0, 1}, {1}]
+
+
+async def test_without_a_partition_of_ours_nothing_is_asked() -> None:
+    consumer = Consumer()
+    async with questions(consumer, ours_of()) as asked:
+        await asked.commit({0: Commit(1)})
+    assert consumer.tried == []
 
 
 def test_what_the_broker_decides_is_not_asked_for() -> None:

@@ -12,35 +12,10 @@ from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.ports import Commit
+from tests.adapters.confluent import doubles
+from tests.adapters.confluent.doubles import Message
 
 T = TypeVar("T")
-
-
-class Message:
-    def __init__(self, offset: int, code: int | None = None) -> None:
-        self._offset, self._code = offset, code
-
-    def error(self) -> KafkaError | None:
-        return None if self._code is None else KafkaError(self._code)
-
-    def topic(self) -> str:
-        return "refs"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._offset
-
-    def key(self) -> None: ...
-
-    def headers(self) -> None: ...
-
-    def value(self) -> bytes:
-        return b"{}"
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_000
 
 
 def end(offset: int) -> Message:
@@ -69,11 +44,13 @@ class Consumer:
 class Handled(Handle):
     """Calls are made at once."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Any) -> None:
         super().__init__(config.Kafka(), 25_000, print)
         self.consumer = consumer
+        self.before_a_call: Callable[[], None] = lambda: None
 
-    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
+        self.before_a_call()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         answer.set_result(work())
         return answer
@@ -118,3 +95,29 @@ async def test_a_rebalance_in_a_read_finds_what_was_read_before_it() -> None:
     await reads.some({0}, 10)
     reads._keep([Message(number) for number in range(5)])
     assert offsets(reads) == [0, 1, 2, 3, 4]
+
+
+async def test_a_seek_from_before_an_assignment_does_not_reach_it() -> None:
+    """The thread came to it only after the partition had left and come back."""
+    consumer = doubles.Consumer()
+    consumer.held = {0: 50}
+    reads = reads_of(consumer)
+    assert isinstance(reads._handle, Handled)
+
+    def come_back() -> None:
+        reads.begin({0: Commit(50)})
+
+    reads._handle.before_a_call = come_back
+    await reads.seek({0: Commit(5)})
+    assert consumer.held == reads.inbox.read_up_to() == {0: 50}
+
+
+async def test_what_is_assigned_anew_begins_where_the_thread_has_sought_it() -> None:
+    """The event loop has not heard of the first of two seeks as the second is made."""
+    consumer = doubles.Consumer()
+    consumer.held, consumer.may_seek = {0: 9, 1: 9}, False
+    reads = reads_of(consumer)
+    reads.begin({0: Commit(9), 1: Commit(9)})
+    for starts in ({0: Commit(3)}, {1: Commit(4)}):
+        reads._seek(starts, reads.ours.held(starts))
+    assert consumer.held == {0: 3, 1: 4}

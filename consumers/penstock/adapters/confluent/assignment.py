@@ -35,7 +35,6 @@ class Assignment:
         begins_at: Callable[[Collection[int]], Awaitable[Mapping[int, Commit]]],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self.ours: set[int] = set()
         self.changes = 0
         self.joining_since_s: float | None = None
         self._rebalance = rebalance
@@ -58,9 +57,8 @@ class Assignment:
         """By the protocol `consumer` a worker is a member at once. If the group has no partition
         for it, no callback follows, so there is no join to time.
         """
-        self._reads.forget(self.ours)
+        self._reads.forget(self._reads.ours.all())
         self._reads.notices.clear()
-        self.ours.clear()
         self.changes += 1
         self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
 
@@ -81,10 +79,12 @@ class Assignment:
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self._handle.note_member()
         numbers = list(map(self._numbered.number, partitions))
-        starts = self._in_loop(self._assigned(numbers)) or {}
+        starts, paused = self._in_loop(self._assigned(numbers)) or ({}, set())
+        # Where nothing is decided it begins at the end, which is -1 for librdkafka, too.
         places = self._numbered.starts(starts)
         (consumer.incremental_assign if self._handle.is_incremental else consumer.assign)(places)
-        consumer.resume(self._numbered.places(starts))
+        consumer.resume(self._numbered.places(starts.keys() - paused))
+        consumer.pause(self._numbered.places(paused))
 
     def on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         self._in_loop(self._revoked(list(map(self._numbered.number, partitions))))
@@ -106,7 +106,10 @@ class Assignment:
 
     # In the event loop.
 
-    async def _as_change(self, work: Awaitable[T]) -> T:
+    async def _as_change(self, work: Coroutine[Any, Any, T]) -> T | None:
+        if self._is_over:  # since the thread has called
+            work.close()
+            return None
         self._changing = asyncio.current_task()
         self._reads.keep_early()
         self._reads.wake()
@@ -115,10 +118,11 @@ class Assignment:
         finally:
             self._changing = None
 
-    async def _assigned(self, numbers: Collection[int]) -> Mapping[int, Commit]:
-        if self.ours and not self._handle.is_incremental:
+    async def _assigned(self, numbers: Collection[int]) -> tuple[Mapping[int, Commit], set[int]]:
+        """Where they begin, and those of them that are not read yet."""
+        if (held := self._reads.ours.all()) and not self._handle.is_incremental:
             # librdkafka leaves out the revoke if its topics change while an assignment is made.
-            await self._revoked(set(self.ours))
+            await self._revoked(held)
         lost = self._suspended.difference(numbers)
         self._suspended.clear()
         if lost:
@@ -126,11 +130,10 @@ class Assignment:
         starts = dict(await self._begins_at(numbers))
         kept = await self._rebalance.assigned(starts)
         starts |= {number: Commit(offset) for number, offset in kept.items()}
-        self._reads.begin(starts)
-        self.ours |= set(starts)
+        paused = self._reads.begin(starts)
         self.changes += 1
         self.joining_since_s = None
-        return starts
+        return starts, paused
 
     async def _revoked(self, numbers: Collection[int]) -> None:
         try:
@@ -142,7 +145,6 @@ class Assignment:
         finally:
             if self._handle.is_incremental:
                 self._reads.forget(numbers)
-                self.ours.difference_update(numbers)
                 self.changes += 1
             else:
                 self.now_joining()

@@ -2,12 +2,14 @@
 
 Rule: the event loop awaits the answers and never blocks on the thread. A call is skipped if its
 caller was cancelled before its turn. If the library calls us back within a call and the callback
-needs work in the event loop, the thread makes further calls meanwhile, as that work may need them.
-The thread is a daemon, so a call that hangs cannot keep the process from ending. Owner: the source.
+needs work in the event loop, the thread makes further calls meanwhile, as that work may need them;
+a call that the library forbids within a callback waits for the end of the call around it. The
+thread is a daemon, so a call that hangs cannot keep the process from ending. Owner: the source.
 """
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +21,7 @@ class _Call(NamedTuple):
     work: Callable[[], Any]
     answer: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    is_apart: bool
 
 
 class CallThread:
@@ -26,14 +29,17 @@ class CallThread:
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._later: deque[_Call] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Queue `work`; the future gets what it returns or raises."""
+    def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
+        """Queue `work`; the future gets what it returns or raises. `apart`: never within another
+        call.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._calls.put(_Call(work, answer, loop))
+        self._calls.put(_Call(work, answer, loop, apart))
         return answer
 
     def end(self) -> None:
@@ -42,16 +48,16 @@ class CallThread:
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
         """Called on this thread, within a call: run `work` in the event loop, and make the calls
-        that are queued until it is done.
+        that are queued until it is done, but for those that are made apart.
         """
         done = asyncio.run_coroutine_threadsafe(work, loop)
         done.add_done_callback(lambda _: self._calls.put(None))
-        self._run()
+        self._run(is_within=True)
         return done.result()
 
-    def _run(self) -> None:
+    def _run(self, *, is_within: bool = False) -> None:
         """Make calls until the next None in the queue."""
-        while (call := self._calls.get()) is not None:
+        while (call := self._next(is_within)) is not None:
             if call.answer.cancelled():
                 continue
             result, failure = None, None
@@ -65,6 +71,13 @@ class CallThread:
                 return  # the event loop is closed: no caller is left
             # Free the result now: it may be large, and the next call may come much later.
             del call, result, failure
+
+    def _next(self, is_within: bool) -> _Call | None:
+        if self._later and not is_within:
+            return self._later.popleft()
+        while (call := self._calls.get()) is not None and is_within and call.is_apart:
+            self._later.append(call)
+        return call
 
 
 def _answer(answer: asyncio.Future[Any], result: object, failure: BaseException | None) -> None:

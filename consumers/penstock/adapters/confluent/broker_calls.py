@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock.adapters.confluent.client import NO_MEMBER, of_ours, translated
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.ours import Ours
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
 from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.source import END_OFFSETS_S, QUESTION_S
@@ -36,31 +37,39 @@ ENDS = "a question about the ends of partitions"
 
 class Questions:
     def __init__(
-        self, handle: Handle, group: GroupPositions, numbered: Numbered, timeout_s: float
+        self,
+        handle: Handle,
+        ours: Ours,
+        group: GroupPositions,
+        numbered: Numbered,
+        timeout_s: float,
     ) -> None:
         self._handle = handle
+        self._ours = ours
         self._group = group
         self._numbered = numbered
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        offsets = [self._numbered.place(number, *commit) for number, commit in commits.items()]
-        work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
         try:
             async with answered_within("the commit", self._commit_s):
-                await self._committed(work)
+                await self._committed(commits)
         except KafkaException as error:
             # A member that lost its partitions need not commit: the new owner starts at the last
             # commit.
             if error.args[0].code() not in NO_MEMBER:
                 raise of_ours("the commit", error.args[0]) from error
 
-    async def _committed(self, work: Callable[[], Any]) -> None:
+    async def _committed(self, commits: Mapping[int, Commit]) -> None:
         """A member learns its new epoch by its next heartbeat, and until then commits under the old
-        one are refused (KIP-848). It has not lost its partitions, so the commit is made again.
+        one are refused (KIP-848). It is made again for what has not been revoked since: under the
+        new epoch the broker would take it for another member's partition, too.
         """
-        while True:
+        held = self._ours.held(commits)
+        while ours := self._ours.still(held):
+            offsets = [self._numbered.place(one, *commits[one]) for one in ours]
+            work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
             try:
                 _check_each(await self._handle.call(work))
             except KafkaException as error:
@@ -71,6 +80,7 @@ class Questions:
                 return
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
+        """Exactly once also `UNDECIDED`."""
         what = "a question about the committed offsets"
         named = {self._numbered.named(number): number for number in partitions}
         async with answered_within(what, self._limit_s):

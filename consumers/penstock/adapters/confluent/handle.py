@@ -77,10 +77,12 @@ class Handle:
         if self._subscription.changed(self.consumer):
             self.consumer.subscribe(self.topics, **self._callbacks)
 
-    def call(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Make a call on the thread, in its turn."""
+    def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
+        """Make a call on the thread, in its turn. `apart`: not within a rebalance, as a read,
+        a seek or the end of the consumer would disturb it.
+        """
         assert self._thread is not None, "after `join`"
-        return self._thread.call(work)
+        return self._thread.call(work, apart=apart)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
         """On the thread, within a call: let the event loop do this."""
@@ -90,7 +92,7 @@ class Handle:
     async def leave(self) -> None:
         """Close the consumer, which leaves the group unless it has an instance id."""
         if self._thread is not None:
-            await self.call(self.consumer.close)
+            await self.call(self.consumer.close, apart=True)
 
     def end(self) -> None:
         if self._thread is not None:

@@ -92,8 +92,11 @@ class Inbox:
         return waiting is not None and bool(waiting.records)
 
     def read_up_to(self) -> dict[int, int]:
-        """By partition, the offset at which reading goes on."""
-        return {partition: waiting.next_offset for partition, waiting in self._waiting.items()}
+        """By partition, the offset at which reading goes on. Also for the thread of the reads: in
+        one step, as the event loop may change the partitions meanwhile.
+        """
+        waiting = list(self._waiting.items())
+        return {partition: each.next_offset for partition, each in waiting}
 
     def given_up_to(self) -> dict[int, int]:
         """By partition, the offset before which every record was given out."""

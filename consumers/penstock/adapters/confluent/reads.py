@@ -11,16 +11,17 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from penstock.adapters.confluent.client import translated
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.inbox import Inbox
 from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.ours import Ours
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
-from penstock.ports import Commit, Record
+from penstock.ports import UNDECIDED, Commit, Record
 
 
 class Reads:
@@ -31,10 +32,13 @@ class Reads:
     def __init__(self, handle: Handle, numbered: Numbered) -> None:
         self.inbox = Inbox()
         self.notices: deque[Any] = deque()
+        self.ours = Ours()
         self.stopped: set[int] = set()
         self.failure: BaseException | None = None
         self._handle = handle
         self._numbered = numbered
+        # Sought by the thread, and not yet known to the inbox.
+        self._sought: dict[int, Commit] = {}
         self._paused: set[int] = set()
         self._early: list[Any] = []
         self._reading: asyncio.Future[list[Any]] | None = None
@@ -59,7 +63,7 @@ class Reads:
         resume = {one for one in self._paused - crowded if not self.inbox.has_any(one)}
         self._paused = (self._paused | pause) - resume
         work = partial(self._read, pause, resume, wait_ms / 1000)
-        self._reading = self._handle.call(work)
+        self._reading = self._handle.call(work, apart=True)
         self._reading.add_done_callback(self._arrived)
 
     def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
@@ -114,54 +118,67 @@ class Reads:
 
     # Where reading goes on.
 
-    def begin(self, starts: Mapping[int, Commit]) -> None:
-        """These partitions are assigned at these positions. librdkafka keeps the pauses of earlier
-        assignments: the caller takes them off.
+    def begin(self, starts: Mapping[int, Commit]) -> set[int]:
+        """These partitions are assigned at these positions. Returns those that are paused: their
+        positions are not decided, and a seek will tell them. librdkafka keeps the pauses of earlier
+        assignments: the caller takes those off.
         """
-        self._paused.difference_update(starts)
-        self.stopped.difference_update(starts)
-        self.inbox.begin(starts)
+        self.forget(starts)
+        self.ours.begin(starts)
+        self.inbox.begin({one: start for one, start in starts.items() if start != UNDECIDED})
+        undecided = {one for one, start in starts.items() if start == UNDECIDED}
+        self._paused |= undecided
+        self.stopped |= undecided
+        return undecided
 
     def forget(self, partitions: Collection[int]) -> None:
         """They were revoked."""
         self._paused.difference_update(partitions)
         self.stopped.difference_update(partitions)
+        for one in partitions:
+            self._sought.pop(one, None)
+        self.ours.end(partitions)
         self.inbox.forget(partitions)
 
-    async def seek(self, starts: Mapping[int, Commit], ours: set[int]) -> None:
+    async def seek(self, starts: Mapping[int, Commit]) -> None:
         """Move to new positions. The records that wait for these partitions are dropped, and so
         are those of a read under way: the thread ends that read before it comes to the seek.
-        `ours` may change meanwhile.
+        Partitions that are revoked meanwhile are left out.
         """
-        wanted = {number: start for number, start in starts.items() if number in ours}
-        if not wanted:
+        if not (held := self.ours.held(starts)):
             return
-        places = self.inbox.read_up_to() | {one: wanted[one].next_offset for one in wanted}
-        paused = self._paused & ours
         with translated("a seek"):
-            await self._handle.call(partial(self._seek, set(wanted), places, paused))
-        self.inbox.begin({one: wanted[one] for one in wanted if one in ours})
+            await self._handle.call(partial(self._seek, starts, held), apart=True)
+        for one in self.ours.still(held):
+            self.inbox.begin({one: starts[one]})
+            if self._sought.get(one) is starts[one]:
+                del self._sought[one]
 
-    def _seek(self, wanted: set[int], places: Mapping[int, int], paused: set[int]) -> None:
+    def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
         """On the thread. librdkafka refuses to seek a partition that it is not fetching (not yet,
         or because its position is gone): then all partitions are assigned anew, each at its
-        position. Partitions that were revoked meanwhile are left out.
+        position.
         """
         consumer, place = self._handle.consumer, self._numbered.place
-        held = set(map(self._numbered.number, consumer.assignment()))
+        all_held = set(map(self._numbered.number, consumer.assignment()))
+        wanted = self.ours.still(held) & all_held
+        anew = [place(one, starts[one].next_offset) for one in wanted]
+        self._sought |= {one: starts[one] for one in wanted}
         try:
-            for number in wanted & held:
-                consumer.seek(place(number, places[number]))
+            for each in anew:
+                consumer.seek(each)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise
             if self._handle.is_incremental:
-                anew = [place(number, places[number]) for number in wanted & held]
                 consumer.incremental_unassign(anew)
                 consumer.incremental_assign(anew)
                 return
-            consumer.assign([place(each, at) for each, at in places.items() if each in held])
-            consumer.pause(self._numbered.places(paused & held))
+            # What the inbox has not yet comes again, and it takes each record once.
+            sought = {one: start.next_offset for one, start in dict(self._sought).items()}
+            places = self.inbox.read_up_to() | sought
+            consumer.assign([place(one, places.get(one, OFFSET_END)) for one in all_held])
+            consumer.pause(self._numbered.places(self._paused & all_held))
 
 
 def _is_end(message: Any) -> bool:

@@ -34,8 +34,8 @@ from penstock.adapters.kafka.group.reprieve import Reprieve
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.adapters.kafka.starting_points import Places
-from penstock.errors import Fatal, Transient
-from penstock.ports import Commit, Rebalance, Record, Where
+from penstock.errors import Fatal, Transient, Undecided
+from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.process.stopping import stopped_after
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,9 @@ class ConfluentSource:
         self._group = GroupPositions(settings, decided=decided)
         self._handle = Handle(settings, poll_ms, self._on_error)
         self._reads = Reads(self._handle, numbered)
-        self._questions = Questions(self._handle, self._group, numbered, self._timeout_s)
+        self._questions = Questions(
+            self._handle, self._reads.ours, self._group, numbered, self._timeout_s
+        )
         self._numbered = numbered
         self._places = Places(self, self._timeout_s)
         self._membership = Membership(
@@ -119,21 +121,22 @@ class ConfluentSource:
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
-        if self._is_refused:
-            await self._join_again()
-            return ()
         await self._membership.check(self._joining_since_s)
         if self._assignment.is_changing:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
             return ()
-        wanted = self._assignment.ours.intersection(partitions)
+        if self._is_refused:
+            await self._join_again()
+            return ()
+        wanted = set(self._reads.ours.held(partitions))
         if found := self._reads.inbox.take(wanted, MAX_RECORDS):
             return found
         await self._reads.some(wanted, wait_ms)
-        await self._take_notices()
+        if not self._assignment.is_changing:
+            await self._take_notices()
         self._check()
-        return self._reads.inbox.take(wanted & self._assignment.ours, MAX_RECORDS)
+        return self._reads.inbox.take(wanted, MAX_RECORDS)
 
     @property
     def _joining_since_s(self) -> float | None:
@@ -166,12 +169,14 @@ class ConfluentSource:
         sought. Its position may be behind that of the last record, as it passes transaction marks;
         if the log was cut, it names none. An earlier one is out of date.
         """
+        held = self._reads.ours.held([partition])
         reaches = self._reads.inbox.read_up_to().get(partition)
-        if partition not in self._assignment.ours or reaches is None or 0 <= offset < reaches:
+        if not held or reaches is None or 0 <= offset < reaches:
             return
         lost = max(offset, reaches)
         await self._places.find(partition, lost, self._rebalance)
-        if self._reads.inbox.read_up_to().get(partition) == reaches:
+        is_there = self._reads.inbox.read_up_to().get(partition) == reaches
+        if is_there and self._reads.ours.still(held):
             with suppress(Transient):  # then the broker is away, and the next read says so
                 await self.seek({partition: Commit(lost)})
 
@@ -193,19 +198,18 @@ class ConfluentSource:
     # Positions.
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        if ours := self._of_ours(commits):
-            await self._questions.commit(ours)
+        await self._questions.commit(commits)
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        starts = await self.committed(partitions)
-        ours = self._of_ours(starts)
+        held = self._reads.ours.held(partitions)
+        starts = await self.committed(held) if held else {}
+        ours = {number: starts[number] for number in self._reads.ours.still(held)}
+        if UNDECIDED in ours.values():
+            await self._group.look_for_abandoned()
+            raise Undecided("a transaction of another worker is open")
         self._reads.stopped.difference_update(ours)
         await self.seek(ours)
         return ours
-
-    def _of_ours(self, commits: Mapping[int, Commit]) -> dict[int, Commit]:
-        ours = self._assignment.ours
-        return {number: commit for number, commit in commits.items() if number in ours}
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         return await self._questions.words(partitions)
@@ -217,13 +221,14 @@ class ConfluentSource:
         return await self._questions.span(partition)
 
     async def end_offsets(self) -> Mapping[int, int]:
-        ours = self._assignment.ours
+        ours = self._reads.ours.all()
         return await self._questions.ends(ours) if ours else {}
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        await self._reads.seek(starts, self._assignment.ours)
+        await self._reads.seek(starts)
 
     async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        self._reprieve.over()
         with suppress(Transient):  # it is a figure for people; the next assignment asks again
             self._count = await self._questions.partitions() or self._count
         return await self._places.starts(partitions)

@@ -29,7 +29,7 @@ from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.metadata import ask_for_inputs, count_partitions
 from penstock.adapters.kafka.requests import DecidedOffsets
-from penstock.errors import Transient, Undecided
+from penstock.errors import Transient
 from penstock.ports import UNDECIDED, Commit
 
 NO_OFFSET = -1
@@ -126,15 +126,13 @@ class GroupPositions:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:
-        """Raises `Undecided` while one of them is."""
-        client, group = client_of(self._admin), self._settings.group
-        if self._abandoned is None:
-            return await positions(client, group, partitions)
-        found = await decided_positions(client, group, partitions)
-        if UNDECIDED in found.values():
-            await self._abandoned.look(client)
-            raise Undecided("a transaction of another worker is open")
-        return found
+        ask = positions if self._abandoned is None else decided_positions
+        return await ask(client_of(self._admin), self._settings.group, partitions)
+
+    async def look_for_abandoned(self) -> None:
+        """As a position waits for a transaction."""
+        if self._abandoned is not None:
+            await self._abandoned.look(client_of(self._admin))
 
     async def words(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
         return await words(client_of(self._admin), self._settings.group, partitions)

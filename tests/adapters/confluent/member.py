@@ -1,0 +1,100 @@
+"""A member of the group by `doubles.Consumer`, with a group and lanes that note what they hear.
+
+Owner: the tests.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+
+from penstock import config
+from penstock.adapters.confluent import handle, source
+from penstock.adapters.confluent.source import ConfluentSource
+from penstock.ports import Commit, Record
+from tests.adapters.confluent.doubles import Consumer
+
+
+class Group:
+    """`at`: its positions; others have none."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, Commit] = {}
+        self.looks = 0
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def ask(self) -> None: ...
+
+    async def terms(self) -> None: ...
+
+    async def partitions(self, topics: Collection[str]) -> int:
+        return 4
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, Commit | None]:
+        return {where: self.at.get(where.partition) for where in partitions}
+
+    async def look_for_abandoned(self) -> None:
+        self.looks += 1
+
+
+class Lanes:
+    """`kept`: the offsets from which suspended partitions go on. While `may_suspend` is not set, a
+    rebalance lasts.
+    """
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, set[int]]] = []
+        self.kept: dict[int, int] = {}
+        self.may_suspend = asyncio.Event()
+        self.may_suspend.set()
+
+    async def suspended(self, partitions: Collection[int]) -> None:
+        self.said.append(("suspended", set(partitions)))
+        await self.may_suspend.wait()
+
+    async def revoked(self, partitions: Collection[int]) -> None:
+        self.said.append(("revoked", set(partitions)))
+
+    async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
+        self.said.append(("assigned", set(starts)))
+        return {one: at for one, at in self.kept.items() if one in starts}
+
+
+class Member:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: config.Kafka) -> None:
+        self.consumer, self.group, self.lanes = Consumer(), Group(), Lanes()
+        monkeypatch.setattr(handle, "Consumer", lambda options: self.consumer)
+        monkeypatch.setattr(source, "GroupPositions", lambda *_, **__: self.group)
+        self.source = ConfluentSource(settings, drain_ms=1_000)
+
+    async def polls(self, is_done: Callable[[], object], *wanted: int) -> list[Record]:
+        """Poll until it is so, at least once. Returns what was read."""
+        found: list[Record] = []
+        async with asyncio.timeout(10.0):
+            while True:
+                found += await self.source.poll(wanted, 5)
+                if is_done():
+                    return found
+
+    async def is_assigned(self, *numbers: int) -> None:
+        self.consumer.calls_back("on_assign", *numbers)
+        await self.polls(lambda: self.consumer.held.keys() == set(numbers))
+
+
+@asynccontextmanager
+async def member(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[Member]:
+    one = Member(monkeypatch, config.Kafka(**({"input_topic": "refs"} | settings)))
+    await one.source.start(one.lanes)
+    try:
+        yield one
+    finally:
+        one.lanes.may_suspend.set()
+        await one.source.stop()

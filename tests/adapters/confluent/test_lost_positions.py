@@ -1,0 +1,71 @@
+"""Positions that the broker no longer has: librdkafka says so once, and reads no more there."""
+
+import pytest
+from confluent_kafka import KafkaError
+
+from penstock.ports import Commit
+from tests.adapters.confluent.doubles import Message
+from tests.adapters.confluent.member import member
+
+
+def lost(offset: int) -> Message:
+    return Message(offset, KafkaError._AUTO_OFFSET_RESET)
+
+
+@pytest.mark.parametrize("may_seek", [True, False])
+@pytest.mark.parametrize("again", [False, True], ids=["assigned", "assigned without a revocation"])
+async def test_deleted_records_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch, may_seek: bool, again: bool
+) -> None:
+    async with member(monkeypatch) as one:
+        one.group.at |= {0: Commit(5), 1: Commit(8)}
+        one.consumer.spans = (50, 100)
+        one.consumer.may_seek = may_seek
+        await one.is_assigned(0, 1)
+        if again:
+            one.consumer.hands_over(lost(5))  # of what is no longer assigned
+            one.consumer.calls_back("on_assign", 0)
+            await one.polls(lambda: 1 not in one.consumer.held)
+        one.consumer.hands_over(lost(5))
+        await one.polls(lambda: one.consumer.held[0] == 50, 0)
+        assert one.consumer.held == one.source.reached() == ({0: 50} if again else {0: 50, 1: 8})
+        one.consumer.hands_over(Message(50))
+        (record,) = await one.polls(lambda: one.source.reached()[0] == 51, 0)
+        assert record.offset == 50
+
+
+async def test_what_waits_is_read_before_the_position_is_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(monkeypatch) as one:
+        await one.is_assigned(0)
+        one.consumer.spans = (50, 100)
+        one.consumer.hands_over(Message(0), lost(1))
+        await one.polls(lambda: one.source._reads.inbox.has_any(0))
+        assert "seek 0 to 50" not in one.consumer.said
+        read = await one.polls(lambda: one.consumer.held[0] == 50, 0)
+        assert [record.offset for record in read] == [0]
+
+
+async def test_a_log_that_ends_before_the_position_is_read_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(monkeypatch) as one:
+        one.group.at[0] = Commit(5)
+        one.consumer.spans = (0, 3)
+        await one.is_assigned(0)
+        one.consumer.hands_over(lost(5))
+        await one.polls(lambda: one.consumer.held[0] == 0, 0)
+        assert one.lanes.said[1:] == [("revoked", {0}), ("assigned", {0})]
+        assert "commit [(0, 0)]" in one.consumer.said
+
+
+async def test_a_position_that_is_there_after_all_is_sought_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(monkeypatch) as one:
+        one.group.at[0] = Commit(5)
+        await one.is_assigned(0)
+        one.consumer.hands_over(lost(5))
+        await one.polls(lambda: "seek 0 to 5" in one.consumer.said, 0)
+        assert one.consumer.held == {0: 5}
