@@ -3,17 +3,17 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import product
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
-from penstock.errors import EXIT_USAGE, Fatal
-from penstock.ports import Commit, Source, Where
+from penstock.errors import EXIT_USAGE, Fatal, Undecided
+from penstock.ports import UNDECIDED, Commit, Source, Where
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics
@@ -43,14 +43,14 @@ class Assigned:
             self.starts.pop(partition, None)
 
 
-def member(services: Services, topics: Topics, client: Client) -> Source:
+def member(services: Services, topics: Topics, client: Client, *, decided: bool = False) -> Source:
     kafka = config.Kafka(
         bootstrap_servers=services.bootstrap_servers,
         input_topic=topics.input,
         group=topics.input,
         client=client,
     )
-    return open_source(kafka, drain_ms=2_000)
+    return open_source(kafka, drain_ms=2_000, decided=decided)
 
 
 async def read(source: Source, assigned_to: Assigned, count: int) -> list[tuple[int, int]]:
@@ -106,6 +106,40 @@ async def test_an_end_that_was_read_before_a_rewind_passes_over_no_record_after_
             assert source.reached().get(0, 0) <= found
     finally:
         await source.stop()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_position_that_is_not_decided_holds_up_no_other_partition(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    topics = await make_topics(2)
+    await broker.publish(topics.input, [Message({"n": number}, number % 2) for number in range(10)])
+    assigned_to, source = Assigned(), member(services, topics, client, decided=True)
+    async with AIOKafkaProducer(
+        bootstrap_servers=services.bootstrap_servers,
+        transactional_id=f"a-stranger-{topics.input}",
+        transaction_timeout_ms=OPEN_MS,
+    ) as stranger:
+        await stranger.begin_transaction()
+        moved = {TopicPartition(topics.input, 0): 2}
+        await stranger.send_offsets_to_transaction(moved, topics.input)
+        try:
+            await source.start(assigned_to)
+            assert await read(source, assigned_to, 5) == [(1, offset) for offset in range(5)]
+            assert assigned_to.starts == {0: UNDECIDED, 1: Commit(0)}
+            with pytest.raises(Undecided):
+                await source.rewind([0])
+            await stranger.commit_transaction()
+
+            async def is_decided() -> bool:
+                with suppress(Undecided):
+                    return await source.rewind([0]) == {0: Commit(2)}
+                return False
+
+            await until(is_decided, lambda: "the position of partition 0")
+            assert await read(source, assigned_to, 3) == [(0, 2), (0, 3), (0, 4)]
+        finally:
+            await source.stop()
 
 
 class Reader:
