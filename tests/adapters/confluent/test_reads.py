@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from penstock import config
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.numbered import Numbered
-from penstock.adapters.confluent.reads import Reads
+from penstock.adapters.confluent.reads import ENOUGH_RECORDS, Reads
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.ports import Commit
 from tests.adapters.confluent import doubles
@@ -70,6 +70,21 @@ async def test_what_is_there_is_one_portion() -> None:
     reads = reads_of(Consumer([Message(0), end(1), Message(1)], [Message(2)]))
     await reads.some({0}, 1_000)
     assert offsets(reads) == [0, 1]
+
+
+async def test_what_comes_faster_than_it_is_read_is_gathered() -> None:
+    """Each portion is a turn of all stages."""
+    some = [Message(0), end(1), Message(1), Message(2)]
+    reads = reads_of(Consumer(some, [Message(3), Message(4)], [Message(5)]))
+    await reads.some({0}, 1_000)
+    assert offsets(reads) == [0, 1, 2, 3, 4]
+
+
+async def test_what_is_enough_for_a_portion_waits_for_no_more() -> None:
+    enough = [Message(number) for number in range(ENOUGH_RECORDS)]
+    reads = reads_of(Consumer(enough, [Message(ENOUGH_RECORDS)]))
+    await reads.some({0}, 1_000)
+    assert offsets(reads) == list(range(ENOUGH_RECORDS))
 
 
 async def test_the_end_of_a_partition_alone_ends_no_read() -> None:

@@ -16,12 +16,18 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 from penstock.adapters.confluent.client import translated
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.inbox import Inbox
+from penstock.adapters.confluent.messages import is_end, record_of, records_in
 from penstock.adapters.confluent.numbered import Numbered
 from penstock.adapters.confluent.ours import Ours
 from penstock.adapters.kafka.source import MAX_RECORDS
-from penstock.messages.cloud_events import structured
-from penstock.messages.traceparent import in_headers
-from penstock.ports import UNDECIDED, Commit, Record
+from penstock.ports import UNDECIDED, Commit
+
+# If so many records wait as a read begins, they come faster than they are read. aiokafka asks the
+# broker again only then, and what comes in that time makes its portions larger. librdkafka has
+# asked already, so a read waits for as long, unless there is enough to be worth a turn of all
+# stages. A lone record waits for nothing.
+FLOW_RECORDS, ENOUGH_RECORDS = 3, 50
+GATHER_S = 0.003
 
 
 class Reads:
@@ -67,7 +73,8 @@ class Reads:
         self._reading.add_done_callback(self._arrived)
 
     def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """On the thread. Ends with all records that are there, or that come together after a wait.
+        """On the thread. Ends with all records that are there or come in a moment if many do, or
+        that come together after a wait.
 
         At the end of a partition librdkafka tells it after nearly every record. That alone ends no
         read: each read is a turn of all stages, and twice a turn of the interpreter between two
@@ -82,7 +89,10 @@ class Reads:
         until_s = time.monotonic() + wait_s
         # Often something is there: one call then brings all of it.
         self._early = consumer.consume(MAX_RECORDS, 0)
-        while all(map(_is_end, self._early)) and (left_s := until_s - time.monotonic()) > 0:
+        if FLOW_RECORDS <= records_in(self._early) < ENOUGH_RECORDS:
+            behind = consumer.consume(MAX_RECORDS - len(self._early), GATHER_S)
+            self._early += behind
+        while all(map(is_end, self._early)) and (left_s := until_s - time.monotonic()) > 0:
             # `consume` alone would wait until it had the full number.
             if (first := consumer.poll(left_s)) is not None:
                 self._early.append(first)
@@ -110,8 +120,8 @@ class Reads:
         for message in messages:
             error = message.error()
             if error is None:
-                self.inbox.put(_record(self._numbered.number_of(message), message))
-            elif _is_end(message):
+                self.inbox.put(record_of(self._numbered.number_of(message), message))
+            elif is_end(message):
                 self.inbox.ends(self._numbered.number_of(message), message.offset())
             else:
                 self.notices.append(message)
@@ -179,21 +189,3 @@ class Reads:
             places = self.inbox.read_up_to() | sought
             consumer.assign([place(one, places.get(one, OFFSET_END)) for one in all_held])
             consumer.pause(self._numbered.places(self._paused & all_held))
-
-
-def _is_end(message: Any) -> bool:
-    """Is it no record, but word that all records of a partition have been handed over?"""
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
-
-
-def _record(number: int, message: Any) -> Record:
-    value, headers = message.value(), message.headers()
-    return Record(
-        number,
-        message.offset(),
-        message.key(),
-        structured(value, headers) if headers else value,
-        message.timestamp()[1],
-        in_headers(headers) if headers else None,
-    )
