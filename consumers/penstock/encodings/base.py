@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.rows.blocks import Block, Rejection
-from penstock.core.rows.kept import Kept
+from penstock.core.rows.kept import NO_TIME, Kept
 
 # So much is compressed, or handed to the store, at a time.
 STEP_BYTES = 1 << 20
@@ -17,7 +17,7 @@ STEP_BYTES = 1 << 20
 
 class Rows(NamedTuple):
     """Consecutive rows of one member; `answers` are JSON, `null` where `errors` (by index) has the
-    reason. `event_time` is the reference's own, as JSON, where each row may have another.
+    reason.
     """
 
     first_row: int
@@ -37,6 +37,21 @@ def rows_of(block: Block) -> Rows:
         errors |= dict.fromkeys(range(begin, begin + rows), why)
     nothing = [b"null"] * block.rows
     return Rows(block.first_row, nothing, block.member, errors, block.kept)
+
+
+def columns_of(rows: Rows) -> Sequence[bytes | None]:
+    """Of each row the JSON object of its columns."""
+    if rows.kept is None or rows.kept.columns is None:
+        return [None] * len(rows.answers)
+    kept = rows.kept.columns
+    return [bytes(kept.cut(row, row + 1).body) for row in range(kept.rows)]
+
+
+def times_of(rows: Rows) -> Sequence[int | None]:
+    """Of each row its own time in epoch milliseconds."""
+    if rows.kept is None or rows.kept.times is None:
+        return [None] * len(rows.answers)
+    return [None if time == NO_TIME else int(time) for time in rows.kept.times]
 
 
 class Encoding(Protocol):

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.core.rows.blocks import Block
-from penstock.encodings.base import Rows, rows_of
-from penstock.encodings.kept_rows import columns_of, times_of
+from penstock.encodings.base import Rows, columns_of, rows_of, times_of
 from penstock.messages.prediction import encodable, printable
 
 SCHEMA: Final = pa.schema(

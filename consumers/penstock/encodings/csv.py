@@ -6,9 +6,8 @@ Owner: the writer of one result object.
 
 from typing import Final
 
-from penstock.encodings.base import Rows
+from penstock.encodings.base import Rows, columns_of, times_of
 from penstock.encodings.jsonl import Lines
-from penstock.encodings.kept_rows import columns_of, times_of
 
 HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_message\n"
 

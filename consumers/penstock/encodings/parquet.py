@@ -5,6 +5,7 @@ part of the footer. Where a group ends depends on its rows alone, never on how m
 Owner: the writer of one result object.
 """
 
+import io
 from typing import Final
 
 import numpy as np
@@ -25,41 +26,11 @@ _ROW_BYTES: Final = 32
 _TEXTS: Final = ("prediction", "columns", "error_message")
 
 
-class _Pipe:
-    """A file that pyarrow writes to and we read from."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self.parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Everything is here already."""
-
-    def close(self) -> None:
-        """The end is `ParquetRows.close`."""
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-
 class ParquetRows:
-    """One file."""
-
     def __init__(self) -> None:
-        self._pipe = _Pipe()
+        self._file = io.BytesIO()
         self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._pipe, mode="w"),
+            pa.PythonFile(self._file, mode="w"),
             SCHEMA,
             compression="zstd",
             use_dictionary=["member", "error_code", "error_message"],
@@ -111,8 +82,9 @@ class ParquetRows:
         return data + self._written()
 
     def _written(self) -> bytes:
-        data = b"".join(self._pipe.parts)
-        self._pipe.parts.clear()
+        data = self._file.getvalue()
+        self._file.seek(0)
+        self._file.truncate()
         return data
 
 
