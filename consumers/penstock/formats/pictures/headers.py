@@ -6,7 +6,6 @@ TIFF 6.0.
 """
 
 import struct
-from typing import NamedTuple
 
 from penstock.formats.base.rows import BadRow
 from penstock.formats.magic import no_such
@@ -18,12 +17,6 @@ _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_SHORT = 3
 _HEAD_BYTES = 16
-
-
-class Picture(NamedTuple):
-    kind: str
-    width: int
-    height: int
 
 
 def kind_of(head: bytes) -> str | None:
@@ -44,8 +37,10 @@ def kind_of(head: bytes) -> str | None:
     return None
 
 
-def look_at(data: bytes) -> Picture:
-    """Raises `BadRow` for data that is not a picture, or that ends before the picture's size."""
+def look_at(data: bytes) -> tuple[str, int, int]:
+    """Kind, width and height. Raises `BadRow` for data that is not a picture, or that ends before
+    the picture's size.
+    """
     kind = kind_of(data)
     if kind is None:
         raise BadRow(str(no_such("JPEG, PNG, WebP, TIFF, BMP or GIF", data[:_HEAD_BYTES])))
@@ -55,7 +50,7 @@ def look_at(data: bytes) -> Picture:
         raise BadRow(f"the {kind} ends before it tells its size") from None
     if width <= 0 or height <= 0:
         raise BadRow(f"the {kind} is {width} x {height} pixels")
-    return Picture(kind, width, height)
+    return kind, width, height
 
 
 def _png(data: bytes) -> tuple[int, int]:

@@ -30,21 +30,10 @@ def need_pillow(wanted_by: str) -> None:
 
 def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     """The picture, upright, in RGB, scaled to exactly `size` (width, height). Raises `BadRow`."""
-    picture = look_at(data)
-    check_pixels(picture.kind, picture.width, picture.height, most_pixels)
-    return _decode(data, picture.kind, size, most_pixels)
-
-
-def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
-    if width * height > most_pixels:
-        raise BadRow(
-            f"the {kind} has {width} x {height} pixels, more than {most_pixels} (limits.pixels)"
-        )
-
-
-def _decode(data: bytes, kind: str, size: tuple[int, int], most_pixels: int) -> Rgb:
     from PIL import Image, ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
+    kind, width, height = look_at(data)
+    check_pixels(kind, width, height, most_pixels)
     try:
         with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
             # The size that Pillow read: it differs from ours if the header is forged.
@@ -59,6 +48,13 @@ def _decode(data: bytes, kind: str, size: tuple[int, int], most_pixels: int) -> 
     except Exception as error:
         said = str(error).partition("\n")[0] or type(error).__name__
         raise BadRow(f"the {kind} cannot be decoded: {said}") from error
+
+
+def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
+    if width * height > most_pixels:
+        raise BadRow(
+            f"the {kind} has {width} x {height} pixels, more than {most_pixels} (limits.pixels)"
+        )
 
 
 def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
@@ -86,10 +82,13 @@ def jpeg(rgb: Rgb) -> bytes:
 
 def _as_rgb(image: "Image.Image") -> "Image.Image":
     """Drops transparency: the colour below it counts, as with `convert("RGB")`."""
+    from PIL import Image  # noqa: PLC0415
+
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I;16"):  # which `convert` would clip
-        return _from_16_bits(image)
+        values = np.asarray(image).astype(np.uint16)
+        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "I":
         raise BadRow("the picture has pixels of 32 bits, which are not read")
     if image.mode == "F":
@@ -97,10 +96,3 @@ def _as_rgb(image: "Image.Image") -> "Image.Image":
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def _from_16_bits(image: "Image.Image") -> "Image.Image":
-    from PIL import Image  # noqa: PLC0415
-
-    values = np.asarray(image).astype(np.uint16)
-    return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")

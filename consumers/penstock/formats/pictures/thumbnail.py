@@ -6,22 +6,19 @@ sandbox to decode; rows of pixels become a PNG of every nth pixel. Pure.
 
 import struct
 import zlib
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Matrix, Payload
+from penstock.formats.pictures.headers import kind_of
 from penstock.formats.pictures.pixels import PixelOptions, Rgb
 
 # Its longer side, of rows of pixels.
 MOST_PIXELS: Final = 128
-# What every browser shows, by its first bytes.
-_TYPES: Final[Mapping[bytes, str]] = {
-    b"\xff\xd8\xff": "image/jpeg",
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"GIF8": "image/gif",
-}
+# What every browser shows.
+_TYPES: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif"}
+_HEAD_BYTES: Final = 12
 
 
 class Encoded(NamedTuple):
@@ -29,16 +26,15 @@ class Encoded(NamedTuple):
     body: bytes
 
 
-def type_of(head: bytes | memoryview) -> str | None:
-    return next((name for magic, name in _TYPES.items() if head[: len(magic)] == magic), None)
-
-
 def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Encoded | Rgb | None:
     """Of one row; of rows of pixels it is still to be made a `png`. None: it is no picture, or too
     large.
     """
-    if isinstance(row, BytesRows) and (kind := type_of(row.row(0)[:8])) is not None:
-        return Encoded(kind, bytes(row.row(0))) if len(row.row(0)) <= most_bytes else None
+    if isinstance(row, BytesRows):
+        data = row.row(0)
+        type = _TYPES.get(kind_of(bytes(data[:_HEAD_BYTES])) or "")
+        if type is not None:
+            return Encoded(type, bytes(data)) if len(data) <= most_bytes else None
     if pixels is None:
         return None
     size = pixels.width * pixels.height * 3
