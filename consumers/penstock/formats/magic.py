@@ -4,17 +4,10 @@ Rule: for people only; no reader is chosen by it. A format is named only for dat
 be binary, or that begins as no text does: `PAR1` may well be the first cell of a CSV.
 """
 
-from typing import Final, NamedTuple
+from codecs import utf_8_decode
+from typing import Final
 
 from penstock.errors import ErrorCode, Poison
-
-
-class _Kind(NamedTuple):
-    """The name that people use, and the format that reads it."""
-
-    name: str
-    format: str
-
 
 _FOREIGN: Final[dict[bytes, str]] = {
     b"ORC": "ORC",
@@ -35,24 +28,25 @@ _FOREIGN: Final[dict[bytes, str]] = {
     b"\x02\x21\x4c\x18": "packed by an old lz4",
     **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
 }
-_OURS: Final[dict[bytes, _Kind]] = {
-    b"\x89PNG\r\n\x1a\n": _Kind("a PNG", "image"),
-    b"\xff\xd8\xff": _Kind("a JPEG", "image"),
-    b"II*\0": _Kind("a TIFF", "image"),
-    b"MM\0*": _Kind("a TIFF", "image"),
-    b"PAR1\x15": _Kind("Parquet", "parquet"),
-    b"ARROW1\0\0": _Kind("an Arrow file", "arrow"),
-    b"\xff\xff\xff\xff": _Kind("an Arrow stream", "arrow"),
-    b"Obj\x01": _Kind("Avro", "avro"),
-    b"\x93NUMPY": _Kind("npy", "npy"),
-    b"PK\x03\x04": _Kind("a zip", "zip"),
-    b"\x1a\x45\xdf\xa3": _Kind("a Matroska or WebM video", "video"),
+# The name that people use, and the format that reads it.
+_OURS: Final[dict[bytes, tuple[str, str]]] = {
+    b"\x89PNG\r\n\x1a\n": ("a PNG", "image"),
+    b"\xff\xd8\xff": ("a JPEG", "image"),
+    b"II*\0": ("a TIFF", "image"),
+    b"MM\0*": ("a TIFF", "image"),
+    b"PAR1\x15": ("Parquet", "parquet"),
+    b"ARROW1\0\0": ("an Arrow file", "arrow"),
+    b"\xff\xff\xff\xff": ("an Arrow stream", "arrow"),
+    b"Obj\x01": ("Avro", "avro"),
+    b"\x93NUMPY": ("npy", "npy"),
+    b"PK\x03\x04": ("a zip", "zip"),
+    b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
     # These may begin a text, too.
-    b"GIF8": _Kind("a GIF", "image"),
-    b"fLaC": _Kind("FLAC", "audio"),
-    b"OggS": _Kind("Ogg", "audio"),
-    b"[": _Kind("JSON", "json"),
-    b"{": _Kind("JSON", "ndjson"),
+    b"GIF8": ("a GIF", "image"),
+    b"fLaC": ("FLAC", "audio"),
+    b"OggS": ("Ogg", "audio"),
+    b"[": ("JSON", "json"),
+    b"{": ("JSON", "ndjson"),
 }
 # Where an object's format comes from, first to last.
 _MEND: Final = '"format" of its reference, rows.format, or its name'
@@ -88,37 +82,30 @@ def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Po
 
 def _seen(head: bytes) -> str:
     start = head.lstrip()
-    for magic, kind in _OURS.items():
+    for magic, (name, format) in _OURS.items():
         if start.startswith(magic):
-            return f'it begins as {kind.name} does; read it as "{kind.format}" ({_MEND})'
+            return f'it begins as {name} does; read it as "{format}" ({_MEND})'
     if not start:
         return "there is nothing in it"
     known = named_by_magic(head)
     if known is not None:
         return known
-    text = _as_text(start[:_SHOWN_BYTES])
-    if text is not None:
-        return f'it is text and begins with "{text}"; read it as "csv" or "text" ({_MEND})'
+    text = _decoded(start[:_SHOWN_BYTES])
+    shown = None if text is None else " ".join(text.split())
+    if shown is not None and shown.isprintable():
+        return f'it is text and begins with "{shown}"; read it as "csv" or "text" ({_MEND})'
     begin = start[:_SHOWN_BYTES].hex(" ")
     return f"it begins with {begin}; write it again, or correct its format ({_MEND})"
 
 
 def is_text(head: bytes) -> bool:
-    """May it be the beginning of UTF-8? Its last character may be cut."""
-    try:
-        head.decode()
-    except UnicodeDecodeError as error:
-        return error.reason == "unexpected end of data"
-    return b"\0" not in head
+    """May it be the beginning of UTF-8?"""
+    return b"\0" not in head and _decoded(head) is not None
 
 
-def _as_text(begin: bytes) -> str | None:
-    """None: it is binary. A character may be cut at the end."""
+def _decoded(begin: bytes) -> str | None:
+    """Without the last character if it is cut; None: it is binary."""
     try:
-        text = begin.decode()
-    except UnicodeDecodeError as error:
-        if error.reason != "unexpected end of data":
-            return None
-        text = begin[: error.start].decode()
-    shown = " ".join(text.split())
-    return shown if shown.isprintable() else None
+        return utf_8_decode(begin, "strict", False)[0]
+    except UnicodeDecodeError:
+        return None
