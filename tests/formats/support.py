@@ -13,8 +13,12 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Poison, Unforeseen
+from penstock.formats.base.format import Format
+from penstock.formats.base.inline import turns
+from penstock.formats.base.judging import Judge
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.registry import open_decoder
+from penstock.formats.base.source import TAIL_BYTES, Need, Ranges, Wanted
+from penstock.formats.registry import open_parser
 
 
 @contextmanager
@@ -64,22 +68,39 @@ def decode_until_failure(
     """
     runs: list[Run] = []
     edges = [0, *sorted(cuts), len(data)]
+    pieces = [data[start:stop] for start, stop in pairwise(edges)]
+    options = options or RowOptions()
     try:
-        decoder = open_decoder(
-            options or RowOptions(), key=key, format=format, compression=compression
-        )
-        take = decoder.feed if len(edges) > 2 else decoder.whole
-        for start, stop in pairwise(edges):
-            runs += take(data[start:stop])
-            while decoder.pending:
-                runs += decoder.feed(b"")
-        while last := decoder.close():
-            runs += last
+        parser = open_parser(options, key=key, format=format, compression=compression)
+        for turn in turns(parser, pieces, options):
+            runs += turn.runs
     except Unforeseen:
         raise
     except Poison as failure:
         return runs, failure
     return runs, None
+
+
+def by_ranges(
+    options: RowOptions,
+    format: Format,
+    data: bytes,
+    wanted: Wanted = lambda start, stop: True,
+    fetched: list[Need] | None = None,
+) -> Iterator[list[Run]]:
+    """The runs of an object that is read by ranges; these are added to `fetched`."""
+    if not data:
+        return
+
+    def ask(need: Need) -> bytes:
+        if fetched is not None:
+            fetched.append(need)
+        return data[need.start : need.stop]
+
+    assert format.ranged is not None
+    source = Ranges(len(data), data[-TAIL_BYTES:], ask)
+    for run in Judge(options).passing(format.ranged(source, options, wanted)):
+        yield [run]
 
 
 def rows_of(runs: Iterable[Run]) -> list[Row]:

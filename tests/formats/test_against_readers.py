@@ -29,7 +29,7 @@ from backports import zstd
 from PIL import Image
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions

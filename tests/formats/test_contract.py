@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.inline import turns
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.registry import open_decoder
+from penstock.formats.registry import open_parser
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure, gzipped, matrix, rows_of, tar_of
 
@@ -213,7 +214,8 @@ def test_the_first_bad_row_fails_the_object_if_so_configured(form: Form) -> None
 )
 def test_the_rows_before_a_failure_are_returned_first(name: str) -> None:
     key, data = OBJECTS[name]
-    decoder = open_decoder(RowOptions(), key=key)
-    assert decoder.feed(data)
+    options = RowOptions()
+    found = turns(open_parser(options, key=key), [data], options)
+    assert next(found).runs
     with pytest.raises(Poison):
-        list(iter(decoder.close, []))
+        list(found)

@@ -19,7 +19,7 @@ from backports import zstd
 
 from penstock.core.rows.payload import Columns
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.all_rows import by_ranges
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.registry import formats
-from tests.formats.support import Row, decode, rows_of
+from tests.formats.support import Row, by_ranges, decode, rows_of
 
 LONG = "/".join(["a-folder-with-a-long-name"] * 5) + "/file.csv"
 FILES = {

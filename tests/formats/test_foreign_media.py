@@ -13,11 +13,11 @@ from PIL import Image
 
 from penstock.core.rows.payload import Matrix
 from penstock.errors import Poison
-from penstock.formats.all_rows import by_ranges
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
+from tests.formats.support import by_ranges
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("ffmpeg") and shutil.which("ffprobe")), reason="ffmpeg is not on this machine"

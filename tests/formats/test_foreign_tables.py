@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.formats.all_rows import by_ranges
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.registry import formats
-from tests.formats.support import elements, matrix
+from tests.formats.support import by_ranges, elements, matrix
 
 ROWS = 500
 BEGIN = datetime(2026, 11, 21, 12, 0, 0, 123_456, UTC)

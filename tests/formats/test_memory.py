@@ -8,15 +8,15 @@ import io
 import tarfile
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.base.reading import read_object
+from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.registry import open_decoder
 
 MIB = 1 << 20
 OBJECT_MIB = 200
@@ -58,46 +58,57 @@ def peak_of(run: Callable[[], None]) -> int:
         tracemalloc.stop()
 
 
+class Passing:
+    """An object whose chunks are made when they are asked for."""
+
+    size = -1
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+
+    def read(self, start: int, stop: int) -> bytes:
+        raise AssertionError("it is no stream")
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from self._chunks
+
+
+def read(chunks: Iterable[bytes], options: RowOptions, key: str) -> Iterator[Run]:
+    return read_object(Passing(chunks), options, key=key)
+
+
 def test_a_large_archive_is_read_in_the_memory_of_a_few_chunks() -> None:
     rows = 0
 
-    def read() -> None:
+    def count() -> None:
         nonlocal rows
-        decoder = open_decoder(RowOptions(), key="x.tar.gz")
-        for part in gzip_of(tar_of_one_large_member()):
-            for start in range(0, len(part), EXPANDING_STEP_BYTES):
-                runs = decoder.feed(part[start : start + EXPANDING_STEP_BYTES])
-                rows += sum(run.rows for run in runs)
-        rows += sum(run.rows for run in decoder.close())
+        runs = read(gzip_of(tar_of_one_large_member()), RowOptions(), "x.tar.gz")
+        rows = sum(run.rows for run in runs)
 
-    assert peak_of(read) < PEAK_BYTES
+    assert peak_of(count) < PEAK_BYTES
     assert rows == OBJECT_MIB * LINES
 
 
 def test_a_row_that_never_ends_is_not_kept() -> None:
-    def read() -> None:
-        decoder = open_decoder(
-            RowOptions(row_bytes=MIB, own=(CsvOptions(header="no"),)), key="x.csv"
-        )
-        runs = decoder.feed(b"1\n")
-        runs += [run for _ in range(OBJECT_MIB) for run in decoder.feed(b"1" * MIB)]
-        assert [run.error is None for run in runs] == [True, False]
+    def count() -> None:
+        options = RowOptions(row_bytes=MIB, own=(CsvOptions(header="no"),))
+        chunks = chain((b"1\n",), (b"1" * MIB for _ in range(OBJECT_MIB)))
+        assert [run.error is None for run in read(chunks, options, "x.csv")] == [True, False]
 
-    assert peak_of(read) < PEAK_BYTES
+    assert peak_of(count) < PEAK_BYTES
 
 
 def test_a_bomb_is_stopped_before_it_fills_the_memory() -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(packer.compress(b"\0" * MIB) for _ in range(OBJECT_MIB)) + packer.flush()
 
-    def read() -> None:
-        decoder = open_decoder(RowOptions(row_bytes=MIB), key="x.ndjson.gz")
-        [too_long] = decoder.feed(bomb)
-        assert too_long.error is not None
+    def count() -> None:
+        runs = read([bomb], RowOptions(row_bytes=MIB), "x.ndjson.gz")
+        assert next(runs).error is not None
         with pytest.raises(Poison, match="expansion_ratio"):
-            decoder.feed(b"")
+            next(runs)
 
-    assert peak_of(read) < PEAK_BYTES
+    assert peak_of(count) < PEAK_BYTES
 
 
 def test_many_small_members_leave_nothing_behind() -> None:
@@ -105,10 +116,12 @@ def test_many_small_members_leave_nothing_behind() -> None:
     member.write(tar_member_header("small.csv", len(LINE)))
     member.write(LINE.ljust(512, b"\0"))
     members = member.getvalue() * 20
+    rows = 0
 
-    def read() -> None:
-        decoder = open_decoder(RowOptions(), key="x.tar")
-        for _ in range(100):
-            assert sum(run.rows for run in decoder.feed(members)) == 20
+    def count() -> None:
+        nonlocal rows
+        chunks = chain((members for _ in range(100)), (b"\0" * 1024,))
+        rows = sum(run.rows for run in read(chunks, RowOptions(), "x.tar"))
 
-    assert peak_of(read) < MIB
+    assert peak_of(count) < MIB
+    assert rows == 2_000

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.inline import open_inline
+from penstock.formats.base.inline import TURN_BYTES, open_inline
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.stages.expand import TURN_BYTES
 from tests.formats.test_work import HOSTILE
 from tests.support.stand import is_too_long
 
@@ -68,21 +67,12 @@ def turns_s(options: RowOptions, key: str, data: bytes) -> Iterator[float]:
     """How long each takes."""
     format = None if options.format == "auto" else options.format
     began_s = time.thread_time()
-    found = open_inline(options, data, len(data), key=key, format=format)
+    turns = open_inline(options, data, len(data), key=key, format=format)
     yield time.thread_time() - began_s
-    if found is None:
-        return
-    decoder, data = found
-    pieces = [data[start : start + TURN_BYTES] for start in range(0, len(data), TURN_BYTES)]
-    take = decoder.feed if len(pieces) > 1 else decoder.whole
-    while pieces or decoder.pending:
+    turn = None
+    while turns is not None and not (turn and turn.is_last):
         began_s = time.thread_time()
-        decoder.feed(b"") if decoder.pending else take(pieces.pop(0))
-        yield time.thread_time() - began_s
-    more = True
-    while more:
-        began_s = time.thread_time()
-        more = bool(decoder.close())
+        turn = next(turns)
         yield time.thread_time() - began_s
 
 

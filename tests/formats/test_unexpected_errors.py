@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import ErrorCode, Transient, Unforeseen
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, PushDecoder
-from penstock.formats.base.reading import judged
+from penstock.formats.base.inline import turns
+from penstock.formats.base.judging import Judge
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand, Source, Wanted
 
@@ -36,10 +37,10 @@ class FallingParser:
 
 @every_error
 def test_an_object_that_a_parser_falls_over_is_bad_format_behind_its_rows(error: Exception) -> None:
-    decoder = PushDecoder(FallingParser(error), RowOptions())
-    assert decoder.feed(b"x") == [ROW]
+    found = turns(FallingParser(error), [b"x"], RowOptions())
+    assert next(found).runs == [ROW]
     with pytest.raises(Unforeseen, match=type(error).__name__) as caught:
-        decoder.close()
+        next(found)
     assert caught.value.code == "bad_format"
 
 
@@ -49,13 +50,12 @@ def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Except
         yield ROW
         raise error
 
-    runs = judged(read(AtHand(b"x"), RowOptions(), lambda start, stop: True), RowOptions())
+    runs = Judge(RowOptions()).passing(read(AtHand(b"x"), RowOptions(), lambda start, stop: True))
     assert next(runs) == ROW
     with pytest.raises(Unforeseen, match=type(error).__name__):
         next(runs)
 
 
 def test_what_is_raised_on_purpose_stays_what_it_is() -> None:
-    decoder = PushDecoder(FallingParser(Transient("later")), RowOptions())
     with pytest.raises(Transient, match="later"):
-        decoder.feed(b"x")
+        list(turns(FallingParser(Transient("later")), [b"x"], RowOptions()))

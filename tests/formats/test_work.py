@@ -7,16 +7,17 @@ counted by `tests/test_patterns.py`.
 
 import sys
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
-from typing import Any
 
 import pytest
 
 from penstock.errors import Poison
+from penstock.formats.base.inline import Turn, turns
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.registry import open_decoder
+from penstock.formats.registry import open_parser
 
 JSON = RowOptions(form="json")
 # By how many of the piece: the same text, longer.
@@ -64,13 +65,13 @@ class Counted:
     def _count(self, _frame: FrameType, event: str, _what: object) -> None:
         self.calls += event in ("call", "c_call")
 
-    def call(self, decoder: Any, data: bytes) -> None:
-        held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        decoder.feed(data)
-        while decoder.pending:
-            decoder.feed(b"")
-        self.copied += tracemalloc.get_traced_memory()[1] - held
+    def all(self, turns: Iterator[Turn]) -> None:
+        more: object = True
+        while more:
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            more = next(turns, None)
+            self.copied += tracemalloc.get_traced_memory()[1] - held
 
 
 def work(name: str, pieces: int, chunk_bytes: int) -> Counted:
@@ -78,14 +79,10 @@ def work(name: str, pieces: int, chunk_bytes: int) -> Counted:
     data = begin + piece * pieces + end
     format = None if options.format == "auto" else options.format
     with Counted() as counted:
-        decoder = open_decoder(options, key=key, format=format)
-        try:
-            for start in range(0, len(data), chunk_bytes):
-                counted.call(decoder, data[start : start + chunk_bytes])
-            while decoder.close():
-                pass
-        except Poison:
-            pass
+        parser = open_parser(options, key=key, format=format)
+        chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
+        with suppress(Poison):
+            counted.all(turns(parser, chunks, options))
     return counted
 
 

@@ -18,7 +18,6 @@ from penstock.adapters.model_servers.torchserve.model import refusal
 from penstock.core.progress import cursor
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison, Transient, Unforeseen
-from penstock.formats.all_rows import by_ranges
 from penstock.formats.archives.containers import Boxes, breaks_off
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.runs import RowOptions
@@ -32,8 +31,8 @@ from penstock.messages.codec import References, decode, encode_reference
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import decode_prediction
+from tests.formats.support import by_ranges, decode_until_failure, rows_of
 from tests.formats.support import decode as decode_object
-from tests.formats.support import decode_until_failure, rows_of
 
 Target = Callable[[bytes], None]
 

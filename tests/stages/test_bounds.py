@@ -1,17 +1,16 @@
 """What is held at a time has a limit, whatever is slow."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
-import pytest
 
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.formats.base.runs import Run
+from penstock.formats.base.inline import Turn
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.expand import Reading
@@ -86,38 +85,26 @@ async def test_inline_rows_wait_for_the_byte_budget_too() -> None:
         await until(lambda: all(world.next_offset(number) == 64 for number in range(8)))
 
 
-class Endless:
-    """A decoder of an object of which there is always more."""
-
-    pending = True
-
-    def __init__(self) -> None:
-        self.pieces = 0
-
-    def feed(self, data: bytes) -> list[Run]:
-        self.pieces += 1
-        return []
-
-    whole = feed
-
-    def close(self) -> list[Run]:
-        return self.feed(b"")
-
-
 @virtual_time
-@pytest.mark.parametrize("nbytes", [100, 100_000])
-async def test_of_a_lane_that_is_over_nothing_more_is_decoded(nbytes: int) -> None:
-    decoder, lane = Endless(), SimpleNamespace(alive=True, emit=lambda runs: None)
+async def test_of_a_lane_that_is_over_nothing_more_is_decoded() -> None:
+    decoded = 0
+
+    def endless() -> Iterator[Turn]:
+        nonlocal decoded
+        while True:
+            decoded += 1
+            yield Turn([], is_last=False)
+
+    lane = SimpleNamespace(alive=True, emit=lambda runs: None)
     rows: Any = lane
     guard = Guards(Telemetry(), VirtualClock(), raises=True).at("decode")
-    reading = Reading(decoder, b"x" * nbytes, rows, guard)
 
     async def next_step() -> None:
-        lane.alive = decoder.pieces < 3
+        lane.alive = decoded < 3
 
     permit: Any = SimpleNamespace(next_step=next_step)
-    await reading.read(permit)
-    assert decoder.pieces <= 4
+    await Reading(endless(), rows, guard).read(permit)
+    assert decoded <= 4
 
 
 @virtual_time

@@ -12,17 +12,31 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.rows.payload import Matrix
-from penstock.errors import Poison
+from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.format import Format, makes
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, Wanted
 
 ROWS = np.arange(4, dtype=np.float32).reshape(2, 2)
 
 
-def _read(source: Source, _options: RowOptions, _wanted: Wanted) -> Iterator[Run]:
-    word = b"".join(source.chunks()).decode()
-    yield Run(2, Matrix(ROWS))
+class _Parser:
+    step_bytes = PLAIN_STEP_BYTES
+    damage: ErrorCode = "bad_format"
+
+    def __init__(self, _options: RowOptions) -> None:
+        self._word = b""
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        self._word += data
+        return iter(())
+
+    def close(self) -> Iterator[Run]:
+        yield Run(2, Matrix(ROWS))
+        _do(self._word.decode())
+
+
+def _do(word: str) -> None:
     if word == "segfault":
         ctypes.string_at(0)
     elif word == "exit":
@@ -68,7 +82,7 @@ def _called(name: str, *values: int | bytes) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-DEADLY = Format("deadly", makes("matrix"), ranged=_read, is_streamed=True, extensions=(".deadly",))
+DEADLY = Format("deadly", makes("matrix"), _Parser, extensions=(".deadly",))
 
 ENTRY_POINTS = f"""[penstock.formats]
 deadly = {__name__}:DEADLY

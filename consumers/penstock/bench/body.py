@@ -14,7 +14,7 @@ from msgspec import Struct
 from penstock import config, requests
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Poison, usage
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
 from penstock.settings.rows import row_options
 

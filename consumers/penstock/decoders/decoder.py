@@ -19,8 +19,7 @@ from penstock.decoders.packing import unpacked
 from penstock.decoders.protocol import Died, Said, Task
 from penstock.decoders.socket_messages import (
     DATA,
-    DONE,
-    FAILED,
+    ENDED,
     INBOX_BYTES,
     MORE,
     NEED,
@@ -28,8 +27,7 @@ from penstock.decoders.socket_messages import (
     SHORT_BYTES,
     TAKEN,
     TASK,
-    Done,
-    Failure,
+    End,
     Inbox,
     Message,
     Note,
@@ -39,8 +37,8 @@ from penstock.decoders.socket_messages import (
 )
 from penstock.decoders.zygote_client import Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
-from penstock.formats.base.ranged import Need
 from penstock.formats.base.runs import Notices
+from penstock.formats.base.source import Need
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +95,7 @@ class Decoder:
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
         self._inbox.close()
-        self._zygote.kill(self._number)
-        self._zygote.forget(self._number)
+        self._zygote.drop(self._number)
 
     def _begin(self, task: Task) -> None:
         self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
@@ -111,18 +108,16 @@ class Decoder:
             return Need(*RANGE.unpack(body))
         if letter == ROWS:
             return unpacked(body)
-        if letter == DONE:
-            self._note(msgspec.msgpack.decode(body, type=Done).notes)
-            self.is_idle = True
+        if letter != ENDED:
+            raise ValueError(f"{letter!r}")
+        end = msgspec.msgpack.decode(body, type=End)
+        self._note(end.notes)
+        self.is_idle = True
+        if end.code is None:
             return None
-        if letter == FAILED:
-            failure = msgspec.msgpack.decode(body, type=Failure)
-            self._note(failure.notes)
-            self.is_idle = True
-            if failure.trace:
-                raise Unforeseen(failure.code, failure.message) from InDecoder(failure.trace)
-            raise Poison(failure.code, failure.message)
-        raise ValueError(f"{letter!r}")
+        if end.trace:
+            raise Unforeseen(end.code, end.message) from InDecoder(end.trace)
+        raise Poison(end.code, end.message)
 
     def _note(self, notes: list[Note]) -> None:
         for note in notes:

@@ -19,24 +19,22 @@ from penstock.decoders.packing import packed
 from penstock.decoders.protocol import Task, decode
 from penstock.decoders.socket_messages import (
     DATA,
-    DONE,
-    FAILED,
+    ENDED,
     MORE,
     NEED,
     ROWS,
     SHORT_BYTES,
     TAKEN,
     TASK,
-    Done,
-    Failure,
+    End,
     Inbox,
     Note,
     heard,
     send,
 )
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.base.ranged import Need
 from penstock.formats.base.runs import Notices
+from penstock.formats.base.source import Need
 
 RANGE = struct.Struct("<qq")
 
@@ -66,22 +64,7 @@ class _Notes(logging.Handler):
         return notes
 
 
-class _SaidNotices(Notices):
-    """Notices that are sent to the worker, which knows those it has logged already."""
-
-    def __init__(self, notes: _Notes) -> None:
-        super().__init__()
-        self._notes = notes
-
-    def once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._notes.notice(text)
-
-
 class _Line:
-    """Send a message to the worker."""
-
     def __init__(self, end: socket.socket, inbox: Inbox) -> None:
         self._end = end
         self._inbox = inbox
@@ -117,22 +100,22 @@ def serve(end: socket.socket, memory: int) -> None:
     try:
         while True:
             task: Task = pickle.loads(line.hear(TASK))
-            letter, said = _decoded(task, line, notes)
-            send(end, letter, [msgspec.msgpack.encode(said)])
+            send(end, ENDED, [msgspec.msgpack.encode(_decoded(task, line, notes))])
     except (_HungUp, OSError):
         return
 
 
-def _decoded(task: Task, line: _Line, notes: _Notes) -> tuple[bytes, Done | Failure]:
-    object.__setattr__(task.options, "notices", _SaidNotices(notes))
+def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
+    # The worker knows which it has logged already.
+    object.__setattr__(task.options, "notices", Notices(notes.notice))
     try:
         decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))
     except Poison as poison:
         trace = ""
         if isinstance(poison.__cause__, MemoryError):
             most = f"{MOST_MEMORY_BYTES >> 20} MiB, which is all that a decoder has"
-            return FAILED, Failure("too_large", f"it needs more than {most}", "", notes.taken())
+            return End(notes.taken(), "too_large", f"it needs more than {most}")
         if isinstance(poison, Unforeseen):
             trace = "".join(traceback.format_exception(poison.__cause__ or poison))
-        return FAILED, Failure(poison.code, str(poison), trace, notes.taken())
-    return DONE, Done(notes.taken())
+        return End(notes.taken(), poison.code, str(poison), trace)
+    return End(notes.taken())

@@ -1,10 +1,9 @@
-"""Decoders within this process, for the simulation, and for systems that cannot confine processes.
+"""Decoders within this process, for the simulation.
 
 Rule: each works on a thread of its own and takes turns with its user, so only one of the two runs
 at a time, and the order of turns alone decides what happens.
 """
 
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,8 +11,8 @@ from queue import SimpleQueue
 
 from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Said, Task, decode
-from penstock.formats.base.ranged import Need
 from penstock.formats.base.runs import Run
+from penstock.formats.base.source import Need
 
 
 class _Abandoned(BaseException):
@@ -57,25 +56,12 @@ class _Threaded:
         return answer
 
 
-class DecodersAtHand:
-    """`most` at a time."""
-
-    def __init__(self, most: int = sys.maxsize) -> None:
-        self._places = Places(most)
-
-    @property
-    def is_wanted(self) -> bool:
-        return self._places.is_wanted
-
-    @property
-    def used(self) -> float:
-        return self._places.used
-
+class DecodersAtHand(Places):
     @asynccontextmanager
     async def lent(
         self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
     ) -> AsyncIterator[Decoder]:
-        async with self._places.one(is_head, review):
+        async with self.one(is_head, review):
             decoder = _Threaded()
             try:
                 yield decoder

@@ -5,14 +5,13 @@ that everything behind them waits for come first. Owner: the pool; used from its
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 class Places:
-    """At most `most` objects have a place."""
-
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int = sys.maxsize) -> None:
         self._most = most
         self._taken = 0
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}

@@ -44,7 +44,6 @@ _DECODER: Final = msgspec.msgpack.Decoder(list[_Head])
 
 
 def packed(runs: Iterable[Run]) -> list[Buffer]:
-    """The parts of a message."""
     heads: list[_Head] = []
     body: list[Buffer] = []
     for run in runs:
@@ -127,7 +126,7 @@ def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
     if head.rows < 1 or (head.kind == "none" and head.width):
         raise ValueError(f"a run of {head.rows} rows")
     payload = _payload(head, buffers)
-    columns = _json(head.rows, buffers) if head.has_columns else None
+    columns = JsonRows(*_texts(head.rows, buffers)) if head.has_columns else None
     times = _numbers(head.rows, buffers) if head.has_times else None
     since_ms = _numbers(head.rows, buffers) if head.has_since else None
     kept = Kept(columns, times) if head.has_columns or head.has_times else None
@@ -143,21 +142,15 @@ def _payload(head: _Head, buffers: list[memoryview]) -> Payload | None:
         values = np.frombuffer(buffers.pop(), "<f4")
         return Matrix(values.reshape(head.rows, head.width))
     if head.kind == "json":
-        return _json(head.rows, buffers)
+        return JsonRows(*_texts(head.rows, buffers))
     if head.kind == "bytes":
-        body, ends = _texts(head.rows, buffers)
-        return BytesRows(body, ends)
+        return BytesRows(*_texts(head.rows, buffers))
     with pa.ipc.open_stream(pa.py_buffer(buffers.pop())) as reader:
         batch = reader.read_next_batch()
     batch.validate()
     if batch.num_rows != head.rows:
         raise ValueError(f"{batch.num_rows} rows of {head.rows}")
     return Columns(batch, head.schema)
-
-
-def _json(rows: int, buffers: list[memoryview]) -> JsonRows:
-    body, ends = _texts(rows, buffers)
-    return JsonRows(body, ends)
 
 
 def _texts(rows: int, buffers: list[memoryview]) -> tuple[memoryview, npt.NDArray[np.int64]]:

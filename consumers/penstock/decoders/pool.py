@@ -24,7 +24,7 @@ def default_decoders() -> int:
     return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
 
 
-class Pool:
+class Pool(Places):
     """`most` None: as many as fit this machine. `ms_per_mib` and `least_s`: how long a decoder may
     work. `died` is called for each one that ended badly, with the name of the signal.
     """
@@ -37,26 +37,18 @@ class Pool:
         *,
         least_s: float = LEAST_S,
     ) -> None:
+        super().__init__(most or default_decoders())
         self._times = (ms_per_mib / 1000, least_s)
         self._died = died
         self._zygote: Zygote | None = None
         self._idle: list[Decoder] = []
-        self._places = Places(most or default_decoders())
-
-    @property
-    def is_wanted(self) -> bool:
-        return self._places.is_wanted
-
-    @property
-    def used(self) -> float:
-        return self._places.used
 
     @asynccontextmanager
     async def lent(
         self, is_head: Callable[[], bool], review: Callable[[], object], *, new: bool = False
     ) -> AsyncIterator[Decoder]:
-        async with self._places.one(is_head, review):
-            decoder = await self._taken(new=new)
+        async with self.one(is_head, review):
+            decoder = await self._decoder(new=new)
             try:
                 yield decoder
             except Died as died:
@@ -72,7 +64,7 @@ class Pool:
         if self._zygote is not None:
             self._zygote.close()
 
-    async def _taken(self, *, new: bool) -> Decoder:
+    async def _decoder(self, *, new: bool) -> Decoder:
         while self._idle and not new:
             decoder = self._idle.pop()
             if decoder.is_idle:

@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from penstock.core.progress.ranges import selected
 from penstock.errors import PenstockError, Poison
-from penstock.formats.base.ranged import TAIL_BYTES, Need, Ranges
 from penstock.formats.base.reading import Pieces, read_object
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import TAIL_BYTES, Need, Ranges
 
 # Asks for the next bytes of the stream; an empty answer is its end.
 NEXT: Final = Need(-1, -1)

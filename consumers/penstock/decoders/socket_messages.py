@@ -17,7 +17,7 @@ import msgspec
 from penstock.errors import ErrorCode
 
 TASK, DATA, MORE = b"T", b"B", b"M"  # to the decoder; MORE: another piece follows
-NEED, ROWS, DONE, FAILED, TAKEN = b"N", b"R", b"D", b"F", b"K"  # from the decoder
+NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # from the decoder
 
 INBOX_BYTES: Final = 1 << 20
 # Copying a message of this size costs less than mapping memory, and the socket takes it at once.
@@ -36,17 +36,15 @@ class Note(msgspec.Struct, frozen=True):
     is_notice: bool
 
 
-class Done(msgspec.Struct, frozen=True):
+class End(msgspec.Struct, frozen=True):
+    """The end of an object. `code` and `message`: why the rest of it cannot be read, if so;
+    `trace`: of an unforeseen exception.
+    """
+
     notes: list[Note]
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Why the rest of the object cannot be read. `trace`: of an unforeseen exception."""
-
-    code: ErrorCode
-    message: str
-    trace: str
-    notes: list[Note]
+    code: ErrorCode | None = None
+    message: str = ""
+    trace: str = ""
 
 
 class Message(NamedTuple):

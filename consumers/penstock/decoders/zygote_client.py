@@ -85,8 +85,9 @@ class Zygote:
         if self.is_alive and not self._ends[number].done():
             self._end.send(KILL + b"%d" % number)
 
-    def forget(self, number: int) -> None:
-        """Drop the exit code of a decoder that no caller will ask for."""
+    def drop(self, number: int) -> None:
+        """End a decoder of which no caller will ask for the exit code."""
+        self.kill(number)
         del self._ends[number]
 
     def close(self) -> None:
@@ -110,8 +111,7 @@ class Zygote:
             self._ends[number] = asyncio.get_running_loop().create_future()
             forked = self._forks.popleft()
             if forked.cancelled():
-                self.kill(number)
-                self.forget(number)
+                self.drop(number)
             else:
                 forked.set_result(number)
         elif message[:1] == ENDED:

@@ -21,7 +21,7 @@ from penstock.core.routing.naming import Naming
 from penstock.core.rows.payload import Payload
 from penstock.doctor.stores import place_of
 from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.messages.reference import Reference
 from penstock.ports import Location
 from penstock.settings.routes import routes_of

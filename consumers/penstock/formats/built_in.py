@@ -4,6 +4,8 @@ Rule: a new format is one file and one entry here. First bytes are shown to the 
 order. Owner: the registry.
 """
 
+from functools import partial
+
 from penstock.formats.archives import zip
 from penstock.formats.base.format import Format, makes
 from penstock.formats.base.source import Read
@@ -11,7 +13,7 @@ from penstock.formats.csv.reader import CsvParser
 from penstock.formats.media import audio, video
 from penstock.formats.media.libraries import open_audio, reader
 from penstock.formats.pictures import image
-from penstock.formats.pictures.image import ImageParser
+from penstock.formats.pictures.image import open_image
 from penstock.formats.tables import arrow, avro, npy, parquet
 from penstock.formats.tables.arrow import read_arrow
 from penstock.formats.tables.avro import AvroParser
@@ -19,39 +21,19 @@ from penstock.formats.tables.npy import NpyParser, read_npy
 from penstock.formats.tables.parquet import read_parquet
 from penstock.formats.text.json import JsonArrayParser
 from penstock.formats.text.json_rows import open_ndjson
-from penstock.formats.text.opaque import BytesParser
+from penstock.formats.text.opaque import open_bytes
 from penstock.formats.text.text import open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
+_text = partial(Format, is_plain=True, is_text=True)
 
 
 def ours(read_zip: Read) -> tuple[Format, ...]:
     """`read_zip` is passed in, as it needs the registry: all other formats read a zip's members."""
     return (
-        Format(
-            "csv",
-            _NUMBERS_OR_JSON,
-            CsvParser,
-            extensions=(".csv", ".tsv"),
-            is_plain=True,
-            is_text=True,
-        ),
-        Format(
-            "ndjson",
-            _NUMBERS_OR_JSON,
-            open_ndjson,
-            extensions=(".ndjson", ".jsonl"),
-            is_plain=True,
-            is_text=True,
-        ),
-        Format(
-            "json",
-            _NUMBERS_OR_JSON,
-            JsonArrayParser,
-            extensions=(".json",),
-            is_plain=True,
-            is_text=True,
-        ),
+        _text("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv")),
+        _text("ndjson", _NUMBERS_OR_JSON, open_ndjson, extensions=(".ndjson", ".jsonl")),
+        _text("json", _NUMBERS_OR_JSON, JsonArrayParser, extensions=(".json",)),
         Format(
             "parquet",
             _NUMBERS_OR_JSON,
@@ -85,7 +67,7 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
         Format(
             "image",
             image.makes_pixels,
-            ImageParser,
+            open_image,
             is_plain=True,  # as long as nobody decodes it
             extensions=image.EXTENSIONS,
             looks=image.looks,
@@ -105,6 +87,6 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
             extensions=video.EXTENSIONS,
             looks=video.looks,
         ),
-        Format("text", makes("bytes", "json"), open_text, is_plain=True, is_text=True),
-        Format("bytes", makes("bytes"), BytesParser, is_plain=True),
+        _text("text", makes("bytes", "json"), open_text),
+        Format("bytes", makes("bytes"), open_bytes, is_plain=True),
     )

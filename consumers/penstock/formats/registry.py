@@ -18,14 +18,13 @@ from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.base.format import Format, WantsRanges
-from penstock.formats.base.members import Members
 from penstock.formats.base.parser_chain import (
     EXPANDING_STEP_BYTES,
     PLAIN_STEP_BYTES,
+    Members,
     Parser,
-    PushDecoder,
 )
-from penstock.formats.base.runs import Decoder, RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours
 from penstock.formats.magic import is_text, no_such
@@ -97,14 +96,6 @@ def check_options(options: RowOptions, request: str) -> None:
         )
 
 
-def open_decoder(
-    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
-) -> Decoder:
-    """The decoder of one object, to be fed its bytes."""
-    parser = open_parser(options, key=key, format=format, compression=compression)
-    return PushDecoder(parser, options)
-
-
 def open_parser(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Parser:
@@ -164,37 +155,40 @@ def _open(
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
-        if chosen != TAR:
-            if is_bare and formats()[chosen].is_text and (is_begun(head) or not is_text(head)):
-                raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
-            if not packed and formats()[chosen].is_text and codec_of(head) is not None:
-                raise no_such(f"text, as {chosen} is", head)
-            try:
-                if format is None and chosen == JSON:  # as often one object per line
-                    either = partial(JsonParser, is_named=named is not None)
-                    return _open_rows(formats()[chosen], options, head, either)
-                return _open_rows(formats()[chosen], options, head)
-            except WantsRanges:
-                if member:
-                    return Chosen(UnreadParser(str(not_as_stream(chosen))))
-                raise
+        if chosen == TAR:
+            if member:
+                return Chosen(UnreadParser("an archive in an archive is not read"))
+            of_members = Expansion(options, outer=expansion)
+            return Chosen(TarParser(options, _members(options, of_members)))
+        found = formats()[chosen]
+        if found.is_text and is_bare and (is_begun(head) or not is_text(head)):
+            raise no_such(f"data of {', '.join(_CODECS)}, and no text", head)
+        if found.is_text and not packed and codec_of(head) is not None:
+            raise no_such(f"text, as {chosen} is", head)
+        found.check_fits(options)
+        if found.is_text:
+            check_text(chosen, head)
+        make = found.open
+        if chosen == JSON and format is None:  # as often one object per line
+            make = partial(JsonParser, is_named=named is not None)
+        parser = make(options) if make is not None else None
+        if parser is not None:
+            return Chosen(parser, is_text=found.is_text)
         if member:
-            return Chosen(UnreadParser("an archive in an archive is not read"))
-        of_members = Expansion(options, outer=expansion)
-        return Chosen(TarParser(options, _members(options, of_members)))
+            return Chosen(UnreadParser(str(not_as_stream(chosen))))
+        raise WantsRanges(found)
 
     limit_bytes = options.member_bytes if member else None
 
     def unpack(head: bytes) -> _Unpacked:
         nonlocal is_bare
-        if head.startswith(GZIP_MAGIC):
-            is_bare = False
-            return lambda inside: GzipParser(inside, expansion, limit_bytes=limit_bytes)
-        codec = codec_of(head)
-        if codec is None:
+        is_gzip = head.startswith(GZIP_MAGIC)
+        codec = None if is_gzip else codec_of(head)
+        if codec is None and not is_gzip:
             return None
         is_bare = False
-        return lambda inside: PackedParser(codec, inside, expansion, limit_bytes=limit_bytes)
+        wrap: Callable[..., Parser] = partial(PackedParser, codec) if codec else GzipParser
+        return lambda inside: wrap(inside, expansion, limit_bytes=limit_bytes)
 
     plain = named in formats() and not is_packed
     return SniffingParser(
@@ -206,23 +200,6 @@ def _open(
         damage="bad_archive" if named == TAR else "bad_format",
         empty_is_settled=member,
     )
-
-
-def _open_rows(
-    format: Format,
-    options: RowOptions,
-    head: bytes,
-    opened: Callable[[RowOptions], Parser] | None = None,
-) -> Chosen:
-    """`opened`: the parser, if it is not the format's own."""
-    format.check_fits(options)
-    if format.is_text:
-        check_text(format.name, head)
-    make = opened or format.open
-    parser = make(options) if make is not None else None
-    if parser is None:
-        raise WantsRanges(format)
-    return Chosen(parser, is_text=format.is_text)
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
@@ -243,8 +220,10 @@ def _members(options: RowOptions, expansion: Expansion) -> Members:
     return Samples(options, members) if options.keep and is_file_a_row else members
 
 
-class _Members:
-    """Members that are read by their own names; no rows are held back."""
+class _Members(Members):
+    """Members that are read by their own names, those without a format's name only with a `member`
+    glob; no rows are held back.
+    """
 
     def __init__(self, options: RowOptions, expansion: Expansion) -> None:
         self._options = options
@@ -254,21 +233,13 @@ class _Members:
         glob = self._options.member
         if glob is not None and not fnmatchcase(path, glob):
             return None
-        return _open_member(self._options, path, self._expansion)
-
-    def rest(self) -> Iterator[Run]:
-        return iter(())
-
-
-def _open_member(options: RowOptions, path: str, expansion: Expansion) -> Parser | None:
-    """The parser of a member, by its name; for names without a format only with a `member` glob."""
-    if options.member is None:
-        # macOS' tar adds a "._name" of attributes beside each file.
-        hidden = path.rpartition("/")[2].startswith("._")
-        format = formats().get(_format_of(path) or "")
-        if hidden or format is None or not format.fits(options):
-            return None
-    return _open(options, None, path, expansion, packed=True, member=True)
+        if glob is None:
+            # macOS' tar adds a "._name" of attributes beside each file.
+            hidden = path.rpartition("/")[2].startswith("._")
+            format = formats().get(_format_of(path) or "")
+            if hidden or format is None or not format.fits(self._options):
+                return None
+        return _open(self._options, None, path, self._expansion, packed=True, member=True)
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:

@@ -5,6 +5,7 @@ comes from the caller, else from the content. Until it is known at most one tar 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, Poison
@@ -38,91 +39,73 @@ class Chosen(NamedTuple):
 Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
 
 
+@dataclass
 class SniffingParser:
-    """Waits for the first bytes; `choose` names the parser for them."""
+    """Waits for the first bytes; `choose` names the parser for them.
 
-    def __init__(
-        self,
-        choose: Callable[[bytes], Chosen],
-        *,
-        head_bytes: int,
-        inside_bytes: int,
-        unpack: Unpack | None,
-        step_bytes: int,
-        damage: ErrorCode,
-        empty_is_settled: bool = False,
-        inside_packed: bool = False,
-    ) -> None:
-        """`step_bytes` and `damage` hold until the content is known. `unpack` recognises packed
-        data; None leaves such data as it is. The choice waits for `head_bytes`, in unpacked data
-        for `inside_bytes`; if 0, only for as many as tell whether the data is packed.
-        `empty_is_settled`: a parser is chosen even if there are no bytes at all.
-        """
-        self.step_bytes = step_bytes
-        self.damage: ErrorCode = damage
-        self._choose = choose
-        self._head_bytes = max(head_bytes, LONGEST_MAGIC_BYTES)
-        self._needs_head = head_bytes > 0
-        self._inside_bytes = inside_bytes
-        self._unpack = unpack
-        self._empty_is_settled = empty_is_settled
-        self._inside_packed = inside_packed
-        self._head = b""
-        self._parser: Parser | None = None
+    `step_bytes` and `damage` hold until the content is known. `unpack` recognises packed data; None
+    leaves such data as it is. The choice waits for `head_bytes`, in unpacked data for
+    `inside_bytes`; if 0, only for as many as tell whether the data is packed. `empty_is_settled`: a
+    parser is chosen even if there are no bytes at all.
+    """
+
+    choose: Callable[[bytes], Chosen]
+    head_bytes: int
+    inside_bytes: int
+    unpack: Unpack | None
+    step_bytes: int
+    damage: ErrorCode
+    empty_is_settled: bool = False
+    inside_packed: bool = False
+    _head: bytes = field(default=b"", init=False)
+    _parser: Parser | None = field(default=None, init=False)
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        if self._parser is None:
+        parser = self._parser
+        if parser is None:
             data = self._head + data
-            if len(data) < self._head_bytes and (self._needs_head or is_open(data)):
+            most_bytes = self.head_bytes or LONGEST_MAGIC_BYTES
+            if len(data) < most_bytes and (self.head_bytes or is_open(data)):
                 self._head = data
                 return
-            data = self._settle(data)
-        assert self._parser is not None
-        yield from self._parser.feed(data)
+            parser, data = self._settle(data)
+        yield from parser.feed(data)
 
     def whole(self, data: bytes) -> Iterator[Run]:
         if data:
-            data = self._settle(data)
-            assert self._parser is not None
-            yield from feed_whole(self._parser, data)
+            yield from feed_whole(*self._settle(data))
 
     def close(self) -> Iterator[Run]:
-        if self._parser is None:
-            if not (self._head or self._empty_is_settled):
+        parser = self._parser
+        if parser is None:
+            if not (self._head or self.empty_is_settled):
                 return
-            data = self._settle(self._head)
-            assert self._parser is not None
-            yield from self._parser.feed(data)
-        yield from self._parser.close()
+            parser, data = self._settle(self._head)
+            yield from parser.feed(data)
+        yield from parser.close()
 
-    def _settle(self, head: bytes) -> bytes:
-        wrap = self._unpack(head) if self._unpack is not None else None
+    def _settle(self, head: bytes) -> tuple[Parser, bytes]:
+        """The parser, and the bytes to feed it."""
+        wrap = self.unpack(head) if self.unpack is not None else None
         if wrap is not None:
-            if self._inside_packed:
+            if self.inside_packed:
                 raise Poison(self.damage, "packed data in packed data is not read; pack it once")
-            inside = SniffingParser(
-                self._choose,
-                head_bytes=self._inside_bytes,
-                inside_bytes=self._inside_bytes,
-                unpack=self._unpack,
-                step_bytes=self.step_bytes,
-                damage=self.damage,
-                empty_is_settled=self._empty_is_settled,
-                inside_packed=True,
-            )
-            self._parser = wrap(inside)
+            inside = replace(self, head_bytes=self.inside_bytes, inside_packed=True)
+            parser = wrap(inside)
         else:
             # Only these first bytes are shown, so that chunks of any size give the same choice.
             try:
-                self._parser, is_text = self._choose(head[: self._head_bytes].removeprefix(BOM))
+                shown = head[: self.head_bytes or LONGEST_MAGIC_BYTES]
+                parser, is_text = self.choose(shown.removeprefix(BOM))
             except WantsRanges as wants:
-                if self._inside_packed:
+                if self.inside_packed:
                     raise not_as_stream(wants.format.name) from None
                 raise
             if is_text:
                 head = head.removeprefix(BOM)
-        self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
-        return head
+        self._parser = parser
+        self.step_bytes, self.damage = parser.step_bytes, parser.damage
+        return parser, head
 
 
 def is_open(head: bytes) -> bool:
@@ -152,7 +135,6 @@ def check_text(format: str, head: bytes) -> None:
 
 
 def sniff_text(head: bytes) -> str:
-    """The format of text, by its first bytes."""
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)

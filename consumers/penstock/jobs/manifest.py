@@ -18,7 +18,7 @@ from msgspec import Struct
 from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
 from penstock.core.routing.places import Places
 from penstock.errors import Fatal, Poison, usage
-from penstock.formats.base.ranged import Need, Ranges
+from penstock.formats.base.source import Need, Ranges
 from penstock.jobs.columns import Columns
 from penstock.jobs.csv_rows import csv_rows
 from penstock.jobs.listing import Lists

@@ -7,7 +7,7 @@ assignment has are skipped, never predicted again. Owner: the reader of objects.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,16 +21,13 @@ from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import Payload
 from penstock.core.rows.reasons import ReasonsBuilder
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
-from penstock.formats.base.inline import open_inline, way_in
-from penstock.formats.base.runs import Decoder as FormatDecoder
+from penstock.formats.base.inline import Turn, open_inline
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.registry import ranged_format
 from penstock.messages.reference import LATEST_MS, epoch_ms
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_bytes import Supply
 from penstock.stages.reading_permits import Permit
-
-# The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
-TURN_BYTES = 32 * 1024
 
 _BAD_ROW = Rejection("bad_row", "", "expand")
 
@@ -65,7 +62,7 @@ class Expand:
         if ticket.reference is None:
             return True
         with self._guard:
-            return way_in(self._options, **self._asked(ticket)._asdict()) == "stream"
+            return ranged_format(self._options, **self._asked(ticket)._asdict()) is None
 
     def is_large(self, ticket: Ticket) -> bool:
         """Does its reference say that it needs a decoder for its size?"""
@@ -80,7 +77,7 @@ class Expand:
             found = open_inline(self._options, data, most_bytes, **asked._asdict())
         if found is None:
             return None
-        return Reading(*found, _Rows(ticket, self._microbatch), self._guard)
+        return Reading(found, _Rows(ticket, self._microbatch), self._guard)
 
     def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
         task = Task(
@@ -131,40 +128,22 @@ class DecoderReading:
 class Reading:
     """One try at a whole object of plain text, in this process."""
 
-    def __init__(self, decoder: FormatDecoder, data: bytes, rows: "_Rows", guard: Guard) -> None:
-        self._decoder = decoder
-        self._data = data
+    def __init__(self, turns: Iterator[Turn], rows: "_Rows", guard: Guard) -> None:
+        self._turns = turns
         self._rows = rows
         self._guard = guard
 
     async def read(self, permit: Permit) -> None:
         """Read in turns, each of which needs a permit; a small object takes one turn."""
-        data, decoder = self._data, self._decoder
-        if len(data) <= TURN_BYTES:
-            await self._step(decoder.whole, data, permit)
-        else:
-            for start in range(0, len(data), TURN_BYTES):
-                await self._step(decoder.feed, data[start : start + TURN_BYTES], permit)
-                await asyncio.sleep(0)
         # If the lane is over, nobody needs the rest.
         while self._rows.alive:
-            with self._guard:
-                runs = decoder.close()
-            if not runs:
-                return
-            self._rows.emit(runs)
-
-    async def _step(self, take: Callable[[bytes], list[Run]], data: bytes, permit: Permit) -> None:
-        """Take one turn's bytes; if they make too many rows for one turn, go on in further ones."""
-        is_first = True
-        while self._rows.alive and (is_first or self._decoder.pending):
-            if not is_first:
-                await asyncio.sleep(0)
             await permit.next_step()
             with self._guard:
-                runs = take(data) if is_first else self._decoder.feed(b"")
-            self._rows.emit(runs)
-            is_first = False
+                turn = next(self._turns)
+            self._rows.emit(turn.runs)
+            if turn.is_last:
+                return
+            await asyncio.sleep(0)
 
 
 class _Bad(NamedTuple):

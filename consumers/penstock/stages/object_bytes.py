@@ -13,7 +13,7 @@ from penstock.core.progress.cursor import START
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.errors import Poison
-from penstock.formats.base.ranged import TAIL_BYTES
+from penstock.formats.base.source import TAIL_BYTES
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Body, Clock, Location, Objects, Part
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.picture_bodies import JPEG
 from tests.formats.support import gzipped, matrix, rows_of, tar_of

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
 from penstock.formats.base.inline import open_inline
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 
 NAMES = ["x", "x.csv", "x.csv.gz", "x.json", "x.ndjson.gz", "x.txt", "x.bin", "x.tar.gz", "x.zst"]
@@ -55,10 +55,8 @@ def inline(
         found = open_inline(options, data, MOST_BYTES, key=key, compression=compression)
         if found is None:
             return None
-        decoder, plain = found
-        runs += decoder.whole(plain)
-        while more := decoder.close():
-            runs += more
+        for turn in found:
+            runs += turn.runs
     except Poison as poison:
         return told(runs, poison)
     return told(runs, None)
@@ -115,12 +113,6 @@ def test_a_long_line_is_for_a_decoder_where_it_is_taken_apart(key: str) -> None:
 def test_rows_that_are_read_one_by_one_come_in_portions(key: str, data: bytes) -> None:
     found = open_inline(RowOptions(form="json"), data, 1 << 20, key=key)
     assert found is not None
-    decoder, plain = found
-    portions = [decoder.feed(plain)]
-    while decoder.pending:
-        portions.append(decoder.feed(b""))
-    while more := decoder.close():
-        portions.append(more)
-    rows = [sum(run.rows for run in runs) for runs in portions]
+    rows = [sum(run.rows for run in turn.runs) for turn in found]
     assert sum(rows) in (20_000, 20_001)
     assert max(rows) <= 2 * 512

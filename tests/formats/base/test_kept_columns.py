@@ -12,8 +12,8 @@ import pytest
 from penstock.core.rows.kept import NO_TIME, Kept
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
 from penstock.formats.base.kept_columns import moment_ms
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.support import elements, matrix
 

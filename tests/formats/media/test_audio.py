@@ -10,14 +10,13 @@ import soundfile
 
 from penstock.core.rows.payload import BytesRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.all_rows import by_ranges
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Wanted
 from penstock.formats.media.audio import AudioOptions
 from penstock.formats.registry import formats
 from tests.formats.picture_bodies import JPEG
 from tests.formats.recordings import RATE, recording, tone
-from tests.formats.support import decode, errors, rows_of, tar_of
+from tests.formats.support import by_ranges, decode, errors, rows_of, tar_of
 
 HALF_S = RowOptions(own=(AudioOptions(window_ms=500),))
 

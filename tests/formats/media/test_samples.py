@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode_until_failure

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.rows.payload import Columns
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.support import elements, matrix, poison_at_most
 

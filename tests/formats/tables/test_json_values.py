@@ -9,7 +9,6 @@ import pytest
 
 from penstock.core.rows.kept import NO_TIME
 from penstock.errors import Poison
-from penstock.formats.archives.compression import Expansion
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.tables.batches import TableReader
 from penstock.formats.tables.json_values import objects
@@ -119,7 +118,7 @@ def test_what_has_no_form_in_json_is_bad_format(column: Any, is_nested: bool) ->
         column = pa.ListArray.from_arrays([0, 1], column)
     batch = pa.record_batch([column], names=["v"])
     with pytest.raises(Poison) as caught:
-        list(TableReader(batch.schema, JSON, Expansion(JSON)).runs(batch))
+        list(TableReader(batch.schema, JSON, 0).runs(batch))
     assert caught.value.code == "bad_format"
 
 
@@ -131,7 +130,7 @@ def times(run: Run) -> list[int | None]:
 
 def reader(batch: Any, time: str) -> TableReader:
     options = RowOptions(form="json", time=time)
-    return TableReader(batch.schema, options, Expansion(options))
+    return TableReader(batch.schema, options, 0)
 
 
 def test_a_row_keeps_its_time_however_far_its_neighbours_are() -> None:

@@ -9,12 +9,20 @@ import pytest
 
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Poison
-from penstock.formats.all_rows import by_ranges, decoded
-from penstock.formats.base.ranged import Need
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.source import Need
 from penstock.formats.registry import formats
 from penstock.formats.tables import npy
-from tests.formats.support import decode, decode_until_failure, elements, gzipped, matrix, tar_of
+from tests.formats.support import (
+    by_ranges,
+    decode,
+    decode_until_failure,
+    elements,
+    gzipped,
+    matrix,
+    tar_of,
+)
 
 DTYPES = ["<f4", ">f4", "<f8", ">f8", "<i2", ">i8", "u1", "?", "<f2", "<u4"]
 

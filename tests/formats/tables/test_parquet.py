@@ -15,13 +15,20 @@ import pytest
 
 from penstock.core.rows.payload import Columns
 from penstock.errors import Poison
-from penstock.formats.all_rows import by_ranges, decoded
-from penstock.formats.base.ranged import Need, Ranges
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Wanted
+from penstock.formats.base.source import Need, Ranges, Wanted
 from penstock.formats.registry import formats
 from penstock.formats.tables import parquet
-from tests.formats.support import elements, gzipped, matrix, poison_at_most, rows_of, tar_of
+from tests.formats.support import (
+    by_ranges,
+    elements,
+    gzipped,
+    matrix,
+    poison_at_most,
+    rows_of,
+    tar_of,
+)
 
 JSON = RowOptions(form="json")
 

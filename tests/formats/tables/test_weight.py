@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.tables.weight import weights_of
 from tests.formats.support import elements

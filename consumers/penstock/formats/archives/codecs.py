@@ -75,7 +75,6 @@ _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeErro
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """By the first bytes."""
     if not head.startswith(MAGICS):
         return None
     for codec in CODECS:
@@ -91,8 +90,6 @@ def is_begun(data: bytes) -> bool:
 
 
 class PackedParser(Unpacking):
-    """Of one of `CODECS`."""
-
     def __init__(
         self, codec: Codec, inner: Parser, expansion: Expansion, *, limit_bytes: int | None
     ) -> None:

@@ -8,7 +8,7 @@ is bounded by one `Expansion` for a whole object. Many members and zero padding 
 import zlib
 from collections.abc import Iterator
 
-from penstock.errors import ErrorCode, Poison
+from penstock.errors import Poison
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
@@ -22,7 +22,7 @@ _RATIO_FREE_BYTES = 16 << 20
 # More for tables, as columns pack better: 20,000 rows of one 1 kB text are 62 kB of ordinary
 # Parquet (DuckDB).
 TABLE_FREE_BYTES = 64 << 20
-_GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
+GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
 
 class Expansion:
@@ -70,13 +70,12 @@ class Expansion:
             )
 
 
-class Unpacking:
+class Unpacking(Parser):
     """Base of the parsers that hand unpacked bytes to the parser of the content. `limit_bytes`: for
     a member of an archive.
     """
 
     step_bytes = EXPANDING_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
     def __init__(self, inner: Parser, expansion: Expansion, limit_bytes: int | None) -> None:
         self._inner = inner
@@ -100,8 +99,6 @@ class Unpacking:
 
 
 class GzipParser(Unpacking):
-    """Of gzip."""
-
     def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
         super().__init__(inner, expansion, limit_bytes)
         self._member: zlib._Decompress | None = None
@@ -163,5 +160,5 @@ class GzipParser(Unpacking):
                 raise self._broken("gzip data is followed by something that is not gzip")
         if data:
             self._members += 1
-            self._member = zlib.decompressobj(_GZIP_WBITS)
+            self._member = zlib.decompressobj(GZIP_WBITS)
         return data

@@ -12,13 +12,13 @@ from penstock.formats.archives.tar_header import (
     BLOCK_BYTES,
     Header,
     TypeFlag,
+    check_size,
     is_tar,
     parse_header,
     parse_pax,
     path_text,
 )
-from penstock.formats.base.members import Members, of_member
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Members, Parser, of_member
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 
@@ -26,9 +26,7 @@ from penstock.formats.magic import no_such
 _EXTENSION_BYTES = 1 << 20
 
 
-class TarParser:
-    """Push parser of one archive."""
-
+class TarParser(Parser):
     step_bytes = EXPANDING_STEP_BYTES
     damage: ErrorCode = "bad_archive"
 
@@ -117,12 +115,7 @@ class TarParser:
             self._expect(size)
         if header.type is not TypeFlag.FILE or path.endswith("/"):
             return
-        limit_bytes = self._options.member_bytes
-        if limit_bytes is not None and size > limit_bytes:
-            raise Poison(
-                "too_large",
-                f'member "{path}" has {size} bytes, limits.member_bytes is {limit_bytes}',
-            )
+        check_size(path, size, self._options)
         self._expect(size)
         parser = self._of_archive.open(path)
         self._member = None if parser is None else (path, parser)

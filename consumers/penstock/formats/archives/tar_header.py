@@ -10,6 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.errors import Poison
+from penstock.formats.base.runs import RowOptions
 
 BLOCK_BYTES = 512
 USTAR_MAGIC, USTAR_AT = b"ustar", 257
@@ -129,6 +130,16 @@ def path_text(field: bytes) -> str:
     path = field.partition(b"\0")[0].decode(errors="replace")
     check_path(path)
     return path
+
+
+def check_size(path: str, nbytes: int, options: RowOptions) -> None:
+    """Raises `Poison` for a member that is larger than allowed."""
+    limit_bytes = options.member_bytes
+    if limit_bytes is not None and nbytes > limit_bytes:
+        raise Poison(
+            "too_large",
+            f'member "{path}" has {nbytes} bytes, limits.member_bytes is {limit_bytes}',
+        )
 
 
 def check_path(path: str) -> None:

@@ -14,9 +14,8 @@ from typing import Final
 
 from penstock.errors import Poison
 from penstock.formats.archives.compression import PIECE_BYTES, Expansion
-from penstock.formats.archives.tar_header import check_path
-from penstock.formats.base.members import Members, of_member
-from penstock.formats.base.parser_chain import Parser
+from penstock.formats.archives.tar_header import check_path, check_size
+from penstock.formats.base.parser_chain import Members, Parser, of_member
 from penstock.formats.base.rows import bad_row
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile
@@ -106,12 +105,7 @@ def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) ->
     check_path(path)
     if entry.flag_bits & _ENCRYPTED:
         raise Poison("bad_archive", f'member "{path}" is encrypted, which is not read')
-    limit_bytes = options.member_bytes
-    if limit_bytes is not None and entry.file_size > limit_bytes:
-        raise Poison(
-            "too_large",
-            f'member "{path}" has {entry.file_size} bytes, limits.member_bytes is {limit_bytes}',
-        )
+    check_size(path, entry.file_size, options)
     return parser
 
 

@@ -35,7 +35,6 @@ class Format:
     """A format is read either as a stream, by the parser that `open` returns (None: it cannot make
     these rows), or by ranges, by `ranged`.
     `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
-    `is_streamed`: `ranged` asks for `chunks`: the object is fetched from its first byte on.
     `is_plain`: read by linear code, with no unpacking: small objects are decoded in the worker.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
     """
@@ -46,7 +45,6 @@ class Format:
     ranged: Read | None = None
     extensions: tuple[str, ...] = ()
     looks: Callable[[bytes], bool] = never
-    is_streamed: bool = False
     is_plain: bool = False
     is_text: bool = False
 

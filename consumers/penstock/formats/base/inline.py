@@ -1,18 +1,28 @@
-"""Decides how an object is read: as a stream or by ranges, in the worker or by a decoder.
+"""Decides which objects are decoded in the worker: small ones of plain text, or opaque.
 
-Rule: small objects of plain text, or opaque, are decoded in the worker, by linear code. All others,
-and all that may be others, are decoded by a separate process that may crash. Gzip data counts by
-its unpacked size. Owner: the stage that expands objects.
+Rule: these are read by linear code, in turns of a few milliseconds. All others, and all that may be
+others, are decoded by a separate process that may crash. Gzip data counts by its unpacked size.
+Owner: the stage that expands objects.
 """
 
 import zlib
-from typing import Final, Literal
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
+from penstock.core.rows.costs import BLOCK_COST_BYTES
+from penstock.errors import PenstockError
 from penstock.formats.archives.codecs import codec_of
-from penstock.formats.archives.compression import GZIP_MAGIC
-from penstock.formats.base.runs import Decoder, RowOptions
+from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS
+from penstock.formats.base.judging import PIECE_ROWS, Judge, add, cost_of
+from penstock.formats.base.parser_chain import Parser, feed_whole
+from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.pictures.pixels import PictureOptions
-from penstock.formats.registry import open_decoder, ranged_format, told_format
+from penstock.formats.registry import open_parser, told_format
+
+# The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
+TURN_BYTES: Final = 32 << 10
+# Rows of this size are handed on before others are read. Bulk reads give more.
+_PIECE_BYTES: Final = 16 << 10
 
 # The first bytes of an object, by which a format may recognise it.
 _HEAD_BYTES: Final = 512
@@ -22,17 +32,6 @@ _TAKEN_APART: Final = ("csv", "ndjson", "json")
 _LINE_BYTES: Final = 64 << 10
 _LINE_CELLS: Final = 2_048
 _SEPARATORS: Final = (b",", b";", b"\t", b"|")
-_GZIP_WBITS: Final = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
-
-
-def way_in(
-    options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
-) -> Literal["stream", "ranges"]:
-    """How an object's bytes are asked for first, by its name; its first bytes may correct that.
-    Raises `Poison` if its rows do not fit the request.
-    """
-    found = ranged_format(options, key=key, format=format, compression=compression)
-    return "stream" if found is None or found.is_streamed else "ranges"
 
 
 def open_inline(
@@ -43,9 +42,9 @@ def open_inline(
     key: str,
     format: str | None = None,
     compression: str | None = None,
-) -> tuple[Decoder, bytes] | None:
-    """The decoder of a whole object, and the bytes to feed it. None: a separate process must decode
-    it. Raises `Poison` if its name or first bytes show that it cannot be read.
+) -> "Iterator[Turn] | None":
+    """The reading of a whole object. None: a separate process must decode it. Raises `Poison` if
+    its name or first bytes show that it cannot be read.
     """
     if len(data) > most_bytes or options.of(PictureOptions).image is not None:
         return None
@@ -64,7 +63,49 @@ def open_inline(
     # Unpacked data is plain now. For all other data the reader compares the name with the first
     # bytes.
     left = "none" if is_packed else compression
-    return open_decoder(options, key=key, format=format, compression=left), data
+    parser = open_parser(options, key=key, format=format, compression=left)
+    if len(data) <= TURN_BYTES:
+        return turns(parser, [data], options)
+    starts = range(0, len(data), TURN_BYTES)
+    return turns(parser, [data[start : start + TURN_BYTES] for start in starts], options)
+
+
+class Turn(NamedTuple):
+    """What was read in a few milliseconds, after which others may have a turn."""
+
+    runs: list[Run]
+    is_last: bool
+
+
+def turns(parser: Parser, pieces: Sequence[bytes], options: RowOptions) -> Iterator[Turn]:
+    """All rows of an object: at least a turn for each piece of its bytes, and more if it makes many
+    rows. Rows that were complete before the damage come first, then the object's `Poison`.
+    """
+    judge = Judge(options)
+    for number, piece in enumerate(pieces, 1):
+        is_last = number == len(pieces)
+        fed = _fed(parser, piece, is_whole=len(pieces) == 1, is_last=is_last)
+        runs: list[Run] = []
+        nbytes = rows = 0
+        try:
+            for run in judge.passing(fed):
+                add(runs, run)
+                nbytes += cost_of(run)
+                rows += run.rows
+                if nbytes + len(runs) * BLOCK_COST_BYTES > _PIECE_BYTES or rows >= PIECE_ROWS:
+                    yield Turn(runs, is_last=False)
+                    runs, nbytes, rows = [], 0, 0
+        except PenstockError:
+            if runs:
+                yield Turn(runs, is_last=False)
+            raise
+        yield Turn(runs, is_last)
+
+
+def _fed(parser: Parser, piece: bytes, *, is_whole: bool, is_last: bool) -> Iterator[Run]:
+    yield from feed_whole(parser, piece) if is_whole else parser.feed(piece)
+    if is_last:
+        yield from parser.close()
 
 
 def _is_wide(data: bytes, format: str) -> bool:
@@ -85,7 +126,7 @@ def _is_wide(data: bytes, format: str) -> bool:
 
 def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
     """The unpacked bytes; None: they are more than `most_bytes`, or damaged."""
-    unpacker = zlib.decompressobj(_GZIP_WBITS)
+    unpacker = zlib.decompressobj(GZIP_WBITS)
     try:
         found = unpacker.decompress(data, most_bytes + 1)
     except zlib.error:

@@ -6,9 +6,9 @@ texts are ISO-8601, in UTC if they have no zone. Owner: the parser of one object
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -23,10 +23,13 @@ LATEST_MS: Final = 253_402_300_799_999
 # so on.
 _UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 
-KeepRows = Callable[[list[bytes]], Kept]
+KeepRows = Callable[[Sequence[bytes]], Kept]
+Row = TypeVar("Row")
 
 
-def with_kept(runs: Iterable[Run], rows: list[bytes], keep: KeepRows) -> Iterator[Run]:
+def with_kept(
+    runs: Iterable[Run], rows: Sequence[Row], keep: Callable[[Sequence[Row]], Kept]
+) -> Iterator[Run]:
     """The runs of these rows, each with the kept values of its rows."""
     at = 0
     for run in runs:
@@ -38,7 +41,7 @@ def with_kept(runs: Iterable[Run], rows: list[bytes], keep: KeepRows) -> Iterato
 def of_json(options: RowOptions) -> KeepRows:
     """Keeps values of rows that are JSON objects; other rows have none."""
 
-    def keep(rows: list[bytes]) -> Kept:
+    def keep(rows: Sequence[bytes]) -> Kept:
         found = [orjson.loads(row) for row in rows]
         objects: list[dict[str, Any]] = [one if isinstance(one, dict) else {} for one in found]
         names, time = options.keep, options.time

@@ -1,29 +1,28 @@
 """The rows of one object, whatever its format and however it is packed.
 
 Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
-loop. Rows that were complete before the damage come first, then the object's `Poison`; an
-unforeseen exception becomes one. Owner: the process that decodes; tests, in their own process.
+loop. Rows that were complete before the damage come first, then the object's `Poison`. Owner: the
+process that decodes; tests, in their own process.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock.core.rows.costs import BLOCK_COST_BYTES
-from penstock.errors import PenstockError
-from penstock.formats.archives.tar_header import BLOCK_BYTES
+from penstock.errors import Poison
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.parser_chain import PIECE_ROWS, Judge, Parser, add, cost_of
+from penstock.formats.base.judging import PIECE_ROWS, Judge, add, cost_of
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, Wanted
+from penstock.formats.base.source import AtHand, Stream, Wanted
 from penstock.formats.registry import open_parser, ranged_format
-from penstock.formats.unexpected_errors import foreseen
 
 # As much as some Arrow batches; to hand over a piece costs a tenth of a millisecond.
 PIECE_BYTES: Final = 2 << 20
 
 
 def read_object(
-    source: Source,
+    source: Stream,
     options: RowOptions,
     *,
     key: str,
@@ -32,17 +31,35 @@ def read_object(
     wanted: Wanted = lambda start, stop: True,
 ) -> Iterator[Run]:
     """The object's rows; unwanted rows may come as runs without payload."""
-    return judged(_read(source, options, key, format, compression, wanted), options)
+    return Judge(options).passing(_read(source, options, key, format, compression, wanted))
 
 
-def judged(runs: Iterator[Run], options: RowOptions) -> Iterator[Run]:
-    """The runs up to the first bad row, if bad rows end an object, and up to the limit of rows."""
+def decoded(
+    options: RowOptions,
+    data: bytes,
+    chunk_bytes: int,
+    *,
+    key: str,
+    format: str | None = None,
+    compression: str | None = None,
+) -> Iterator[list[Run]]:
+    """The runs of an object whose bytes are here, as a stream in chunks of this size."""
+    ready: list[list[Run]] = []
+    pieces = Pieces(ready.append)
+    source = AtHand(data, chunk_bytes, pieces.flush)
+    runs = read_object(source, options, key=key, format=format, compression=compression)
+    failure: Poison | None = None
     try:
-        yield from Judge(options).passing(runs)
-    except PenstockError:
-        raise
-    except Exception as error:
-        raise foreseen(error) from error
+        for run in runs:
+            pieces.add(run)
+            yield from ready
+            ready.clear()
+    except Poison as poison:
+        failure = poison
+    pieces.flush()
+    yield from ready
+    if failure is not None:
+        raise failure
 
 
 class Pieces:
@@ -79,7 +96,7 @@ class Pieces:
 
 
 def _read(
-    source: Source,
+    source: Stream,
     options: RowOptions,
     key: str,
     format: str | None,
@@ -88,13 +105,12 @@ def _read(
 ) -> Iterator[Run]:
     named = ranged_format(options, key=key, format=format, compression=compression)
     if named is None:
-        taken = _Taken(source)
         parser = open_parser(options, key=key, format=format, compression=compression)
         try:
-            yield from _pushed(taken.chunks(), parser)
+            yield from _pushed(source.chunks(), parser)
             return
         except WantsRanges as wants:
-            named, source = wants.format, taken
+            named = wants.format
     assert named.ranged is not None
     if source.size:
         yield from named.ranged(source, options, wanted)
@@ -109,25 +125,3 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
             yield from parser.feed(chunk[start:stop])
             start = stop
     yield from parser.close()
-
-
-class _Taken:
-    """A source whose first chunks were looked at; its reader begins from the start again."""
-
-    def __init__(self, source: Source) -> None:
-        self.size = source.size
-        self.read = source.read
-        self._chunks = source.chunks()
-        self._head: list[bytes] = []
-        self._head_bytes = 0
-
-    def chunks(self) -> Iterator[bytes]:
-        yield from self._head
-        for chunk in self._chunks:
-            # So many bytes are enough to recognise any format.
-            if self._head_bytes < BLOCK_BYTES:
-                self._head.append(chunk)
-                self._head_bytes += len(chunk)
-            else:
-                self._head.clear()
-            yield chunk

@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from penstock.core.rows.payload import Matrix, Payload
-from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.errors import Poison
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.numbers import to_float32
 from penstock.formats.text.lines import RawRows, RowSplitter, count_rows, halves, rows_of
@@ -30,11 +30,8 @@ class BadRow(ValueError):
     """One row cannot be read; the message says why."""
 
 
-class LinesParser:
+class LinesParser(Parser):
     """Push parser of a file whose rows are lines; `read` makes runs of a block of them."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
     def __init__(
         self,
@@ -98,10 +95,8 @@ def read_rows(
                 yield Run(len(good), join(good))
                 good = []
             continue
-        except BadRow as bad:
-            error: BadRow | Poison = bad
-        except Poison as poison:
-            error = poison
+        except (BadRow, Poison) as found:
+            error = found
         if good:
             yield Run(len(good), join(good))
             good = []
@@ -113,7 +108,6 @@ def read_rows(
 
 
 def bad_row(error: str) -> Run:
-    """One row that cannot be read."""
     return Run(rows=1, payload=None, error=error)
 
 

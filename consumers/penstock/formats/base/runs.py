@@ -1,15 +1,13 @@
-"""The interface of every decoder: a push parser from bytes to runs of rows, in bounded memory.
+"""What objects become: runs of rows; and the options that decide how.
 
-Rule: a decoder never does I/O, never waits, and holds at most its current chunk and one unfinished
-row. It raises `Poison` only when the rest of the object cannot be read; one bad row is a run of its
-own with its reason.
+Rule: one bad row is a run of its own, with its reason. Owner: one reading of one object.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,31 +34,6 @@ class Run(NamedTuple):
     since_ms: npt.NDArray[np.int64] | None = None
 
 
-class Decoder(Protocol):
-    """Fed from one task, in order. After `close` or an error it is not used again."""
-
-    @property
-    def pending(self) -> bool:
-        """Does it have more rows than the last `feed` returned? Feed empty bytes to get them."""
-        ...
-
-    def feed(self, data: bytes) -> list[Run]:
-        """Take the next bytes (any length, cut anywhere); return the rows that are now complete, or
-        the first part if they are many.
-        """
-        ...
-
-    def whole(self, data: bytes) -> list[Run]:
-        """Take all bytes of a small object, instead of `feed`; `close` follows as usual."""
-        ...
-
-    def close(self) -> list[Run]:
-        """There are no more bytes: return the remaining rows. Called until it returns none. Raises
-        `Poison` if the data stops too early.
-        """
-        ...
-
-
 # Options that only decide where reading stops (at a bad row, at a limit): with other values the
 # rows before that place have the same numbers.
 _LIMITS = frozenset(
@@ -68,16 +41,21 @@ _LIMITS = frozenset(
 )
 
 
-class Notices:
-    """Choices of decoders that a person may want to change: each is logged once, not per object."""
+def _warn(text: str) -> None:
+    log.warning("%s", text)
 
-    def __init__(self) -> None:
+
+class Notices:
+    """Choices of decoders that a person may want to change: each is said once, not per object."""
+
+    def __init__(self, say: Callable[[str], object] = _warn) -> None:
+        self._say = say
         self._said: set[str] = set()
 
     def once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            log.warning("%s", text)
+            self._say(text)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ Rule: one row at a time, no state. Owner: the CSV parser.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from json.encoder import encode_basestring as json_string
 from math import isinf
 
@@ -96,43 +97,33 @@ def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
     return [row for row in block if not comments.match(row + b"\n")]
 
 
+@dataclass(frozen=True, slots=True)
 class CsvKept:
     """The cells that stay with their row (`rows.keep`, `rows.time`); called with good rows. As in
-    `kept_columns`, a cell that cannot be kept is null and makes no row bad. Made once the header
-    says where the columns are.
+    `kept_columns`, a cell that cannot be kept is null and makes no row bad. `kept`: the names as
+    JSON, each with the place of its cells; `original` gives a cell as it stands in the file.
     """
 
-    def __init__(
-        self,
-        kept: Mapping[str, int],
-        time: int | None,
-        max_columns: int,
-        json_cell: Callable[[bytes], bytes],
-        original: Callable[[bytes], bytes],
-    ) -> None:
-        """`original` gives a cell as it stands in the file."""
-        self._kept = [(json_string(name).encode(), at) for name, at in kept.items()]
-        self._time = time
-        self._max_columns = max_columns
-        self._json_cell = json_cell
-        self._original = original
+    kept: Sequence[tuple[bytes, int]]
+    time: int | None
+    max_columns: int
+    json_cell: Callable[[bytes], bytes]
+    original: Callable[[bytes], bytes]
 
-    def __call__(self, rows: list[bytes]) -> Kept:
-        found = [split_cells(row, self._max_columns) for row in rows]
-        at = self._time
+    def __call__(self, rows: Sequence[bytes]) -> Kept:
+        found = [split_cells(row, self.max_columns) for row in rows]
+        at = self.time
         times = None if at is None else [moment_ms(self._text(cells[at])) for cells in found]
-        return Kept.of([self._object(cells) for cells in found] if self._kept else None, times)
+        return Kept.of([self._object(cells) for cells in found] if self.kept else None, times)
 
     def _object(self, cells: list[bytes]) -> bytes:
-        return b"{%b}" % b",".join(
-            b"%b:%b" % (key, self._cell(cells[at])) for key, at in self._kept
-        )
+        return b"{%b}" % b",".join(b"%b:%b" % (key, self._cell(cells[at])) for key, at in self.kept)
 
     def _cell(self, cell: bytes) -> bytes:
         try:
-            return self._json_cell(cell)
+            return self.json_cell(cell)
         except (OutOfRange, UnicodeDecodeError):
             return b"null"
 
     def _text(self, cell: bytes) -> str:
-        return self._original(cell).decode(errors="replace")
+        return self.original(cell).decode(errors="replace")

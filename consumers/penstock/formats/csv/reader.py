@@ -5,14 +5,15 @@ among them. `header` decides whether there is a header. Cells count from 0.
 """
 
 from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring as json_string
 from math import isfinite, isnan
 
 import numpy as np
 
 from penstock.core.rows.payload import JsonRows, Matrix
-from penstock.errors import ErrorCode, Poison
+from penstock.errors import Poison
 from penstock.formats.base.kept_columns import with_kept
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import (
     EXACT_ROWS,
     MOST_EXACT_ROWS,
@@ -43,7 +44,6 @@ from penstock.formats.csv.cells import (
 from penstock.formats.csv.dialect import (
     COMMON,
     CsvOptions,
-    Dialect,
     Finder,
     index_of,
     is_common,
@@ -65,16 +65,11 @@ from penstock.formats.text.lines import (
 _MOST_EXACT_CELLS = 2_048
 
 
-class CsvParser:
-    """Push parser of one file."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
-
+class CsvParser(Parser):
     def __init__(self, options: RowOptions) -> None:
         self._options = options
         self._own = options.of(CsvOptions)
-        self._dialect: Dialect | None = None  # the first row tells
+        self._dialect, self._is_settled = COMMON, False  # the first row tells
         self._finder: Finder | None = None
         self._splitter = RowSplitter(options.row_bytes, quotes=True)
         self._waiting: RawRows = (
@@ -91,59 +86,43 @@ class CsvParser:
         )
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        dialect = self._dialect
-        if dialect is None:
-            dialect, data = self._settle(data, is_all=False)
-            if dialect is None:
-                return iter(())
-        return self._read(self._splitter.feed(dialect.read(data)), dialect)
+        return self._read(self._splitter.feed(self._translated(data, is_all=False)))
 
     def whole(self, data: bytes) -> Iterator[Run]:
-        if self._is_common(data):
-            return self._read(self._splitter.whole(data), COMMON)
-        dialect, data = self._settle(data, is_all=True)
-        assert dialect is not None
-        return self._read(self._splitter.whole(dialect.read(data)), dialect)
-
-    def _is_common(self, data: bytes) -> bool:
-        found = is_common(self._own, data)
-        if found:
-            self._dialect = COMMON
-        return found
-
-    def _settle(self, data: bytes, *, is_all: bool) -> tuple[Dialect | None, bytes]:
-        """The dialect, or None while it is unknown, and all text so far."""
-        if self._finder is None:
-            if self._is_common(data):
-                return COMMON, data
-            self._finder = Finder(self._own)
-        self._dialect = self._finder.find(data, is_all=is_all)
-        if self._dialect is None:
-            return None, b""
-        data, self._finder = self._finder.rest, None
-        return self._dialect, data
+        return self._read(self._splitter.whole(self._translated(data, is_all=True)))
 
     def close(self) -> Iterator[Run]:
-        dialect = self._dialect
-        if dialect is None:
-            dialect, data = self._settle(b"", is_all=True)
-            assert dialect is not None
-            yield from self._read(self._splitter.feed(dialect.read(data)), dialect)
-        yield from self._read(self._splitter.close(), dialect)
+        if not self._is_settled:
+            yield from self._read(self._splitter.feed(self._translated(b"", is_all=True)))
+        yield from self._read(self._splitter.close())
         if self._waiting and not self._columns:
-            check_text(dialect.back(split_first(self._waiting)[0]))
+            check_text(self._original(split_first(self._waiting)[0]))
             self._options.notices.once(LONE_LINE)
 
-    def _read(self, blocks: Iterable[RawRows | None], dialect: Dialect) -> Iterator[Run]:
+    def _translated(self, data: bytes, *, is_all: bool) -> bytes:
+        """The text in the reader's dialect; nothing, while the dialect of the file is unknown."""
+        if not self._is_settled:
+            if self._finder is None and is_common(self._own, data):
+                self._is_settled = True
+                return data
+            self._finder = self._finder or Finder(self._own)
+            found = self._finder.find(data, is_all=is_all)
+            if found is None:
+                return b""
+            self._dialect, self._is_settled = found, True
+            data, self._finder = self._finder.rest, None
+        return self._dialect.read(data)
+
+    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
         for block in blocks:
             if block is None:
                 yield self._too_long()
                 continue
             rows = block
-            if dialect.comments is not None:
-                rows = without(dialect.comments, block)
+            if self._dialect.comments is not None:
+                rows = without(self._dialect.comments, block)
             if rows and not self._columns:
-                rows = self._begin(join_blocks(self._waiting, rows), dialect)
+                rows = self._begin(join_blocks(self._waiting, rows))
             keep = self._keep
             if rows:
                 yield from self._runs(rows) if keep is None else self._read_kept(rows, keep)
@@ -164,14 +143,14 @@ class CsvParser:
             raise Poison("too_large", f"the first {message}: is this CSV?")
         return bad_row(message)
 
-    def _begin(self, block: RawRows, dialect: Dialect) -> RawRows:
+    def _begin(self, block: RawRows) -> RawRows:
         """Settle header and columns by the first rows; returns the rows that are data."""
         first, rest = split_first(block)
         if RETURN in first and is_old_mac(first):
             raise Poison("bad_format", OLD_MAC)
         try:
             cells = split_cells(first, self._options.max_columns)
-            header = is_header(cells, rest, self._options, dialect)
+            header = is_header(cells, rest, self._options, self._dialect)
         except TooManyCells as bad:
             raise Poison("too_large", f"the first {bad}") from None
         except BadRow as bad:
@@ -180,7 +159,7 @@ class CsvParser:
             self._waiting = block
             return b""
         if header:
-            check_text(dialect.back(first))
+            check_text(self._original(first))
             self._header = cells
         self._columns = len(cells)
         self._most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_EXACT_CELLS // len(cells)))
@@ -199,7 +178,10 @@ class CsvParser:
     def _settle_kept(self, names: list[str], places: dict[str, int]) -> None:
         options = self._options
         self._keep = CsvKept(
-            {name: index_of(name, places, self._columns) for name in options.keep},
+            [
+                (json_string(name).encode(), index_of(name, places, self._columns))
+                for name in dict.fromkeys(options.keep)
+            ],
             None if options.time is None else index_of(options.time, places, self._columns),
             options.max_columns,
             self._json_cell,
@@ -215,7 +197,7 @@ class CsvParser:
 
     def _original(self, piece: bytes) -> bytes:
         """The text as it stands in the file."""
-        return piece if self._dialect is None else self._dialect.back(piece)
+        return self._dialect.back(piece)
 
     def _where(self, index: int) -> str:
         """The name of a cell in errors: its column's number, and its name if there is a header."""

@@ -20,7 +20,7 @@ from penstock.errors import Poison
 from penstock.formats.archives.containers import breaks_off
 from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
 from penstock.formats.media.ogg import Links, links_of
 
@@ -59,32 +59,26 @@ def looks(head: bytes) -> bool:
     return head.startswith((_FLAC, b"OggS"))
 
 
-def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The rows of one object. Raises `Poison`."""
+def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
     import soundfile  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
     head = source.read(0, _HEAD_BYTES)
     links = links_of(source) if head.startswith(b"OggS") else Links([0], source.size, None)
-    gathered = Gathered(options, wanted)
     ms = 0.0
     try:
         for begin, stop in zip(links.begins, [*links.begins[1:], links.stop], strict=True):
-            part = _Part(source, begin, stop)
-            with soundfile.SoundFile(io.BufferedReader(part, _BUFFER_BYTES)) as sound:
+            file = SourceFile(_Part(source, begin, stop))
+            with soundfile.SoundFile(io.BufferedReader(file, _BUFFER_BYTES)) as sound:
                 if sound.format not in _FORMATS:
                     said = f"{sound.format} is not read; write WAV, FLAC or OGG"
                     raise Poison("bad_format", said)
                 blocks = _Blocks(sound)
                 yield from _rows(blocks, options, gathered, ms)
                 ms += blocks.frames * 1000 / sound.samplerate
-                if head.startswith(_FLAC) and _is_joined(source, part.tell()):
+                if head.startswith(_FLAC) and _is_joined(source, file.tell()):
                     said = "another FLAC follows the first; store each as an object of its own"
                     raise Poison("bad_format", said)
-    except Poison:
-        yield from gathered.rest()
-        raise
     except (soundfile.SoundFileError, RuntimeError, ValueError, EOFError) as error:
-        yield from gathered.rest()
         if not looks(head):
             raise no_such("WAV, FLAC or OGG", head) from error
         said = str(error).strip() or type(error).__name__
@@ -102,23 +96,15 @@ def _is_joined(source: Source, read_to: int) -> bool:
     return any(begin in end for begin in _FLAC_BEGINS)
 
 
-class _Part(SourceFile):
-    """A part of a file, as a file."""
+class _Part:
+    """A part of an object, as an object."""
 
     def __init__(self, source: Source, begin: int, stop: int) -> None:
-        super().__init__(source)
-        self._begin, self._stop = begin, stop
-        self.seek(0)
+        self.size = stop - begin
+        self._source, self._begin = source, begin
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._stop - self._begin}
-        return super().seek(self._begin + max(0, base[whence] + offset)) - self._begin
-
-    def tell(self) -> int:
-        return super().tell() - self._begin
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        return super().readinto(buffer[: max(0, self._stop - super().tell())])
+    def read(self, start: int, stop: int) -> bytes:
+        return self._source.read(self._begin + start, self._begin + min(stop, self.size))
 
 
 class _Blocks:

@@ -12,11 +12,12 @@ from penstock.core.rows.payload import Form
 from penstock.errors import Poison, missing_extra
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import bad_row, too_long
+from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Read, Source, Wanted
 from penstock.formats.media.audio import read_audio
 from penstock.formats.media.video import read_video
-from penstock.formats.text.opaque import BytesParser, opaque
+from penstock.formats.text.opaque import opaque, open_bytes
 
 Kind = Literal["audio", "video"]
 
@@ -24,7 +25,6 @@ _LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {
     "audio": ("soundfile",),
     "video": ("av", "PIL"),
 }
-_LENGTH_BYTES: Final = 64  # of a row's, and of its place
 
 
 def need_media(format: str, form: Form) -> None:
@@ -48,16 +48,19 @@ def reader(kind: Kind) -> Read:
             return
         if _is_missing(kind):
             raise Poison("bad_format", str(missing_extra(kind, "media")))
-        for run in decode(source, options, wanted):
-            _check(run, options)
-            yield run
+        gathered = Gathered(options, wanted)
+        try:
+            yield from decode(source, options, gathered)
+        except Poison:
+            yield from gathered.rest()
+            raise
 
     return read
 
 
 def open_audio(options: RowOptions) -> Parser | None:
     """For a member of an archive: it is read as opaque bytes, or not at all."""
-    return BytesParser(options) if options.form == "bytes" else None
+    return open_bytes(options) if options.form == "bytes" else None
 
 
 def _whole(source: Source, options: RowOptions) -> Run:
@@ -65,9 +68,3 @@ def _whole(source: Source, options: RowOptions) -> Run:
     if source.size > options.row_bytes:
         return bad_row(too_long(options.row_bytes))
     return Run(1, opaque(source.read(0, source.size)))
-
-
-def _check(run: Run, options: RowOptions) -> None:
-    payload, most_bytes = run.payload, options.row_bytes
-    if payload is not None and payload.nbytes // payload.rows > most_bytes + _LENGTH_BYTES:
-        raise Poison("too_large", f"{too_long(most_bytes)}; a smaller rows.image_size or fewer")

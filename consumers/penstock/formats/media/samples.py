@@ -11,9 +11,7 @@ from typing import Final
 import orjson
 
 from penstock.core.rows.kept import Kept
-from penstock.errors import ErrorCode
-from penstock.formats.base.members import Members
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
 # A kept file goes into the record of each row: it is for labels and boxes, not for pictures.
@@ -83,11 +81,8 @@ class _RowsParser:
             yield from self._samples.hold(run._replace(member=self._path))
 
 
-class _FileParser:
+class _FileParser(Parser):
     """A member that is kept with the rows of its sample."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
     def __init__(self, samples: Samples, name: str, extension: str) -> None:
         self._samples, self._name, self._extension = samples, name, extension

@@ -19,7 +19,7 @@ from penstock.errors import Poison
 from penstock.formats.archives.containers import Boxes, breaks_off, is_transport_stream
 from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, SourceFile, Wanted
+from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
 from penstock.formats.pictures import pillow
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
@@ -78,8 +78,7 @@ class _Followed(SourceFile):
         return data
 
 
-def read_video(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The rows of one object. Raises `Poison`."""
+def read_video(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
     import av  # noqa: PLC0415 (an extra, loaded when it is asked for)
     import av.error  # noqa: PLC0415
 
@@ -87,18 +86,14 @@ def read_video(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[
     container = container_of(head)
     if container is None:
         raise no_such("MP4, MKV, WebM or MPEG-TS", head)
-    file, gathered = _Followed(source), Gathered(options, wanted)
+    file = _Followed(source)
     try:
         with av.open(
             file, "r", format=container, buffer_size=BUFFER_BYTES, metadata_errors="replace"
         ) as opened:
             yield from _frames(options, opened, gathered)
-    except Poison:
-        yield from gathered.rest()
-        raise
     # PyAV divides by the time base of a frame, which may be 0.
     except (av.error.FFmpegError, ValueError, ZeroDivisionError, OverflowError) as error:
-        yield from gathered.rest()
         raise Poison("bad_format", f"the video cannot be decoded: {error}") from error
     broken = breaks_off(source, file.boxes)
     if broken is not None:

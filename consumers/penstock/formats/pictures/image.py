@@ -18,21 +18,17 @@ from penstock.formats.text.opaque import OneRowParser, opaque
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
 
-class ImageParser(OneRowParser):
-    """Push parser of one picture."""
+def open_image(options: RowOptions) -> OneRowParser:
+    own = options.of(PictureOptions)
 
-    def __init__(self, options: RowOptions) -> None:
-        super().__init__(options, self._row)
-        self._form = options.form
-        self._own = options.of(PictureOptions)
-
-    def _row(self, data: bytes) -> Payload:
-        most, image = self._own.pixels, self._own.image
-        if image is not None:
-            rgb = pillow.decode(data, (image.width, image.height), most)
-            return image.row(rgb, self._form)
-        pillow.check_pixels(*look_at(data), most)
+    def row(data: bytes) -> Payload:
+        if own.image is not None:
+            rgb = pillow.decode(data, (own.image.width, own.image.height), own.pixels)
+            return own.image.row(rgb, options.form)
+        pillow.check_pixels(*look_at(data), own.pixels)
         return opaque(data)
+
+    return OneRowParser(options, row)
 
 
 def makes_pixels(options: RowOptions) -> Collection[Form]:

@@ -12,11 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.errors import Poison
-from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such
-from penstock.formats.tables.batches import TableReader
+from penstock.formats.tables.batches import TableReader, unreadable
 
 FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
@@ -34,7 +33,6 @@ def looks(head: bytes) -> bool:
 
 
 def read_arrow(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The rows of one object."""
     head = ranges.read(0, _HEAD_BYTES)
     if head.startswith(_FEATHER_1):
         raise Poison("bad_format", "Feather of version 1 is not read; write version 2")
@@ -44,12 +42,7 @@ def read_arrow(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[
     except _UNREADABLE as error:
         if not looks(head):
             raise no_such("Arrow data", head) from error
-        raise _unreadable("the Arrow data", error) from error
-
-
-def _unreadable(what: str, error: Exception) -> Poison:
-    said = str(error).partition("\n")[0]
-    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
+        raise unreadable("the Arrow data", error) from error
 
 
 def _of_file(ranges: Source) -> Iterator[Any]:
@@ -74,9 +67,7 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
     table: TableReader | None = None
     for batch in _checked(batches):
         if table is None:
-            expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
-            expansion.add(ranges.size, 0)
-            table = TableReader(batch.schema, options, expansion)
+            table = TableReader(batch.schema, options, ranges.size)
         yield from table.runs(batch)
 
 
@@ -91,4 +82,4 @@ def _checked(batches: Iterator[Any]) -> Iterator[Any]:
     except _UNREADABLE as error:
         if not read:
             raise
-        raise _unreadable(f"batch {read} of the Arrow data", error) from error
+        raise unreadable(f"batch {read} of the Arrow data", error) from error

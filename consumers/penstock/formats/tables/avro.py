@@ -10,8 +10,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from operator import itemgetter
-from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -19,14 +18,15 @@ import orjson
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import ErrorCode, Poison, missing_extra
-from penstock.formats.base.kept_columns import moment_ms
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES
+from penstock.formats.base.kept_columns import moment_ms, with_kept
+from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.rows import BadRow, join_floats, read_rows, too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.numbers import to_float32
 from penstock.formats.magic import no_such
 from penstock.formats.tables.avro_codecs import CODECS, MOST_UNPACKED_BYTES, UNPACKING
 from penstock.formats.tables.avro_schema import check_schema
+from penstock.formats.tables.batches import chosen
 
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -40,34 +40,19 @@ _PLAIN: Final = frozenset({"int", "long", "float", "double", "boolean"})
 _AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 
 
-class _Block(NamedTuple):
-    records: int
-    start: int
-    stop: int
-
-
 def looks(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def library() -> ModuleType:
-    """fastavro. Raises `Fatal` if it is not installed."""
-    try:
-        import fastavro  # noqa: PLC0415
-    except ImportError as error:
-        raise missing_extra("the format avro", "avro", error) from None
-    module: ModuleType = fastavro
-    return module
-
-
-class AvroParser:
-    """Push parser of one container."""
-
+class AvroParser(Parser):
     step_bytes = EXPANDING_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
     def __init__(self, options: RowOptions) -> None:
-        self._avro = library()
+        try:
+            import fastavro  # noqa: PLC0415
+        except ImportError as error:
+            raise missing_extra("the format avro", "avro", error) from None
+        self._avro: Any = fastavro
         self._options = options
         self._held = bytearray()
         self._begun = False
@@ -85,13 +70,9 @@ class AvroParser:
         if not self._begun and not self._begin():
             return
         while (block := self._next_block()) is not None:
-            data = bytes(self._held[block.start : block.stop])
-            if bytes(self._held[block.stop : block.stop + _SYNC_BYTES]) != self._sync:
-                raise self._damaged("does not end with the file's mark")
-            del self._held[: block.stop + _SYNC_BYTES]
-            yield from self._rows(data, block.records)
+            yield from self._rows(*block)
             self._blocks += 1
-            self._read_records += block.records
+            self._read_records += block[1]
 
     def close(self) -> Iterator[Run]:
         if not self._begun or self._held:
@@ -138,40 +119,32 @@ class AvroParser:
         if isinstance(schema, dict) and schema.get("type") == "record":
             kinds = {field["name"]: field["type"] for field in schema["fields"]}
         self._fields = list(kinds)
-        self._given = self._chosen()
+        self._given = chosen(
+            self._fields, options, lambda name: f'no field "{name}" in the Avro schema'
+        )
         is_plain = all(
             isinstance(kinds[name], str) and kinds[name] in _PLAIN for name in self._given
         )
         if options.as_numbers and is_plain and 0 < len(self._given) <= options.max_columns:
             self._get = itemgetter(*self._given)
 
-    def _chosen(self) -> list[str]:
-        options, fields = self._options, self._fields
-        for name in options.stays:
-            if name not in fields:
-                raise Poison("bad_format", f'no field "{name}" in the Avro schema')
-        if options.columns is None:
-            return [name for name in fields if name not in options.stays]
-        found: list[str] = []
-        for column in options.columns:
-            if isinstance(column, int) and 0 <= column < len(fields):
-                found.append(fields[column])
-            elif column in fields:
-                found.append(str(column))
-            else:
-                raise Poison("bad_format", f'no field "{column}" in the Avro schema')
-        return found
-
-    def _next_block(self) -> _Block | None:
-        """Where the next block lies in the held bytes; None: it is incomplete yet."""
-        records, at = _number(self._held, 0)
-        nbytes, at = _number(self._held, at) if at else (0, 0)
+    def _next_block(self) -> tuple[bytes, int] | None:
+        """The bytes of the next block, and how many records they hold; None: it is incomplete."""
+        held = self._held
+        records, at = _number(held, 0)
+        nbytes, at = _number(held, at) if at else (0, 0)
         if not at:
             return None
         if records < 0 or not 0 <= nbytes <= MOST_BLOCK_BYTES:
             raise self._damaged(f"has {records} records in {nbytes} bytes")
         stop = at + nbytes
-        return _Block(records, at, stop) if len(self._held) >= stop + _SYNC_BYTES else None
+        if len(held) < stop + _SYNC_BYTES:
+            return None
+        data = bytes(held[at:stop])
+        if held[stop : stop + _SYNC_BYTES] != self._sync:
+            raise self._damaged("does not end with the file's mark")
+        del held[: stop + _SYNC_BYTES]
+        return data, records
 
     def _rows(self, data: bytes, records: int) -> Iterator[Run]:
         try:
@@ -211,14 +184,7 @@ class AvroParser:
             runs = read_rows(records, self._numbers, join_floats)
         else:
             runs = read_rows(records, self._element, JsonRows.of)
-        if not self._options.stays:
-            yield from runs
-            return
-        at = 0
-        for run in runs:
-            stop = at + run.rows
-            yield run if run.payload is None else run._replace(kept=self._kept(records[at:stop]))
-            at = stop
+        yield from with_kept(runs, records, self._kept) if self._options.stays else runs
 
     def _element(self, record: Any) -> bytes:
         if self._given != self._fields:
@@ -251,7 +217,7 @@ class AvroParser:
         self._width = len(found)
         return found
 
-    def _kept(self, records: list[Any]) -> Kept:
+    def _kept(self, records: Sequence[Any]) -> Kept:
         names, time = self._options.keep, self._options.time
         return Kept.of(
             [_columns(record, names) for record in records] if names else None,

@@ -6,7 +6,7 @@ name or place. A null makes its row bad, unless `rows.missing` gives a number fo
 reader of one object.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 from penstock.core.rows.kept import NO_TIME, Kept
 from penstock.core.rows.payload import Columns, Matrix
 from penstock.errors import Poison
-from penstock.formats.archives.compression import Expansion
-from penstock.formats.base.kept_columns import EARLIEST_MS, LATEST_MS, moment_ms
+from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
+from penstock.formats.base.kept_columns import EARLIEST_MS, LATEST_MS, moment_ms, with_kept
 from penstock.formats.base.rows import bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.tables.json_values import objects, plain
@@ -35,14 +35,21 @@ MOST_STEP_ROWS: Final = 16_384
 _BYTES_A_DIGIT: Final = 8
 
 
+def unreadable(what: str, error: Exception) -> Poison:
+    """The error for data that the library cannot read."""
+    said = str(error).partition("\n")[0]
+    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
+
+
 class TableReader:
     """`runs` gives the rows of each batch; `names`: the needed columns."""
 
-    def __init__(self, schema: pa.Schema, options: RowOptions, expansion: Expansion) -> None:
+    def __init__(self, schema: pa.Schema, options: RowOptions, stored_bytes: int) -> None:
         self._options = options
-        self._expansion = expansion
+        self._expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
+        self._expansion.add(stored_bytes, 0)
         self._given = _chosen(schema, options)
-        self.names = list(dict.fromkeys([*self._given, *_staying(schema, options)]))
+        self.names = list(dict.fromkeys([*self._given, *options.stays]))
         fields = [schema.field(name) for name in self._given]
         if not fields:
             raise Poison("bad_format", "the table has no columns")
@@ -72,8 +79,7 @@ class TableReader:
         found = sum(weights_of(batch.column(name)) for name in self.names)
         weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
         is_heavy = weights > _BYTES_A_DIGIT * self._options.row_bytes
-        edges = np.flatnonzero(np.diff(is_heavy)) + 1
-        for start, stop in pairwise([0, *edges.tolist(), batch.num_rows]):
+        for start, stop in _stretches(is_heavy):
             if is_heavy[start]:
                 yield from [bad_row(too_long(self._options.row_bytes))] * (stop - start)
                 continue
@@ -102,11 +108,8 @@ class TableReader:
             objects(options.keep, staying) if staying else None,
             _moments(found[options.time]) if options.time is not None else None,
         )
-        at = 0
-        for run in runs:
-            stop = at + run.rows
-            yield run if run.payload is None else run._replace(kept=kept.cut(at, stop))
-            at = stop
+        rows = range(len(next(iter(found.values()))))
+        return with_kept(runs, rows, lambda some: kept.cut(some[0], some[-1] + 1))
 
     def _columns(self, columns: list[Any]) -> Run:
         batch = pa.record_batch(columns, names=self._given)
@@ -156,6 +159,12 @@ def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         start, nbytes = stop, int(sums[stop - 1])
 
 
+def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Where it stays the same."""
+    edges = np.flatnonzero(np.diff(mask)) + 1
+    return pairwise([0, *edges.tolist(), len(mask)])
+
+
 def _moments(column: Any) -> npt.NDArray[np.int64]:
     """The time of each row in epoch milliseconds."""
     if pa.types.is_date(column.type):
@@ -176,18 +185,25 @@ def _may_be_time(kind: pa.DataType) -> bool:
     return bool(is_text or types.is_integer(kind) or types.is_floating(kind))
 
 
-def _staying(schema: pa.Schema, options: RowOptions) -> list[str]:
-    for name in options.stays:
-        if name not in schema.names:
-            known = ", ".join(schema.names[:_SHOWN_COLUMNS])
-            raise Poison("bad_format", f'no column "{name}" in the table: it has {known}')
-    return list(options.stays)
-
-
 def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
     names: list[str] = schema.names
     if len(set(names)) < len(names):
         raise Poison("bad_format", "two columns of the table have the same name")
+
+    def absent(column: str | int) -> str:
+        known = ", ".join(names[:_SHOWN_COLUMNS])
+        return f'no column "{column}" in the table: it has {known}'
+
+    return chosen(names, options, absent)
+
+
+def chosen(
+    names: Sequence[str], options: RowOptions, absent: Callable[[str | int], str]
+) -> list[str]:
+    """The columns that the model gets. Raises `Poison` where one that is asked for is `absent`."""
+    for name in options.stays:
+        if name not in names:
+            raise Poison("bad_format", absent(name))
     if options.columns is None:
         return [name for name in names if name not in options.stays]
     found: list[str] = []
@@ -197,8 +213,7 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
         elif column in names:
             found.append(str(column))
         else:
-            known = ", ".join(names[:_SHOWN_COLUMNS])
-            raise Poison("bad_format", f'no column "{column}" in the table: it has {known}')
+            raise Poison("bad_format", absent(column))
     return found
 
 
@@ -258,11 +273,8 @@ def _without_nulls(
     values: npt.NDArray[np.float32], is_null: npt.NDArray[np.bool_]
 ) -> Iterator[Run]:
     """Runs of good rows, and each bad one by itself."""
-    edges = np.flatnonzero(np.diff(is_null)) + 1
-    start = 0
-    for stop in [*edges.tolist(), len(values)]:
+    for start, stop in _stretches(is_null):
         if is_null[start]:
             yield Run(stop - start, None, "a value is null, no number (see rows.missing)")
         else:
             yield Run(stop - start, Matrix(np.ascontiguousarray(values[start:stop])))
-        start = stop

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
-from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.errors import Poison
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.magic import no_such
@@ -66,7 +66,6 @@ def looks(head: bytes) -> bool:
 
 
 def read_npy(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The rows of one object."""
     head = ranges.read(0, MOST_HEADER_BYTES + 12)
     if not head.startswith(MAGIC[: len(head)]):
         raise no_such("npy file", head)
@@ -87,29 +86,25 @@ def read_npy(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Ru
 
 
 def _read_block(ranges: Source, header: _Header, start: int, stop: int) -> npt.NDArray[Any]:
-    if not header.fortran:
-        first = header.begin + start * header.row_bytes
-        data = ranges.read(first, first + (stop - start) * header.row_bytes)
-        return np.frombuffer(data, header.dtype).reshape(stop - start, header.width)
-    item = header.dtype.itemsize
-    columns = []
-    for column in range(header.width):
-        first = header.begin + (column * header.rows + start) * item
-        columns.append(ranges.read(first, first + (stop - start) * item))
-    return _from_columns(b"".join(columns), header, stop - start)
+    rows = stop - start
+    if header.fortran:
+        item_bytes = header.dtype.itemsize
+        places = [column * header.rows + start for column in range(header.width)]
+    else:
+        item_bytes, places = header.row_bytes, [start]
+    firsts = [header.begin + place * item_bytes for place in places]
+    parts = [ranges.read(first, first + rows * item_bytes) for first in firsts]
+    return _values(b"".join(parts), header, rows)
 
 
-def _from_columns(data: bytes, header: _Header, rows: int) -> npt.NDArray[Any]:
-    shaped = np.frombuffer(data, header.dtype).reshape((rows, *header.trailing), order="F")
-    return shaped.reshape(rows, header.width)
+def _values(data: bytes, header: _Header, rows: int) -> npt.NDArray[Any]:
+    values = np.frombuffer(data, header.dtype)
+    if header.fortran:
+        values = values.reshape((rows, *header.trailing), order="F")
+    return values.reshape(rows, header.width)
 
 
-class NpyParser:
-    """Push parser of one file."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
-
+class NpyParser(Parser):
     def __init__(self, options: RowOptions) -> None:
         self._options = options
         self._held = bytearray()
@@ -143,19 +138,12 @@ class NpyParser:
         return iter(())
 
     def _rows(self, header: _Header) -> Iterator[Run]:
-        if header.fortran:
-            if self._left and len(self._held) >= header.nbytes:
-                data = bytes(self._held[: header.nbytes])
-                del self._held[: header.nbytes]
-                self._left = 0
-                yield _run(_from_columns(data, header, header.rows), self._options)
-            return
         rows = min(self._left, len(self._held) // header.row_bytes)
-        if rows:
+        if rows and (rows == header.rows or not header.fortran):
             data = bytes(self._held[: rows * header.row_bytes])
             del self._held[: len(data)]
             self._left -= rows
-            yield _run(np.frombuffer(data, header.dtype).reshape(rows, header.width), self._options)
+            yield _run(_values(data, header, rows), self._options)
 
 
 def _parse(head: bytes, options: RowOptions) -> _Header | None:

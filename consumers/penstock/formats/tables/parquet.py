@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import Poison
-from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
+from penstock.formats.archives.compression import Expansion
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such
-from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableReader
+from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableReader, unreadable
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
@@ -49,12 +49,7 @@ def read_parquet(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterato
     try:
         yield from _rows(ranges, options, wanted)
     except _UNREADABLE as error:
-        raise _unreadable("the Parquet file", error) from error
-
-
-def _unreadable(what: str, error: Exception) -> Poison:
-    said = str(error).partition("\n")[0]
-    return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
+        raise unreadable("the Parquet file", error) from error
 
 
 def _check_end(ranges: Source) -> None:
@@ -84,10 +79,7 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     # has a column chunk that is not in the schema.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
-    expansion = Expansion(options, free_bytes=TABLE_FREE_BYTES)
-    expansion.add(ranges.size, 0)
-    table = TableReader(footer.schema_arrow, options, expansion)
-    buffer_bytes = max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names))
+    table = TableReader(footer.schema_arrow, options, ranges.size)
     texts = _texts(footer.schema, table.names, is_nested=options.form != "columns")
     first_row = 0
     for number, group in enumerate(groups):
@@ -97,15 +89,13 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         if rows and not wanted(first_row, first_row + rows):
             yield Run(rows, None)
         elif rows:
-            open_file = partial(_open, ranges, metadata=footer.metadata, buffer_size=buffer_bytes)
-            batch_rows = _batch_rows(table, group)
-            batches = partial(_batches, open_file, number, table, batch_rows)
+            batches = partial(_batches, ranges, footer.metadata, number, table)
             try:
                 by_dictionary = texts if _repeats(group, table, len(texts)) else []
                 yield from _of_group(batches, number, rows, table, by_dictionary)
             except _UNREADABLE as error:
                 where = f"row group {number} of the Parquet file, from row {first_row} on,"
-                raise _unreadable(where, error) from error
+                raise unreadable(where, error) from error
         first_row += rows
 
 
@@ -164,22 +154,25 @@ def _of_group(
 
 
 def _batches(
-    open_file: Callable[..., Any],
-    number: int,
-    table: TableReader,
-    batch_rows: int,
-    by_dictionary: list[str],
+    ranges: Source, metadata: Any, number: int, table: TableReader, by_dictionary: list[str]
 ) -> Iterator[Any]:
-    found: Iterator[Any] = open_file(read_dictionary=by_dictionary).iter_batches(
-        batch_size=batch_rows, row_groups=[number], columns=table.names, use_threads=False
+    file = _open(
+        ranges,
+        metadata=metadata,
+        buffer_size=max(LEAST_BUFFER_BYTES, BUFFER_BYTES // len(table.names)),
+        read_dictionary=by_dictionary,
+    )
+    group = metadata.row_group(number)
+    stored_bytes = group.total_byte_size // group.num_rows
+    # Of so many rows that they take about `STEP_BYTES` when they are decoded.
+    rows = STEP_BYTES // max(1, table.fixed_bytes, stored_bytes)
+    found: Iterator[Any] = file.iter_batches(
+        batch_size=max(1, min(MOST_STEP_ROWS, rows)),
+        row_groups=[number],
+        columns=table.names,
+        use_threads=False,
     )
     return found
-
-
-def _batch_rows(table: TableReader, group: Any) -> int:
-    """How many rows take about `STEP_BYTES` when they are decoded."""
-    stored: int = group.total_byte_size // group.num_rows
-    return max(1, min(MOST_STEP_ROWS, STEP_BYTES // max(1, table.fixed_bytes, stored)))
 
 
 def _open(ranges: Source, **more: Any) -> Any:

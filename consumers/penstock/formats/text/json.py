@@ -11,8 +11,8 @@ from itertools import pairwise, takewhile
 
 import numpy as np
 
-from penstock.errors import ErrorCode, Poison
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.errors import Poison
+from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 from penstock.formats.text.json_rows import JsonRowReader
@@ -32,12 +32,7 @@ _MATTERS = np.zeros(256, np.bool_)
 _MATTERS[list(b'[]{},"')] = True
 
 
-class JsonArrayParser:
-    """Push parser of one array."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
-
+class JsonArrayParser(Parser):
     def __init__(self, options: RowOptions) -> None:
         self._limit_bytes = options.row_bytes
         self._reader = JsonRowReader(options, broken=lambda why: Poison("bad_format", why))

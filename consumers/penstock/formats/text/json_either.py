@@ -8,8 +8,7 @@ known the first line is held, up to the limit of a row.
 
 from collections.abc import Callable, Iterator
 
-from penstock.errors import ErrorCode
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.text.json import JsonArrayParser, is_array
 from penstock.formats.text.json_rows import open_ndjson
@@ -18,12 +17,7 @@ _SPACE = b" \t\r\n"
 _OPEN = ord("[")
 
 
-class JsonParser:
-    """Push parser of one file."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
-
+class JsonParser(Parser):
     def __init__(self, options: RowOptions, *, is_named: bool) -> None:
         self._options = options
         self._is_named = is_named

@@ -246,7 +246,6 @@ def _block_of(rows: list[bytes], blanks: bool) -> Iterator[RawRows]:
 
 
 def rows_of(block: RawRows) -> list[bytes]:
-    """Each row of a block."""
     return block[:-1].split(b"\n") if isinstance(block, bytes) else block
 
 
@@ -255,7 +254,6 @@ def count_rows(block: RawRows) -> int:
 
 
 def split_first(block: RawRows) -> tuple[bytes, RawRows]:
-    """The first row and the other rows."""
     if isinstance(block, bytes):
         row, _, rest = block.partition(b"\n")
         return row, rest

@@ -8,8 +8,7 @@ format.
 from collections.abc import Callable, Iterator
 
 from penstock.core.rows.payload import BytesRows, Payload
-from penstock.errors import ErrorCode
-from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.rows import BadRow, bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 
@@ -17,11 +16,8 @@ from penstock.formats.base.runs import RowOptions, Run
 MakeRow = Callable[[bytes], Payload]
 
 
-class OneRowParser:
+class OneRowParser(Parser):
     """Push parser of one object that `make` turns into its row."""
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
     def __init__(self, options: RowOptions, make: MakeRow) -> None:
         self._limit_bytes = options.row_bytes
@@ -57,13 +53,10 @@ def opaque(data: bytes) -> BytesRows:
     return BytesRows.of([data])
 
 
-class UnreadParser:
+class UnreadParser(Parser):
     """A member that cannot be read: one bad row that says why. Its bytes are passed over, and the
     other members are read.
     """
-
-    step_bytes = PLAIN_STEP_BYTES
-    damage: ErrorCode = "bad_format"
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -75,8 +68,5 @@ class UnreadParser:
         yield bad_row(self._why)
 
 
-class BytesParser(OneRowParser):
-    """The format `bytes`."""
-
-    def __init__(self, options: RowOptions) -> None:
-        super().__init__(options, opaque)
+def open_bytes(options: RowOptions) -> OneRowParser:
+    return OneRowParser(options, opaque)

@@ -18,7 +18,7 @@ from penstock.core.routing.routes import Routes, place_of
 from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from penstock.core.rows.payload import Payload
 from penstock.errors import Poison, Unforeseen
-from penstock.formats.all_rows import decoded
+from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode
 from penstock.messages.reference import Reference
