@@ -5,6 +5,7 @@ a change: `helm template` by the command of `render`, into the file.
 """
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +20,17 @@ KUBERNETES = "1.34.0"
 NAMES = sorted(path.stem for path in RENDERED.glob("*.yaml"))
 
 
+def helm(values: Path) -> "subprocess.CompletedProcess[str]":
+    command = [tool("helm"), "template", "cams", str(DEPLOY / "helm")]
+    command += ["--kube-version", KUBERNETES, "--values", str(values)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def render(name: str) -> str:
     """The chart with the values of `name`."""
-    command = [tool("helm"), "template", "cams", str(DEPLOY / "helm")]
-    command += ["--kube-version", KUBERNETES, "--values", str(RENDERED / "values" / f"{name}.yaml")]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = helm(RENDERED / "values" / f"{name}.yaml")
+    assert found.returncode == 0, found.stderr
+    return found.stdout
 
 
 def pods(name: str) -> dict[str, dict[str, Any]]:
@@ -50,6 +57,17 @@ def test_there_are_renderings_of_one_worker_a_fleet_and_a_backfill() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_helm_renders_what_is_committed(name: str) -> None:
     assert render(name) == (RENDERED / f"{name}.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "config", ['[kafka]\n  input_topics = ["a", "b"]', 'kafka.input_pattern = "cams[.].*"']
+)
+def test_a_backfill_beside_several_topics_is_refused(config: str, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"config": config, "backfill": {"enabled": True}}))
+    found = helm(values)
+    assert found.returncode != 0
+    assert "install the backfill as a release of its own" in found.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
