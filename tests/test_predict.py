@@ -22,6 +22,7 @@ from tests.support.json_server import json_server
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.waiting import until
+from tests.support.warm_start import PENSTOCK
 
 ENDS_S = 60.0
 
@@ -59,7 +60,7 @@ async def start(
         "PENSTOCK_OBJECTS__ENDPOINT_URL": folder.as_uri(),
     }
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "penstock", "predict", *arguments),
+        *(*PENSTOCK, "predict", *arguments),
         cwd=folder, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
 

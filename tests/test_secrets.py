@@ -6,7 +6,6 @@ Real processes, against a server that throws back all it was sent, `Authorizatio
 import asyncio
 import logging
 import os
-import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from penstock import logs
 from penstock.config import MASK, Config, Store, load, shown_url
+from tests.support.warm_start import PENSTOCK
 
 ENDS_S = 60.0
 SECRETS = {
@@ -58,10 +58,7 @@ async def said_by(*arguments: str, settings: dict[str, str]) -> tuple[int, str]:
     """Exit code and all output of a command; one that waits for a service gets a signal to stop."""
     variables = {f"PENSTOCK_{name}": value for name, value in (SECRETS | settings).items()}
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "penstock",
-        *arguments,
+        *(*PENSTOCK, *arguments),
         env={**os.environ, **variables},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import orjson
 import pytest
 
 from tests.support.services import Services
+from tests.support.warm_start import PENSTOCK
 
 # A bound that holds on any machine, if all is answered.
 UNBOUNDED = "600000"
@@ -26,7 +26,7 @@ def bench(services: Services, report: Path, *arguments: str) -> dict[str, Any]:
         "PENSTOCK_MODEL__URL": services.model_url,
         "PENSTOCK_MODEL__NAME": services.model_name,
     }
-    command = [sys.executable, "-m", "penstock", "bench", *arguments]
+    command = [*PENSTOCK, "bench", *arguments]
     hasty = ["--warm-up", "0", "--wait-for-quiet", "0", "--json", str(report)]
     subprocess.run([*command, *hasty], env={**os.environ, **env}, check=True)
     document: dict[str, Any] = orjson.loads(report.read_bytes())

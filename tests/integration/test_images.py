@@ -5,7 +5,6 @@ import io
 import os
 import re
 import subprocess
-import sys
 import tarfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -23,6 +22,7 @@ from tests.formats.recordings import video
 from tests.support.deployed_model import DeployedModel, deployed
 from tests.support.services import ROOT, Services, Topics
 from tests.support.topic_tools import Broker, Message
+from tests.support.warm_start import PENSTOCK
 from tests.support.worker import EXIT_S, environment, running_worker
 
 FRAMES = 40
@@ -131,7 +131,7 @@ async def on_a_terminal(environ: dict[str, str], *arguments: str) -> tuple[int, 
     """Run `penstock predict` with its standard error on a terminal; what it showed there."""
     master, slave = os.openpty()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "penstock", "predict", *arguments),
+        *(*PENSTOCK, "predict", *arguments),
         cwd=ROOT,
         env=environ | {"TERM": "xterm", "COLUMNS": "100"},
         stdout=subprocess.PIPE,

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from penstock.messages.reference import Reference
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows
 from tests.support.waiting import until
+from tests.support.warm_start import PENSTOCK
 
 KUBERNETES = {"JOB_COMPLETION_INDEX": "2"}
 AWS = {"AWS_BATCH_JOB_ARRAY_INDEX": "2"}
@@ -100,7 +100,7 @@ async def start(server: EmbeddedModelServer, folder: Path, *arguments: str) -> P
     environ |= {"PENSTOCK_MODEL__URL": server.url, "PENSTOCK_MODEL__REQUEST": "float32"}
     environ["PENSTOCK_WINDOW__MAX_ROWS"] = str(ROWS)
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "penstock", "predict", *arguments),
+        *(*PENSTOCK, "predict", *arguments),
         cwd=folder, env=environ, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
 

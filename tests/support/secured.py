@@ -140,7 +140,9 @@ def kafka(authority: Authority, folder: Path) -> Iterator[dict[str, str]]:
             scram_module=SCRAM_MODULE,
         )
     )
-    java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{server.jars}/libs/*"]
+    # Compiled lightly: it carries little, and not for long.
+    java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    java += ["-cp", f"{server.jars}/libs/*"]
     java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
     format_storage = ["kafka.tools.StorageTool", "format", "--standalone", "-c", str(properties)]
     format_storage += ["-t", "aaaaaaaaaaaaaaaaaaaaaA"]

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ import aiohttp
 
 from tests.support.services import ROOT, Services, Topics
 from tests.support.waiting import until
+from tests.support.warm_start import PENSTOCK
 
 # More than the worker's own drain (15 s), the session of a member that was killed before (8 s), and
 # a start of the interpreter, on two cores that five test processes share.
@@ -156,7 +156,7 @@ async def running_worker(
         log = Path(folder, "log")
         with open_log(log) as stderr:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "penstock", command, *arguments),
+                *(*PENSTOCK, command, *arguments),
                 cwd=ROOT,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -178,7 +178,7 @@ async def running_worker(
 async def penstock(*arguments: str, environ: dict[str, str]) -> Ended:
     """Run a command to its end."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "penstock", *arguments),
+        *(*PENSTOCK, *arguments),
         cwd=ROOT,
         env=environ,
         stdin=subprocess.DEVNULL,
