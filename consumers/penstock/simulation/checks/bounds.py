@@ -5,6 +5,7 @@ Rule: the limits are the worker's own settings. Owner: one simulation.
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock.pipeline.life import Pipeline
 from penstock.simulation import announcements
@@ -20,6 +21,15 @@ MOST_TURNS = 300_000
 GROWTH = 8
 
 
+class _Limits(NamedTuple):
+    """Of a worker: it keeps its settings. `calls` are those of each model."""
+
+    objects: int
+    is_by_stream: bool
+    calls: Sequence[int]
+    transfers: int
+
+
 class Bounds:
     """Call `turn` once per turn of the loop, and `check` for each living worker."""
 
@@ -28,6 +38,7 @@ class Bounds:
         self._history = history
         self._turns = 0
         self._now_s = 0.0
+        self._limits: dict[Worker, _Limits] = {}
 
     def turn(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -38,30 +49,26 @@ class Bounds:
             self._history.broken("time stands still: tasks wake each other without end")
 
     def check(self, worker: Worker, era: Era) -> None:
-        settings, pipeline = era.settings, worker.pipeline
-        budget = pipeline.wiring.budget
-        of_objects = budget.spent_bytes - budget.messages_bytes
+        wiring = worker.pipeline.wiring
+        limits = self._limits.get(worker)
+        if limits is None:  # a sixth of a simulation's time goes into this method
+            limits = self._limits[worker] = _limits(worker, era)
+        of_objects = wiring.budget.spent_bytes - wiring.budget.messages_bytes
         # What may be held at most takes longer to add up than all the rest, and is rarely needed.
-        if of_objects > GROWTH * settings.buffer_bytes:
-            self._hold(worker, "bytes", of_objects, self._most_bytes(pipeline, era))
-        # A record with several objects is admitted whole as soon as there is room for one of them.
-        most = settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(era)
-        for lane in pipeline.wiring.lanes.values():
-            of_models = (
-                [jobs.in_work for jobs in lane.jobs.values()]
-                if settings.lane.order_by_stream
-                else [lane.ledger.owed]
-            )
-            for in_work in of_models:
-                self._hold(worker, "objects", in_work, most)
-        for model, terms in zip(worker.models, settings.terms.values(), strict=True):
-            self._hold(worker, "calls", model.in_flight, terms.callers)
-        shadow = pipeline.wiring.shadow
+        if of_objects > GROWTH * era.settings.buffer_bytes:
+            self._hold(worker, "bytes", of_objects, self._most_bytes(worker.pipeline, era))
+        for lane in wiring.lanes.values():
+            if limits.is_by_stream:
+                for jobs in lane.jobs.values():
+                    self._hold(worker, "objects", jobs.in_work, limits.objects)
+            else:
+                self._hold(worker, "objects", lane.ledger.owed, limits.objects)
+        for model, most in zip(worker.models, limits.calls, strict=True):
+            self._hold(worker, "calls", model.in_flight, most)
+        shadow = wiring.shadow
         if shadow is not None:
             self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
-        # Beyond the fetchers of each model there are places for objects that need a decoder.
-        most_open = settings.objects.fetchers * (len(worker.models) + 1)
-        self._hold(worker, "transfers", worker.objects.reading, most_open)
+        self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
     def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
         """The budget, and the steps that may exceed it: one step that began while a byte was left,
@@ -79,6 +86,18 @@ class Bounds:
     def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
         if found > most:
             self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")
+
+
+def _limits(worker: Worker, era: Era) -> _Limits:
+    settings = era.settings
+    return _Limits(
+        # A record with several objects is admitted whole as soon as there is room for one of them.
+        settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(era),
+        settings.lane.order_by_stream,
+        [terms.callers for terms in settings.terms.values()],
+        # Beyond the fetchers of each model there are places for objects that need a decoder.
+        settings.objects.fetchers * (len(worker.models) + 1),
+    )
 
 
 def _answers(era: Era) -> int:
