@@ -24,8 +24,8 @@ from tests.support.waiting import until
 from tests.support.worker import Worker, environment, running_worker
 
 PARTITIONS = 4
-# A second of work in batches of 64 rows, 8 transactions and more.
-LARGE_ROWS = 20_000
+# Half a second of work in batches of 64 rows, 4 transactions and more.
+LARGE_ROWS = 10_000
 BATCH_ROWS = 64
 # Some transactions, and far from all.
 BEGUN_ROWS = 3_000
