@@ -15,17 +15,22 @@ ON_SERVICES: Final = "tests/integration/"
 # Of the processes, so many begin with the tests on the real services, which mostly wait; the others
 # use the cores meanwhile.
 BEGIN_ON_SERVICES: Final = 4
-# Begun first: whichever process began one of these late would be the last to end.
+# Begun first: whichever process began one of these late would be the last to end. The seeds, which
+# are computing alone, use the cores while those on the services wait.
 LONG: Final = [
     "tests/integration/test_broker_errors.py",
     "tests/integration/test_security.py",
+    "tests/integration/test_hosts.py",
+    "tests/integration/test_positions.py",
     "tests/integration/test_huge.py",
     "tests/integration/test_sick_server.py",
     "tests/integration/test_replay.py",
+    "tests/simulation/test_seeds.py",
     "tests/corpus/test_memory.py",
     "tests/demo/test_demo.py",
     "tests/corpus/test_objects.py",
     "tests/corpus/test_lives.py",
+    "tests/stages/test_bad_objects.py",
 ]
 # Services of their own, made once for all tests of the file.
 OWN_SERVICES: Final = ["tests/integration/test_security.py"]

@@ -1,0 +1,50 @@
+"""Commands that tests start warm are what any start makes of them."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import DEADLINE_S
+from tests.support.warm_start import PENSTOCK
+
+COLD = (sys.executable, "-m", "penstock")
+NOWHERE = {
+    "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "PENSTOCK_OBJECTS__ENDPOINT_URL": "file:///tmp",
+    "PENSTOCK_HTTP__PORT": "0",
+}
+
+
+def said(*command: str, folder: Path) -> tuple[int, str, str]:
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["run", "--processes", "none"]])
+def test_it_says_and_returns_what_a_cold_one_does(tmp_path: Path, arguments: list[str]) -> None:
+    warm, cold = (said(*start, *arguments, folder=tmp_path) for start in (PENSTOCK, COLD))
+    assert warm == cold
+
+
+def told_by_the_kernel(pid: int, file: str) -> str:
+    return Path(f"/proc/{pid}/{file}").read_text()
+
+
+async def test_it_is_a_child_of_ours_with_streams_of_its_own_and_a_signal_ends_it() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *PENSTOCK, "run", env=os.environ | NOWHERE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    said = b""
+    async with asyncio.timeout(DEADLINE_S):
+        while b"waiting" not in said:
+            said += await process.stderr.readline()
+            assert process.returncode is None, said
+        assert f"PPid:\t{os.getpid()}\n" in told_by_the_kernel(process.pid, "status")
+        assert "warm_server" in told_by_the_kernel(process.pid, "cmdline")
+        process.terminate()
+        assert await process.wait() == 0
