@@ -105,6 +105,11 @@ class Broker:
 
     async def ends(self, topic: str) -> dict[int, int]:
         """The offset after the last record of each partition."""
+        places = await self._partitions(topic)
+        found = await self._consumer.end_offsets(places)
+        return {where.partition: offset for where, offset in sorted(found.items())}
+
+    async def _partitions(self, topic: str) -> list[TopicPartition]:
         numbers: list[int] = []
 
         async def known() -> bool:
@@ -113,8 +118,7 @@ class Broker:
             return bool(numbers)
 
         await until(known, lambda: f"the partitions of {topic}")
-        found = await self._consumer.end_offsets([TopicPartition(topic, n) for n in numbers])
-        return {where.partition: offset for where, offset in sorted(found.items())}
+        return [TopicPartition(topic, number) for number in numbers]
 
     async def records(self, topic: str) -> dict[int, list[Record]]:
         """All there is, by partition, and what comes meanwhile."""
@@ -141,7 +145,7 @@ class Broker:
         }
 
     async def positions(self, group: str, topic: str) -> dict[int, Commit]:
-        places = [TopicPartition(topic, number) for number in await self.ends(topic)]
+        places = await self._partitions(topic)
         try:
             found = await positions(self._admin._client, group, places)
         except _NOT_YET:

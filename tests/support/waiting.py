@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 # Four times what the slowest of these waits takes on two quiet cores, which five test processes
 # share: a killed member's session (8 s), a rebalance and a start of the interpreter.
 DEADLINE_S = 80.0
-# A look at a broker is three requests, and several processes look at once.
-LOOK_S = 0.05
+# A look at a broker is two requests, and several processes look at once: what does not come soon is
+# looked for more seldom.
+LOOK_S, SELDOM_S = 0.05, 0.15
+SOON_LOOKS = 20
 
 
 async def until(
@@ -16,7 +18,9 @@ async def until(
     """Returns when the condition holds; fails with `what` was awaited if it never does."""
     try:
         async with asyncio.timeout(within_s):
-            while not await condition():  # noqa: ASYNC110  (another process has no Event)
-                await asyncio.sleep(LOOK_S)
+            looks = 0
+            while not await condition():
+                looks += 1
+                await asyncio.sleep(LOOK_S if looks < SOON_LOOKS else SELDOM_S)
     except TimeoutError:
         raise AssertionError(f"not within {within_s:g} s: {what()}") from None
