@@ -36,7 +36,8 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.support.warm_server", str(theirs.fileno())],
-        cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+        cwd=ROOT, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # else it starts threads
+        stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
     )  # fmt: skip
     theirs.close()
     return ours, server
