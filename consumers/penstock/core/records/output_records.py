@@ -1,9 +1,8 @@
-"""The records of a release on the output topic, and their partition.
+"""The records of a release on the output topic.
 
 Rule: records are encoded in bulk, the constant part once per object, and once for neighbours that
 failed for one reason. No record is larger than the topic takes: a larger one is replaced by an
-error, and an error that is still too large is shortened. Answers of one stream share a partition,
-however it is chosen, so their order can be seen. Owner: the publish stage.
+error, and an error that is still too large is shortened. Owner: the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -265,17 +264,3 @@ def ends_alone(release: Release) -> bool:
     """Does the object end in this release without a row whose record could say so?"""
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)
-
-
-def same_partition(ticket: Ticket) -> int:
-    """That of the reference: for topics with equally many partitions."""
-    return ticket.owner.partition
-
-
-def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
-    """That of the stream's name, as a producer would choose it for a key."""
-
-    def of_ticket(ticket: Ticket) -> int:
-        return partition_of(ticket.stream)
-
-    return of_ticket
