@@ -21,7 +21,7 @@ import aiokafka.protocol
 from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, RequestStruct
 from aiokafka.protocol.types import Array, Boolean, Bytes, Schema, String, TaggedFields
 
-from penstock.adapters.kafka.exactly_once import requests
+from penstock.adapters.kafka import requests
 
 
 class Api(IntEnum):
