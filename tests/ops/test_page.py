@@ -178,9 +178,18 @@ async def test_every_part_is_shown_and_nothing_sticks_out_of_a_telephone(browser
         assert partitions.count("this worker") == 4
         assert partitions.count("10.0.0.5 1234abcd\t100") == 2
         assert re.search(r"rows 1.0\s+answers\s+3 of 4", await tab.text("#models"))
-        for width in (400, 800, 1440, 3840):
+        for width in (400, 800, 1200, 1440, 3840):
             await tab.size(width)
             assert await tab.run("document.documentElement.scrollWidth") <= width
+            # The columns beside a name leave it room: no letter has a line of its own.
+            assert await tab.run("$('streams').querySelector('tbody th').offsetWidth") > 100
+        # Where there is none, the table scrolls sideways, and stays there when it is drawn again.
+        await tab.size(800)
+        scrolled = "$('streams').querySelector('.scroll').scrollLeft"
+        await tab.run(f"{scrolled} = 50")
+        worker.status["streams"][0]["p50_ms"] += 1_000.0
+        await tab.until("$('streams').innerText.includes('1.0 s')")
+        assert await tab.run(scrolled) == 50
         await tab.run("$('wanted').value = 'cam-17'; $('wanted').dispatchEvent(new Event('input'))")
         assert (await tab.run("document.querySelectorAll('#streams tbody tr').length")) == 1
         assert tab.complaints == []

@@ -83,9 +83,9 @@ function put(element, data, build) {
   if (shown.get(element) === text) return;
   shown.set(element, text);
   const focus = element.contains(document.activeElement) && document.activeElement.dataset.key;
-  const places = [...element.querySelectorAll(SCROLLED)].map((one) => one.scrollTop);
+  const places = [...element.querySelectorAll(SCROLLED)].map((one) => [one.scrollLeft, one.scrollTop]);
   element.replaceChildren(...build(data));
-  element.querySelectorAll(SCROLLED).forEach((one, at) => one.scrollTop = places[at] || 0);
+  element.querySelectorAll(SCROLLED).forEach((one, at) => one.scrollTo(...places[at] || [0, 0]));
   if (focus) for (const one of element.querySelectorAll("[data-key]"))
     if (one.dataset.key === focus) one.focus({ preventScroll: true });
 }
