@@ -52,6 +52,27 @@ async def test_a_group_beyond_the_end_of_its_topic_begins_again_at_the_earliest_
 
 
 @pytest.mark.parametrize("client", CLIENTS)
+async def test_a_topic_that_is_made_again_under_a_worker_is_read_from_its_first_record(
+    services: Services, make_topics: MakeTopics, broker: Broker, client: Client
+) -> None:
+    topics = await make_topics(1)
+    await broker.publish(topics.input, rows(RECORDS))
+    async with running_worker(environment(services, topics, KAFKA__CLIENT=client)) as worker:
+        await broker.until_committed(topics.input, topics.input, {0: RECORDS})
+        await broker.delete([topics.input])
+
+        async def is_gone() -> bool:
+            return topics.input not in await broker.topics()
+
+        await until(is_gone, lambda: f"the end of {topics.input}")
+        await broker.create(topics.input)
+        await broker.publish(topics.input, rows(3))
+        await broker.until_committed(topics.input, topics.input, {0: 3})
+        assert await worker.stop() == 0, worker.said
+    assert await answered(broker, topics) == [*range(RECORDS), *range(3)]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 async def test_references_that_were_deleted_before_they_were_read_are_told_and_passed_over(
     services: Services, make_topics: MakeTopics, broker: Broker, client: Client
 ) -> None:
