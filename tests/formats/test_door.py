@@ -38,6 +38,7 @@ def test_order_in_memory_is_put_right(values: Any) -> None:
     [
         ({"looks": None}, "its looks is None, and must be called"),
         ({"makes": ("matrix",)}, r"its makes is \('matrix',\)"),
+        ({"is_plain": True}, "its is_plain is True"),
         ({"open": b"csv"}, "its open is b'csv'"),
         ({"open": None}, "neither open nor ranged"),
         ({"extensions": ("abc",)}, "its extension 'abc' is none as"),

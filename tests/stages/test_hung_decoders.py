@@ -9,13 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
+import orjson
 import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Said, Task
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.ports import Body, Location
 from penstock.simulation.virtual_time import virtual_time
+from tests.formats.picture_bodies import png
 from tests.support.pipelines import World, csv, running, until
 
 DECODERS = 2
@@ -24,7 +28,9 @@ KINDS = {
     "ranged": ("parquet", b"PAR1" * 200),
     "large": ("csv", csv(50_000)),
     "packed": ("csv", gzip.compress(csv(50_000))),
+    "picture": ("png", png(2, 1)),
 }
+_PIXELS = RowOptions(own=(PictureOptions(image=PixelOptions(2, 1)),))
 # Of virtual time: for the window and the test's own looking.
 MOST_WAIT_S = 0.1
 
@@ -69,14 +75,17 @@ def _has_rows(world: World, rows: int) -> bool:
 @virtual_time
 async def test_streams_of_small_text_go_on_beside_them(kind: str, hung: int) -> None:
     ending, data = KINDS[kind]
-    world = World(partitions=2, decoders=HungDecoders()).with_settings(drain_s=0.0)
+    rows = _PIXELS if kind == "picture" else RowOptions()
+    world = World(partitions=2, decoders=HungDecoders()).with_settings(drain_s=0.0, rows=rows)
     for number in range(hung):
         world.announce(f"{number}.{ending}", data)
     async with running(world):
         await asyncio.sleep(1)
         for number in range(1, 21):
             world.announce(f"{number}.csv", csv(3), partition=1)
-            await until(partial(_has_rows, world, 3 * number), within_s=MOST_WAIT_S)
+            value = orjson.dumps({"inline": [[number, number]], "stream": "s"})
+            world.source.append(value, partition=1)
+            await until(partial(_has_rows, world, 4 * number), within_s=MOST_WAIT_S)
     assert not world.records(0)
 
 

@@ -7,7 +7,7 @@ order. Owner: the registry.
 from functools import partial
 
 from penstock.formats.archives import zip
-from penstock.formats.base.format import Format, makes
+from penstock.formats.base.format import Format, always, makes
 from penstock.formats.base.source import Read
 from penstock.formats.csv.reader import CsvParser
 from penstock.formats.media import audio, video
@@ -25,7 +25,7 @@ from penstock.formats.text.opaque import open_bytes
 from penstock.formats.text.text import open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
-_text = partial(Format, is_plain=True, is_text=True)
+_text = partial(Format, is_plain=always, is_text=True)
 
 
 def ours(read_zip: Read) -> tuple[Format, ...]:
@@ -68,7 +68,7 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
             "image",
             image.makes_pixels,
             open_image,
-            is_plain=True,  # as long as nobody decodes it
+            is_plain=image.stays_whole,
             extensions=image.EXTENSIONS,
             looks=image.looks,
         ),
@@ -88,5 +88,5 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
             looks=video.looks,
         ),
         _text("text", makes("bytes", "json"), open_text),
-        Format("bytes", makes("bytes"), open_bytes, is_plain=True),
+        Format("bytes", makes("bytes"), open_bytes, is_plain=always),
     )

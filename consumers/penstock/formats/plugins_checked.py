@@ -56,7 +56,8 @@ def guarded(format: Format) -> Format:
 
 def _flaw(format: Format) -> str | None:
     """A wrong field of the format, for people; None: none is wrong."""
-    for name, is_needed in (("makes", True), ("looks", True), ("open", False), ("ranged", False)):
+    called = {"makes": True, "looks": True, "is_plain": True, "open": False, "ranged": False}
+    for name, is_needed in called.items():
         value = getattr(format, name)
         if not callable(value) and (is_needed or value is not None):
             return f"its {name} is {value!r:.80}, and must be called"

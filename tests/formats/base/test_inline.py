@@ -11,6 +11,8 @@ from penstock.errors import Poison
 from penstock.formats.base.inline import open_inline
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
+from tests.formats.picture_bodies import png
 
 NAMES = ["x", "x.csv", "x.csv.gz", "x.json", "x.ndjson.gz", "x.txt", "x.bin", "x.tar.gz", "x.zst"]
 BODIES = [
@@ -85,6 +87,15 @@ def test_it_is_read_as_a_decoder_reads_it(form: Form, format: str) -> None:
             inlined += 1
             assert found == by_decoder(options, data, key, compression), (key, data, compression)
     assert inlined
+
+
+@pytest.mark.parametrize("key", ["x.png", "x"])
+def test_a_picture_is_for_a_decoder_where_its_pixels_are_wanted(key: str) -> None:
+    picture, pixels = png(2, 1), PictureOptions(image=PixelOptions(2, 1))
+    assert open_inline(RowOptions(form="bytes"), picture, MOST_BYTES, key=key) is not None
+    assert open_inline(RowOptions(own=(pixels,)), picture, MOST_BYTES, key=key) is None
+    # Text beside pictures has no pixels.
+    assert open_inline(RowOptions(own=(pixels,)), b"1,2\n", MOST_BYTES, key="x.csv") is not None
 
 
 def test_a_wide_line_of_a_csv_is_for_a_decoder() -> None:

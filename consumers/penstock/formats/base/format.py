@@ -25,8 +25,13 @@ _KINDS: Final = {
 }
 
 
-def never(_head: bytes) -> bool:
-    """For a format that is recognised by its name alone."""
+def always(_: object) -> bool:
+    """For a format that is plain whatever is asked of it."""
+    return True
+
+
+def never(_: object) -> bool:
+    """For a format that is recognised by its name alone, or that is never plain."""
     return False
 
 
@@ -35,7 +40,8 @@ class Format:
     """A format is read either as a stream, by the parser that `open` returns (None: it cannot make
     these rows), or by ranges, by `ranged`.
     `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
-    `is_plain`: read by linear code, with no unpacking: small objects are decoded in the worker.
+    `is_plain`: are these rows read by linear code, with no unpacking? Then the worker decodes small
+    objects.
     `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
     """
 
@@ -45,7 +51,7 @@ class Format:
     ranged: Read | None = None
     extensions: tuple[str, ...] = ()
     looks: Callable[[bytes], bool] = never
-    is_plain: bool = False
+    is_plain: Callable[[RowOptions], bool] = never
     is_text: bool = False
 
     def fits(self, options: RowOptions) -> bool:

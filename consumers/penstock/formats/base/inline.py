@@ -16,7 +16,6 @@ from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS
 from penstock.formats.base.judging import PIECE_ROWS, Judge, add, cost_of
 from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.registry import open_parser, told_format
 
 # The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
@@ -46,7 +45,7 @@ def open_inline(
     """The reading of a whole object. None: a separate process must decode it. Raises `Poison` if
     its name or first bytes show that it cannot be read.
     """
-    if len(data) > most_bytes or options.of(PictureOptions).image is not None:
+    if len(data) > most_bytes:
         return None
     is_packed = compression != "none" and data.startswith(GZIP_MAGIC)
     if is_packed:
@@ -58,7 +57,7 @@ def open_inline(
     if compression != "none" and codec_of(data) is not None:
         return None
     found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
-    if found is None or not found.is_plain or _is_wide(data, found.name):
+    if found is None or not found.is_plain(options) or _is_wide(data, found.name):
         return None
     # Unpacked data is plain now. For all other data the reader compares the name with the first
     # bytes.

@@ -34,7 +34,12 @@ def open_image(options: RowOptions) -> OneRowParser:
 def makes_pixels(options: RowOptions) -> Collection[Form]:
     """Numbers only where their count is asked for."""
     forms: tuple[Form, ...] = ("matrix", "bytes")
-    return forms if options.of(PictureOptions).image is not None else forms[1:]
+    return forms[1:] if stays_whole(options) else forms
+
+
+def stays_whole(options: RowOptions) -> bool:
+    """Is a row the picture's bytes, so that nobody decodes it?"""
+    return options.of(PictureOptions).image is None
 
 
 def looks(head: bytes) -> bool:
