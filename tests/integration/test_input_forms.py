@@ -80,8 +80,11 @@ async def test_each_reference_is_answered_in_its_order(
         assert await worker.stop() == 0, worker.said
     judged = await penstock("verify", environ=environ)
     assert judged.code == 0, judged
+    asked = await broker.records(topics.input)
     for partition, records in (await broker.records(topics.output)).items():
         found = [record.document for record in records]
         assert [one["source"]["offset"] for one in found] == list(range(EACH)), writers[partition]
         refused = [one["source"]["offset"] for one in found if one.get("error")]
-        assert refused == [EACH // 2], writers[partition]
+        # A producer that does not know the topic yet may put it one place off.
+        empty = [record.offset for record in asked[partition] if not record.value]
+        assert refused == empty != [], writers[partition]
