@@ -60,7 +60,7 @@ class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
     ) -> None:
         cls.API_KEY = key
         super().__init_subclass__()
-        known: dict[str, Any] = {"API_KEY": key, "API_VERSION": version}
+        known: dict[str, Any] = {"API_KEY": key, "API_VERSION": version, "__module__": __name__}
         answer = type(f"{cls.__name__}Answer", (Response,), known | {"SCHEMA": answers})
         known |= {"SCHEMA": asks, "RESPONSE_TYPE": answer, "FLEXIBLE_VERSION": has_tags}
         cls._CLASSES = (type(f"{cls.__name__}Struct", (RequestStruct,), known),)
