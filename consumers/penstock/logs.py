@@ -35,9 +35,9 @@ MAX_TEXTS = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. One about an error
-    that the library gets over by itself passes only while it comes again and again, and as a
-    warning: some come at every healthy start. Our own messages always pass.
+    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. If the library
+    tries again by itself after the error, the message passes only once it has come again and again
+    for `LASTING_S`, as a warning: some come at every healthy start. Our own messages always pass.
     """
 
     def __init__(self) -> None:

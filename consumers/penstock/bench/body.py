@@ -18,8 +18,8 @@ from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
 from penstock.settings.rows import row_options
 
-# Objects of all ticks, ten for each stream: more would fill memory and disk, and then these would
-# be measured.
+# Ten objects of each stream are copies of this file: a larger one would fill memory and disk, and
+# then these would be measured.
 MOST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 

@@ -46,8 +46,8 @@ def alone(record: bytes) -> bytes:
 
 
 def _written(key: bytes, about: bytes, rows: Any) -> bytes:
-    """The stream's messages one by one, as no column has a dictionary: a writer of streams takes
-    twice as long for a small block, and gives the same bytes.
+    """Writes a stream's messages one by one, which works as no column has a dictionary. A writer of
+    streams gives the same bytes, but takes twice as long for a small block.
     """
     schema = rows.schema.with_metadata({key: about})
     return b"".join((schema.serialize(), rows.serialize(), _END_OF_STREAM))

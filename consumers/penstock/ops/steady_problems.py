@@ -12,8 +12,8 @@ from penstock.core.health.steady import HOLD_S
 from penstock.ops.problem import BAD, Problem
 from penstock.ops.problems import in_order
 
-# By kind: the place that it takes. Of the kinds with the same place one is found at a time. Kinds
-# that are not here are states, or last for a minute by themselves.
+# The place of each kind of problem. Kinds that share a place are never found at the same time. The
+# kinds not listed are states, or last for a minute by themselves.
 PLACES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",

@@ -95,14 +95,14 @@ class Producers(Protocol):
     """
 
     async def open(self, number: int) -> Passage:
-        """When this returns, what an earlier producer of this number had begun is decided. Raises
-        `Transient` or `Fatal`.
+        """On return, the last transaction of an earlier producer with this number is committed or
+        aborted. Raises `Transient` or `Fatal`.
         """
         ...
 
     async def take_back_left(self) -> None:
-        """What workers that are gone had begun is decided within seconds, so that readers of
-        committed records do not wait for it. Raises nothing.
+        """Transactions that dead workers left open are ended within seconds, so that readers of
+        committed records do not wait for them. Raises nothing.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Runs a replay, from the decision on its range to its summary.
 
-Rule: the pipeline is the worker's own, opened by the application. The range is decided before it
-starts, and the watch ends it. Owner: the command.
+Rule: the pipeline is the worker's own, opened by the application. The range is decided before the
+pipeline starts, and `Watch` ends the replay. Owner: the command.
 """
 
 import asyncio

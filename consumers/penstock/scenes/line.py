@@ -35,9 +35,9 @@ class Source(Followed, Protocol):
 
 
 class Line:
-    """`work` takes a batch and returns an awaitable, which ends when the batch is safe. The line
-    calls `taken` with new partitions before their first record, and `given` with lost ones after
-    their last.
+    """`work` takes a batch and returns an awaitable, which ends when the batch is safe. `taken` is
+    called with new partitions before their first record. At each rebalance all partitions go to
+    `given`, after their last record; those that stay come back by `taken`.
     """
 
     def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:

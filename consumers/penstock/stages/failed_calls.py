@@ -40,8 +40,8 @@ class FailedCalls:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # Only the time counts that the slowest answer took: after that a healthy server would
-            # have answered, however long the timeout is.
+            # A wait counts for no longer than the slowest answer took: a healthy server would have
+            # answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
             rejected = search.unanswered(error, calls.heard, usual_s)
         if rejected:

@@ -1,4 +1,4 @@
-"""What librdkafka hands over: records, and among them words of a partition's state.
+"""What librdkafka hands over: records, and notices that a partition has been read to its end.
 
 Rule: the pipeline gets a record as it does from aiokafka. Owner: the reads.
 """

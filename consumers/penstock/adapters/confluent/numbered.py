@@ -1,4 +1,4 @@
-"""Names partitions for librdkafka, and numbers those that it names.
+"""Names partitions as librdkafka wants them, and numbers the partitions that librdkafka names.
 
 Rule: the numbers are the source's, the same as with aiokafka (`partition_numbers`). Owner: the
 source.

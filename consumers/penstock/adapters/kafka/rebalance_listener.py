@@ -62,8 +62,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._held.update(numbers)
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
-            # Nothing may run between these two: until the second a read gives no records out, and
-            # it may have passed some.
+            # Nothing may run between these two: a read before the second would drop its records, as
+            # they are not ours yet, and the next one would begin behind them.
             await self._source.seek(
                 {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
             )

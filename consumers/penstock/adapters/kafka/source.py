@@ -71,11 +71,11 @@ END_OFFSETS_S = 5.0
 
 
 class KafkaSource:
-    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer. `numbers`: shared
-    with the worker's other sources. `client_id`: this member's name in the group. `isolation`:
-    "read_committed" leaves out records of open and of aborted transactions. `leaves`: a member with
-    an instance id gives up its place when it stops. `decided`: positions are only told once no
-    open transaction may move them.
+    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, 35 s at most.
+    `numbers`: shared with the worker's other sources. `client_id`: this member's name in the group.
+    `isolation`: "read_committed" leaves out records of open and of aborted transactions. `leaves`:
+    a member with an instance id gives up its place when it stops. `decided`: a position that an
+    open transaction may still move is told as `UNDECIDED`.
     """
 
     # How the group divides the partitions; None: as `sticky` says.

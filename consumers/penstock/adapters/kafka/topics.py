@@ -87,7 +87,7 @@ async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[s
 async def topic_shapes(
     kafka: config.Kafka, topics: Sequence[str], settings: Sequence[str] = ()
 ) -> dict[str, TopicShape]:
-    """Partitions and replicas of each topic, and those of its settings that have these names.
+    """How many partitions and replicas each topic has, and its settings that `settings` names.
     Missing topics are left out.
     """
     async with _admin(kafka, "the description of topics") as admin:

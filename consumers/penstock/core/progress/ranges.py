@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
-# Larger than every row number and offset. As a stop it means "to the end"; a marker stands there,
-# after all rows.
+# Larger than every row number and offset. As a stop it means "to the end". As a row it stands for
+# the object's marker, which comes after all rows.
 END = 1 << 63
 
 

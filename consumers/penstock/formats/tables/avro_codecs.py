@@ -1,7 +1,7 @@
-"""How the blocks of an Avro container are packed.
+"""How the blocks of an Avro container are unpacked.
 
-Rule: no block becomes more than `MOST_UNPACKED_BYTES`, whatever its bytes claim: one byte more is
-unpacked, to see that it is too large. Owner: the Avro parser.
+Rule: whatever a block claims, it becomes at most one byte more than `MOST_UNPACKED_BYTES`, by which
+the parser sees that it is too large. Owner: the Avro parser.
 """
 
 import bz2

@@ -112,8 +112,8 @@ def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
 
 
 def _repeats(group: Any, table: TableReader, texts: int) -> bool:
-    """Are there fewer bytes than so many plain texts need? Then most are stored as numbers into a
-    dictionary and are read as such, so that their decoded size is known before they are made.
+    """Is the group smaller than it would be with plain texts? Then most of its texts are stored as
+    numbers into a dictionary. They are read as such, so their decoded size is known beforehand.
     """
     numbers_bytes: int = group.num_rows * table.fixed_bytes
     least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES

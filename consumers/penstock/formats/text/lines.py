@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 # may contain newlines.
 RawRows = bytes | list[bytes]
 
-# As numbers: to look for bytes of one byte costs Python 3.11 an exception each time, half a
+# As numbers: for `b'"' in data`, Python 3.11 raises and drops an exception each time, half a
 # microsecond.
 _RETURN, _QUOTE, _SPACE, _TAB = b'\r" \t'
 

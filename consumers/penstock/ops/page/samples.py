@@ -1,8 +1,8 @@
 """`/api/samples`: rows beside their predictions, and the pictures among them.
 
-Rule: only if `http.samples` is set, and as all data only with the token where there is one. Texts
-stay JSON strings; a picture goes out as a type that browsers only show, never as what it might
-claim to be. Owner: the page's server.
+Rule: served only if `http.samples` is set, and, like all data, only with the token if there is one.
+Texts stay JSON strings. A picture is sent as a type that browsers only show, whatever type it
+claims to be. Owner: the page's server.
 """
 
 from typing import Any, Final

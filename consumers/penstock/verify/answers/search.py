@@ -1,8 +1,8 @@
 """Finds the record about one row in a partition that has its records in the input's order.
 
-Rule: by halves, so that a partition of a million records is found through by some fifteen reads. A
-crash writes a run of records again, but never leaves one out on its way up, so the search ends at
-one of the two. Owner: `penstock trace`.
+Rule: it halves the range, so about fifteen reads search a million records. After a crash the order
+jumps back and repeats a run of records, but never jumps forward over one, so the search finds one
+of the two copies. Owner: `penstock trace`.
 """
 
 import math
