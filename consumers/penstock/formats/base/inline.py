@@ -6,7 +6,7 @@ Owner: the stage that expands objects.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from penstock.core.rows.costs import BLOCK_COST_BYTES
@@ -63,10 +63,8 @@ def open_inline(
     # bytes.
     left = "none" if is_packed else compression
     parser = open_parser(options, key=key, format=format, compression=left)
-    if len(data) <= TURN_BYTES:
-        return turns(parser, [data], options)
-    starts = range(0, len(data), TURN_BYTES)
-    return turns(parser, [data[start : start + TURN_BYTES] for start in starts], options)
+    starts = range(0, max(1, len(data)), TURN_BYTES)
+    return turns(parser, (data[start : start + TURN_BYTES] for start in starts), options)
 
 
 class Turn(NamedTuple):
@@ -76,14 +74,17 @@ class Turn(NamedTuple):
     is_last: bool
 
 
-def turns(parser: Parser, pieces: Sequence[bytes], options: RowOptions) -> Iterator[Turn]:
+def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Iterator[Turn]:
     """All rows of an object: at least a turn for each piece of its bytes, and more if it makes many
     rows. Rows that were complete before the damage come first, then the object's `Poison`.
     """
-    judge = Judge(options)
-    for number, piece in enumerate(pieces, 1):
-        is_last = number == len(pieces)
-        fed = _fed(parser, piece, is_whole=len(pieces) == 1, is_last=is_last)
+    judge, left, is_first = Judge(options), iter(pieces), True
+    after: bytes | None = next(left)
+    while after is not None:
+        piece, after = after, next(left, None)
+        is_last = after is None
+        fed = _fed(parser, piece, is_whole=is_first and is_last, is_last=is_last)
+        is_first = False
         runs: list[Run] = []
         nbytes = rows = 0
         try:
