@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.places import Places
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
@@ -271,6 +273,30 @@ async def test_a_wrong_list_ends_with_its_name_and_what_is_wrong(
         await read(objects, key)
     assert caught.value.exit_code == EXIT_USAGE
     assert key in str(caught.value)
+
+
+async def test_a_local_list_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+
+    def write(name: str) -> None:
+        rows = [("b", f"{name}-{number}") for number in range(200_000)]
+        path.with_suffix(".new").write_bytes(written([("bucket", "key"), *rows], "\n"))
+        path.with_suffix(".new").rename(path)
+
+    write("old")
+    local = LocalObjects(MemoryObjects)
+    listing = await open_manifest(local, str(path), Places.one())
+    keys: list[str] = []
+
+    async def read_on() -> None:
+        async for chunk in listing.chunks(None):
+            keys.extend(reference.key or "" for _, reference in chunk)
+            write("new, and longer")
+
+    with pytest.raises(Fatal, match="changed"):
+        await read_on()
+    assert keys
+    assert all(key.startswith("old") for key in keys)
 
 
 async def test_a_list_that_is_not_there_is_an_error(objects: MemoryObjects) -> None:

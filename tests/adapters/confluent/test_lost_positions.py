@@ -69,3 +69,19 @@ async def test_a_position_that_is_there_after_all_is_sought_again(
         one.consumer.hands_over(lost(5))
         await one.polls(lambda: "seek 0 to 5" in one.consumer.said, 0)
         assert one.consumer.held == {0: 5}
+
+
+async def test_a_position_lost_before_a_partition_came_back_moves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(monkeypatch) as one:
+        one.consumer.spans = (0, 100)
+        await one.is_assigned(0)
+        one.consumer.hands_over(Message(0), lost(60))
+        await one.polls(lambda: one.source._reads.inbox.has_any(0))
+        one.group.at[0] = Commit(50)
+        one.consumer.calls_back("on_revoke", 0)
+        one.consumer.calls_back("on_assign", 0)
+        await one.polls(lambda: one.consumer.held == {0: 50})
+        await one.polls(lambda: not one.source._reads.lost, 0)
+        assert one.consumer.held == one.source.reached() == {0: 50}

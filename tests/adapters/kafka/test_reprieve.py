@@ -32,3 +32,11 @@ async def test_after_a_place_was_had_the_next_is_waited_for_as_long_again() -> N
     reprieve.over()
     await asyncio.sleep(3_600.0)
     await reprieve.wait("pod-7")
+
+
+@virtual_time
+async def test_a_refusal_long_after_the_last_one_begins_a_wait_of_its_own() -> None:
+    reprieve = Reprieve(session_s=45.0)
+    await reprieve.wait("pod-7")
+    await asyncio.sleep(3_600.0)  # as a member without a partition, which nobody tells
+    await reprieve.wait("pod-7")

@@ -58,7 +58,7 @@ class Assignment:
         for it, no callback follows, so there is no join to time.
         """
         self._reads.forget(self._reads.ours.all())
-        self._reads.notices.clear()
+        self._reads.errors.clear()
         self.changes += 1
         self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
 
@@ -80,7 +80,6 @@ class Assignment:
         self._handle.note_member()
         numbers = list(map(self._numbered.number, partitions))
         starts, paused = self._in_loop(self._assigned(numbers)) or ({}, set())
-        # Where nothing is decided it begins at the end, which is -1 for librdkafka, too.
         places = self._numbered.starts(starts)
         (consumer.incremental_assign if self._handle.is_incremental else consumer.assign)(places)
         consumer.resume(self._numbered.places(starts.keys() - paused))

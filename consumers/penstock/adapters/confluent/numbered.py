@@ -29,7 +29,10 @@ class Numbered:
         return [self.place(number) for number in numbers]
 
     def starts(self, starts: Mapping[int, Commit]) -> list[Any]:
-        return [self.place(number, start.next_offset) for number, start in starts.items()]
+        """At 0 where nothing is decided. Never at "the end", which librdkafka would have to ask the
+        broker for: it obeys the answer even if a seek came first.
+        """
+        return [self.place(number, max(0, start.next_offset)) for number, start in starts.items()]
 
     def number(self, place: Any) -> int:
         return self._numbers.number_of(place.topic, place.partition)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock.adapters.confluent.client import translated
 from penstock.adapters.confluent.handle import Handle
@@ -31,13 +31,15 @@ GATHER_S = 0.003
 
 
 class Reads:
-    """`failure`: what ended a read. `notices`: the errors that came among the records. `stopped`:
+    """`failure`: what ended a read. `lost`: by partition a position of this assignment that the log
+    does not have, until it is sought. `errors`: others that came among the records. `stopped`:
     partitions that are not to be read until they are sought or assigned.
     """
 
     def __init__(self, handle: Handle, numbered: Numbered) -> None:
         self.inbox = Inbox()
-        self.notices: deque[Any] = deque()
+        self.lost: dict[int, int] = {}
+        self.errors: deque[KafkaError] = deque()
         self.ours = Ours()
         self.stopped: set[int] = set()
         self.failure: BaseException | None = None
@@ -123,8 +125,12 @@ class Reads:
                 self.inbox.put(record_of(self._numbered.number_of(message), message))
             elif is_end(message):
                 self.inbox.ends(self._numbered.number_of(message), message.offset())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                number = self._numbered.number_of(message)
+                if self.ours.held([number]):
+                    self.lost[number] = message.offset()
             else:
-                self.notices.append(message)
+                self.errors.append(error)
 
     # Where reading goes on.
 
@@ -147,6 +153,7 @@ class Reads:
         self.stopped.difference_update(partitions)
         for one in partitions:
             self._sought.pop(one, None)
+            self.lost.pop(one, None)
         self.ours.end(partitions)
         self.inbox.forget(partitions)
 
@@ -160,6 +167,7 @@ class Reads:
         with translated("a seek"):
             await self._handle.call(partial(self._seek, starts, held), apart=True)
         for one in self.ours.still(held):
+            self.lost.pop(one, None)
             self.inbox.begin({one: starts[one]})
             if self._sought.get(one) is starts[one]:
                 del self._sought[one]
@@ -187,5 +195,5 @@ class Reads:
             # What the inbox has not yet comes again, and it takes each record once.
             sought = {one: start.next_offset for one, start in dict(self._sought).items()}
             places = self.inbox.read_up_to() | sought
-            consumer.assign([place(one, places.get(one, OFFSET_END)) for one in all_held])
+            consumer.assign([place(one, places.get(one, 0)) for one in all_held])
             consumer.pause(self._numbered.places(self._paused & all_held))

@@ -134,7 +134,7 @@ class ConfluentSource:
             return found
         await self._reads.some(wanted, wait_ms)
         if not self._assignment.is_changing:
-            await self._take_notices()
+            await self._take_errors()
         self._check()
         return self._reads.inbox.take(wanted, MAX_RECORDS)
 
@@ -144,25 +144,20 @@ class ConfluentSource:
             self._assignment.nothing_to_join()  # until a topic matches the pattern
         return self._assignment.joining_since_s if self._handle.topics else None
 
-    async def _take_notices(self) -> None:
+    async def _take_errors(self) -> None:
         """Handle the errors that came among the records."""
-        notices, later = self._reads.notices, []
-        while notices:
-            message = notices.popleft()
-            error = message.error()
-            if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                number = self._numbered.number_of(message)
-                if self._reads.inbox.has_any(number):
-                    later.append(message)  # a seek drops what waits
-                else:
-                    await self._find(number, message.offset())
-            elif is_unreleased(error):
+        for number, offset in list(self._reads.lost.items()):
+            if not self._reads.inbox.has_any(number):  # a seek drops what waits
+                self._reads.lost.pop(number, None)
+                await self._find(number, offset)
+        while self._reads.errors:
+            error = self._reads.errors.popleft()
+            if is_unreleased(error):
                 self._is_refused = True
             elif isinstance(failure := of_ours("a read of the input topic", error), Fatal):
                 raise failure
             else:
                 noted(error)
-        notices.extend(later)
 
     async def _find(self, partition: int, offset: int) -> None:
         """librdkafka says once that a position is lost, and reads the partition no more until it is

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.adapters.stores.folder import FolderBody, open_regular, translated
+from penstock.adapters.stores.folder import FolderBody, open_regular, pinned, translated
 from penstock.core.routing.places import DEFAULT
 from penstock.errors import Poison, usage
 from penstock.ports import Body, Listed, Location, Objects, Part
@@ -83,7 +83,7 @@ class LocalObjects:
             if path == STDIN:
                 self._stdin = self._stdin or _Stdin()
                 path = await asyncio.shield(self._stdin.copied)
-            return FolderBody(location, await asyncio.to_thread(open_regular, path, location))
+            body = FolderBody(location, await asyncio.to_thread(open_regular, path, location))
         except FileNotFoundError:
             said = (
                 f"there is no file {location.key}; correct the path (an object is s3://bucket/key)"
@@ -91,6 +91,7 @@ class LocalObjects:
             raise Poison("not_found", said) from None
         except OSError as error:
             raise translated(error, location) from None
+        return await pinned(body, location)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if location.bucket != LOCAL:

@@ -51,10 +51,7 @@ class FolderObjects:
             body = FolderBody(location, file)
         except OSError as error:
             raise translated(error, location) from None
-        if location.etag is not None and quoted(location.etag) != body.etag:
-            await body.aclose()
-            raise Poison("changed", f"{name(location)}: the file has changed since")
-        return body
+        return await pinned(body, location)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         body = await self.open(location)
@@ -119,6 +116,14 @@ class FolderBody:
 
     async def aclose(self) -> None:
         self._file.close()
+
+
+async def pinned(body: FolderBody, location: Location) -> FolderBody:
+    """The body; raises `Poison` if it is not of the version that the location names."""
+    if location.etag is not None and quoted(location.etag) != body.etag:
+        await body.aclose()
+        raise Poison("changed", f"{name(location)}: the file has changed since")
+    return body
 
 
 def _check_file(location: Location) -> None:

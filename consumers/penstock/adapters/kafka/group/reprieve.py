@@ -7,6 +7,7 @@ and the process ends with exit code 3. Owner: the source.
 
 import asyncio
 import logging
+import math
 from typing import Final
 
 from penstock.errors import EXIT_UNREACHABLE, Fatal
@@ -16,12 +17,16 @@ log = logging.getLogger(__name__)
 AGAIN_S: Final = 1.0
 # The broker looks for ended sessions by a clock of its own.
 MARGIN_S: Final = 5.0
+# Refusals of one wait come every few seconds. A member without partitions is not told that it has a
+# place: a refusal so long after the last one belongs to a wait of its own.
+APART_S: Final = 30.0
 
 
 class Reprieve:
     def __init__(self, session_s: float) -> None:
         self._most_s = session_s + MARGIN_S
         self._since_s: float | None = None
+        self._last_s = -math.inf
 
     def over(self) -> None:
         """We have a place. If it is lost, the next one is waited for as long."""
@@ -30,7 +35,9 @@ class Reprieve:
     async def wait(self, instance_id: str | None) -> None:
         """Between two tries. Raises `Fatal`."""
         now_s = asyncio.get_running_loop().time()
-        if self._since_s is None:
+        is_apart = now_s - self._last_s > APART_S
+        self._last_s = now_s
+        if self._since_s is None or is_apart:
             self._since_s = now_s
             log.warning(
                 "the group still counts a member %s; if it is dead, its session of %.0f s ends "
