@@ -115,6 +115,18 @@ async def test_after_two_cuts_every_reference_is_there_once_and_in_order(
         assert keys == sorted(keys, key=lambda key: int(key.partition("/")[2]))
 
 
+async def test_a_start_that_is_cut_off_behind_what_an_earlier_one_sent_doubles_nothing(
+    cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position, "KEEP_S", 60.0)
+    await cut_off(cfg, objects, 20)
+    monkeypatch.setattr(position, "KEEP_S", 0.0)
+    await cut_off(cfg, objects, 3)
+    done = await announce(cfg, objects)
+    assert done.before + done.references == ROWS
+    assert sum(map(len, (await announced(cfg)).values())) == ROWS
+
+
 async def test_what_is_done_is_not_announced_again_unless_it_is_asked_for(
     cfg: config.Config, objects: MemoryObjects
 ) -> None:

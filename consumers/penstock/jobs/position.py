@@ -68,6 +68,7 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
         self._sure_until_s = self._at_s
         self.reached: dict[int, At] = {}
+        self._beyond: At | None = None
         self.before = said.announced
 
     @property
@@ -82,9 +83,14 @@ class Position:
     def is_done(self) -> bool:
         return self._said.is_done
 
-    @property
-    def is_due(self) -> bool:
-        return asyncio.get_running_loop().time() - self._at_s >= KEEP_S
+    def is_due(self, at: At | None) -> bool:
+        """Not before `at` is beyond all that earlier starts had sent: only their marks tell of
+        that, and marks are read from a kept position on.
+        """
+        if self._beyond is not None and at is not None and at >= self._beyond:
+            self._beyond = None
+        is_time = asyncio.get_running_loop().time() - self._at_s >= KEEP_S
+        return is_time and self._beyond is None
 
     def mark(self, at: At, count: int) -> bytes:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
@@ -167,6 +173,7 @@ class Position:
         if mark.job != self._said.job:
             return False
         self.reached[number] = mark.at
+        self._beyond = max(self.reached.values())
         self.before += mark.count
         return True
 

@@ -157,7 +157,7 @@ class _Announcing:
                 count += await self._announce(at, reference)
                 last = at
             on_sent(before + count)
-            if position is not None and position.is_due:
+            if position is not None and position.is_due(last):
                 await sending.settle()
                 await position.keep(last, sending.acknowledged)
         await sending.settle()
