@@ -50,7 +50,7 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
     clock, kafka, topic = SystemClock(), kafka_of_rekeyer(cfg), topic_of(cfg)
     source, patience_s = WholeSource(kafka, before=cfg.kafka.group), cfg.limits.start_ms / 1000
     async with stopped_after(source.stop):
-        await until_answered("Kafka broker", partial(_answers, kafka), clock, patience_s)
+        await until_answered("Kafka broker", partial(check_rekey, cfg), clock, patience_s)
         counts = await check_rekey(cfg)
         await warn_of_retention(cfg)
         most = (await most_bytes(kafka, [topic]))[topic]
@@ -64,9 +64,3 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
         # which it may wait half a second.
         async with open_groups(kafka, kafka.isolation) as groups:
             yield Rekeyer(source, begin, groups.ends, terms, clock, telemetry, random.random)
-
-
-async def _answers(kafka: config.Kafka) -> None:
-    """Start a client as the rekeyer's are started. Raises as that start does."""
-    async with open_groups(kafka):
-        pass
