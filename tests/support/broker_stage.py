@@ -37,6 +37,9 @@ from tests.support.waiting import DEADLINE_S, until
 # as several workers share a busy machine.
 STEP_S = DEADLINE_S
 
+# What `ending` says of a worker that answers, and so does not end.
+GOES_ON = "it went on"
+
 Client = Literal["aiokafka", "confluent"]
 CLIENTS: list[Client] = ["aiokafka", "confluent"]
 
@@ -135,7 +138,7 @@ async def ending(world: Stage, offset: int = 0, within_s: float = STEP_S) -> tup
         return (fatal.exit_code if fatal else None), str(failures)
     except (AssertionError, TimeoutError) as error:
         return None, repr(error)
-    return None, "it went on"
+    return None, GOES_ON
 
 
 def leaves(error: BaseException) -> list[BaseException]:

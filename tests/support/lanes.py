@@ -34,6 +34,9 @@ LONG: Final = [
 ]
 # Services of their own, made once for all tests of the file.
 OWN_SERVICES: Final = ["tests/integration/test_security.py"]
+# Its servers put requests that come together into one batch: a row that one test has refused would
+# refuse the rows of another.
+ONE_BY_ONE: Final = ["tests/integration/test_model_servers.py"]
 # It kills a process of the model server: beside it no other test may use the services. It comes
 # last, so that no process waits for its turn while there is other work.
 ALONE: Final = ["tests/integration/test_chaos.py"]
@@ -67,7 +70,7 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
         file = file_of(nodeid)
         if file in ALONE:
             return "alone"
-        is_single = file.startswith(ON_SERVICES) and file not in OWN_SERVICES
+        is_single = file.startswith(ON_SERVICES) and file not in (*OWN_SERVICES, *ONE_BY_ONE)
         return nodeid if is_single else file
 
     def _assign_work_unit(self, node: Any) -> None:
