@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from penstock.core.comparing.agreement import Share
+    from penstock.core.comparing.comparison import Share
 
 # `cut` leaves at most this many characters of a text; an embedding has ten thousand.
 MOST_CHARS = 120

@@ -1,13 +1,13 @@
 """What doctor says of routes, by the messages that it sees."""
 
-from penstock.core.routing.naming import Naming
-from penstock.core.routing.routes import UNMATCHED_AFTER, Route, Routes
+from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route, Routes
+from penstock.core.routing.stream_names import StreamNames
 from penstock.doctor.routes import Seen
 
 
 def seen(count: int, *globs: str) -> Seen:
     routes = [Route(("other",), stream=glob) for glob in globs]
-    found = Seen(Routes(("rows", "other"), routes), Naming(None))
+    found = Seen(Routes(("rows", "other"), routes), StreamNames(None))
     for number in range(count):
         value = b'{"bucket": "plat", "key": "site-1/cam-1/%d.csv"}' % number
         found.take(0, number, None, value)

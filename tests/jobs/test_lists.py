@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.stores.files_and_stdin import LocalObjects
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
 from penstock.jobs.columns import Columns

@@ -9,7 +9,7 @@ import pytest
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.core.routing.routes import Route, Routes
+from penstock.core.routing.model_routes import Route, Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.jobs.produce import FEW, Produced, Wanted, produce

@@ -12,7 +12,7 @@ from penstock.adapters.kafka.announcer import announcing
 from penstock.adapters.kafka.kept_positions import KeptPositions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.jobs import csv_rows, position, sending

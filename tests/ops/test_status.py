@@ -17,7 +17,7 @@ from penstock import config
 from penstock.adapters.memory.model import MemoryModel
 from penstock.calls.outage import FAILS_S
 from penstock.core.order.line_stop import LineLimits
-from penstock.core.routing.routes import Route
+from penstock.core.routing.model_routes import Route
 from penstock.core.rows.payload import Payload
 from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.ops.flow import OVER_S, SAMPLE_S

@@ -6,9 +6,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.health.steady import HOLD_S, Steady
 from penstock.ops.problem import BAD, WARN, Problem
-from penstock.ops.steady_problems import SteadyProblems
+from penstock.ops.steady_problems import HOLD_S, Steady, SteadyProblems
 
 # Looks of a page, some at the same moment, some after nobody looked for long.
 PAUSES_S: Final = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, HOLD_S, 60.0])

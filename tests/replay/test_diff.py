@@ -9,7 +9,7 @@ import pytest
 
 from penstock import config
 from penstock.config.model_sections import NamedModel
-from penstock.core.comparing.agreement import Agreement
+from penstock.core.comparing.comparison import Agreement
 from penstock.errors import Fatal
 from penstock.messages.replay import Difference
 from penstock.ports import Where

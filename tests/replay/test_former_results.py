@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.adapters.stores.folder import FolderObjects
-from penstock.core.comparing.agreement import Agreement
-from penstock.core.routing.places import Places
+from penstock.core.comparing.comparison import Agreement
+from penstock.core.routing.store_choice import Places
 from penstock.core.rows.blocks import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload
 from penstock.core.window.bulk_gives_way import REST
 from penstock.ports import Commit

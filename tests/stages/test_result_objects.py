@@ -11,7 +11,7 @@ import pytest
 
 from penstock.adapters.memory.results import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import ResultNames, Scope
-from penstock.core.routing.routes import Route
+from penstock.core.routing.model_routes import Route
 from penstock.core.window.window import WindowLimits
 from penstock.encodings import registry
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient

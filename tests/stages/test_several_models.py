@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from penstock.calls.wait_for_services import until_one_answered
-from penstock.core.routing.routes import UNMATCHED_AFTER, Route
+from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.in_process import DecodersAtHand

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from penstock.adapters.memory.kafka import MemorySink
 from penstock.adapters.memory.model import Script, sums
-from penstock.core.comparing.agreement import Agreement
+from penstock.core.comparing.comparison import Agreement
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Poison, Transient, Unreachable
 from penstock.messages.json_schemas import documents

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.routing.places import DEFAULT, Place, Places
+from penstock.core.routing.store_choice import DEFAULT, Place, Places
 from penstock.errors import Unreachable
 from penstock.ports import Location
 from penstock.simulation.virtual_time import virtual_time

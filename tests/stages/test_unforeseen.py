@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from penstock.adapters.memory.results import MemoryResults, MemoryUpload
-from penstock.core.routing.places import Place, Places
+from penstock.core.routing.store_choice import Place, Places
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.encodings.base import Rows
 from penstock.encodings.jsonl import Lines

@@ -15,11 +15,10 @@ from penstock.adapters.memory.kafka import MemorySink
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.results import MemoryResults
-from penstock.core.comparing.agreement import Agreement
+from penstock.core.comparing.comparison import Agreement
 from penstock.core.order.line_stop import LineLimits
-from penstock.core.records.output_partition import same_partition
-from penstock.core.records.output_records import Labels
-from penstock.core.routing.routes import Route, Routes
+from penstock.core.records.output_records import Labels, same_partition
+from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.rows.blocks import Ticket
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.in_process import DecodersAtHand

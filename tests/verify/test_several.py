@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.core.routing.routes import Route
+from penstock.core.routing.model_routes import Route
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import run
 from penstock.verify.findings import Report

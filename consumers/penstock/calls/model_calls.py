@@ -17,7 +17,7 @@ from penstock.calls.gate import Gate, Rank
 from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards
 from penstock.calls.wait_for_services import ask_model
-from penstock.core.bad_rows.deaths import Mishaps
+from penstock.core.bad_rows.lost_requests import ChanceHangUps
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.retry import Backoff
 from penstock.core.health.rows_unanswered import RowsUnanswered
@@ -110,7 +110,7 @@ class ModelCalls:
         self._broken_in_a_row = 0
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
-        self.mishaps = Mishaps()
+        self.chance_hang_ups = ChanceHangUps()
         self.allowed = most_calls
         # How many requests got an answer or a refusal, and the longest answered request with rows.
         self.heard = 0
@@ -176,7 +176,7 @@ class ModelCalls:
             await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
         except Transient as error:
             if isinstance(error, HungUp):
-                self.mishaps.happened(1, self.heard)
+                self.chance_hang_ups.happened(1, self.heard)
             return False
         except Poison:
             # A handler that refuses an empty batch runs in a living worker process.

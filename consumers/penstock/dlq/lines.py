@@ -11,7 +11,7 @@ from penstock import config
 from penstock.adapters.kafka.reader import Reader, open_reader
 from penstock.adapters.kafka.stopped_lines import say
 from penstock.core.order.operator_words import Verb, Word, digest
-from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.core.routing.stream_names import StreamNames, fallback, key_text
 from penstock.errors import usage
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Inline, References, SchemaError, decode
@@ -57,7 +57,7 @@ def _named(cfg: config.Config, where: Where, key: bytes | None, value: bytes | N
         message = None
     if isinstance(message, References):
         name = "" if message.announced else key_text(key)
-        naming = Naming(cfg.kafka.stream_from)
+        naming = StreamNames(cfg.kafka.stream_from)
         return {naming.of(one, name) for one in message.items}
     named = message.stream if isinstance(message, Inline) else None
     return {named or fallback(key, where.partition)}

@@ -17,7 +17,7 @@ from penstock.adapters.model_servers.refusals import excerpt
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.canary import canary_of
 from penstock.calls.wait_for_services import ask_model
-from penstock.core.routing.naming import Naming
+from penstock.core.routing.stream_names import StreamNames
 from penstock.core.rows.payload import Payload
 from penstock.doctor.stores import place_of
 from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
@@ -78,7 +78,7 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
 
 def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
     """The first model that the routes choose for an object that is announced without a key."""
-    stream = Naming(cfg.kafka.stream_from).of(
+    stream = StreamNames(cfg.kafka.stream_from).of(
         Reference(bucket=location.bucket, key=location.key), ""
     )
     [name, *_] = routes_of(cfg).of(stream, location.bucket, location.key)

@@ -10,8 +10,8 @@ from typing import Final
 
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
-from penstock.core.routing.naming import Naming, streams_of
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
+from penstock.core.routing.stream_names import StreamNames, streams_of
 from penstock.doctor.finding import Finding, hurried
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.settings.inputs import stream_from
@@ -22,7 +22,7 @@ MOST: Final = 4_000
 
 
 async def look_at_routes(cfg: config.Config) -> list[Finding]:
-    seen = Seen(routes_of(cfg), Naming(stream_from(cfg.kafka.stream_from)))
+    seen = Seen(routes_of(cfg), StreamNames(stream_from(cfg.kafka.stream_from)))
     kafka = hurried(cfg.kafka)
     async with open_reader(kafka, kafka.isolation) as reader:
         for topic in await reader.inputs():
@@ -36,7 +36,7 @@ async def look_at_routes(cfg: config.Config) -> list[Finding]:
 class Seen:
     """The objects of some messages, and which routes they match."""
 
-    def __init__(self, routes: Routes, naming: Naming) -> None:
+    def __init__(self, routes: Routes, naming: StreamNames) -> None:
         self._routes = routes
         self._naming = naming
         self._last = ""

@@ -11,7 +11,7 @@ from penstock.adapters.http.clock import time_of
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import NoBucket, folder_of
 from penstock.calls.wait_for_services import PROBE, ask_store
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
 from penstock.doctor.finding import Finding
 from penstock.errors import Poison, usage
 from penstock.messages.errors import SchemaError

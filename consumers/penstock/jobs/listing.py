@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from penstock.adapters.inputs.urls import references
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
 from penstock.errors import Poison, usage
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Objects

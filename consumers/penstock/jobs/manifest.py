@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.source import Need, Ranges
 from penstock.jobs.columns import Columns

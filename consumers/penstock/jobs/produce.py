@@ -24,9 +24,9 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
 from penstock.calls.wait_for_services import until_answered
-from penstock.core.routing.naming import Naming
-from penstock.core.routing.places import Places
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
+from penstock.core.routing.store_choice import Places
+from penstock.core.routing.stream_names import StreamNames
 from penstock.errors import usage
 from penstock.jobs.listing import At, Globs, Listing
 from penstock.jobs.manifest import open_manifest
@@ -104,7 +104,7 @@ async def produce(
     on_sent: Callable[[int], None],
 ) -> Produced:
     """Publish a reference per object; `on_sent` gets the count so far, with earlier starts."""
-    named = _name_of(wanted.stream, Naming(cfg.kafka.stream_from))
+    named = _name_of(wanted.stream, StreamNames(cfg.kafka.stream_from))
     listing = await _listing(cfg, objects, wanted)
     topic, sink = announced_on(cfg.kafka), KafkaSink(cfg.kafka, SystemClock())
     async with stopped_after(sink.stop):
@@ -234,13 +234,13 @@ async def _position(
         )
 
 
-def _name_of(stream: str | None, naming: Naming) -> Callable[[Reference], str]:
+def _name_of(stream: str | None, naming: StreamNames) -> Callable[[Reference], str]:
     """How objects are called. Raises `Fatal` for a wrong regular expression."""
     if stream is not None and "(?P<stream>" not in stream:
         return lambda _: stream
     if stream is not None:
         try:
-            naming = Naming(stream)
+            naming = StreamNames(stream)
         except re.error as error:
             said = f"--stream {stream!r} is no regular expression ({error})"
             raise usage(said) from None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock.core.order.jobs import Share
+from penstock.core.order.fetch_queue import Share
 from penstock.core.order.line_stop import LineLimits, LineStop
 from penstock.core.order.releases import PartitionOrder, Release, Room
 from penstock.core.rows.blocks import Ticket
@@ -114,9 +114,9 @@ class Lane(ReceivingLane):
         self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:
             self._deliver(release)
-            # A refused ticket was never a job, so it does not count as one that is done.
+            # A refused ticket never was in a fetch queue, so it is not counted there as delivered.
             if release.finished and release.ticket.started:
-                self.jobs[release.ticket.model].delivered(release.ticket)
+                self.fetch_queues[release.ticket.model].delivered(release.ticket)
         self._offer()
 
     def confirm(self, releases: Sequence[Release]) -> None:
@@ -164,13 +164,13 @@ class Lane(ReceivingLane):
         """Take no new records, and forget the objects that no fetcher has begun."""
         self.draining = True
         self._backlog.clear()
-        self._clear_jobs()
+        self._clear_fetch_queues()
         self._order.abandon_unstarted()
         self._note_idle()
 
-    def _clear_jobs(self) -> None:
-        for jobs in self.jobs.values():
-            jobs.clear()
+    def _clear_fetch_queues(self) -> None:
+        for queue in self.fetch_queues.values():
+            queue.clear()
 
     async def drained(self) -> None:
         """Return when every object that was begun is delivered, or the lane is closed."""
@@ -185,7 +185,7 @@ class Lane(ReceivingLane):
             # With one order everything stands behind the refused answers, so the lane ends here.
             # `due` still gives the position to commit.
             self._backlog.clear()
-            self._clear_jobs()
+            self._clear_fetch_queues()
             self._order = PartitionOrder()
             self._idle.set()
             self.close()
@@ -206,7 +206,7 @@ class Lane(ReceivingLane):
         # while the lane itself lives on for its other streams.
         over = Over(self.topic, self.partition)
         for ticket in left:
-            self.jobs[ticket.model].drop(ticket.queue)
+            self.fetch_queues[ticket.model].drop(ticket.queue)
             ticket.owner = over
             ticket.forget()
         self._held.refund(sum(block.cost_bytes for block in blocks), messages)

@@ -1,7 +1,7 @@
 """Records in: a lane takes them in order, and gives their objects to the fetchers.
 
 Rule: a record is decoded only while the lane has room for its objects, and takes its place in the
-ledger, the order and the jobs in one step. Owner: the lane.
+ledger, the order and a fetch queue in one step. Owner: the lane.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from penstock.core.order.jobs import Jobs, JobsByStream, JobsInOrder, Share
+from penstock.core.order.fetch_queue import FetchQueue, FetchQueueByStream, FetchQueueInOrder, Share
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Owner
@@ -26,12 +26,14 @@ class Decode(Protocol):
 
 class Fetchers(Protocol):
     def offer(self, lane: "ReceivingLane") -> None:
-        """Tell the fetchers that the lane has jobs for them."""
+        """Tell the fetchers that the lane has objects to fetch."""
         ...
 
 
 class ReceivingLane(LaneAccount):
-    """`receive` records; fetchers take the `jobs`, and say when an object is `fetched`."""
+    """`receive` records. Fetchers take tickets from `fetch_queues`, and call `fetched` at the end
+    of each.
+    """
 
     def __init__(
         self,
@@ -48,8 +50,8 @@ class ReceivingLane(LaneAccount):
     ) -> None:
         super().__init__(where, start, limits, passing, by_stream=stream_share is not None)
         # Each model has its own fetchers, so that a model that fails delays no other's objects.
-        self.jobs: dict[str | None, Jobs] = {
-            model: JobsInOrder() if stream_share is None else JobsByStream(stream_share)
+        self.fetch_queues: dict[str | None, FetchQueue] = {
+            model: FetchQueueInOrder() if stream_share is None else FetchQueueByStream(stream_share)
             for model in fetchers
         }
         self.draining = False
@@ -93,8 +95,8 @@ class ReceivingLane(LaneAccount):
         if self._streams is not None:
             # The stream of the next record is unknown until it is decoded, so records are taken
             # while any model's fetchers have room; an object without room waits unfetched.
-            for jobs in self.jobs.values():
-                if jobs.in_work < self._max_objects:
+            for queue in self.fetch_queues.values():
+                if queue.in_work < self._max_objects:
                     return self.ledger.has_room_for(offset)
             return False
         return self.ledger.owed < self._max_objects
@@ -132,7 +134,7 @@ class ReceivingLane(LaneAccount):
             for ticket in tickets:
                 self._order.add(ticket)
                 if not ticket.closed:
-                    self.jobs[ticket.model].add(ticket)
+                    self.fetch_queues[ticket.model].add(ticket)
             # A ticket that was refused at decoding has no fetcher that would wake the lane.
             if any(ticket.closed for ticket in tickets):
                 self.wake()
@@ -153,8 +155,8 @@ class ReceivingLane(LaneAccount):
             self._held.spend_on_messages(share * len(tickets))
 
     def _offer(self) -> None:
-        for model, jobs in self.jobs.items():
-            if jobs:
+        for model, queue in self.fetch_queues.items():
+            if queue:
                 self._fetchers[model].offer(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
@@ -189,7 +191,7 @@ class ReceivingLane(LaneAccount):
             self._held.spend(nbytes)
 
     def fetched(self, ticket: Ticket) -> None:
-        self.jobs[ticket.model].fetched(ticket)
+        self.fetch_queues[ticket.model].fetched(ticket)
         self._offer()
         # The last block waited for the end of the object; if it is answered, it may leave now.
         if ticket.has_answers:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from penstock import config
 from penstock.adapters.kafka.reader import offsets, open_reader
-from penstock.core.comparing.agreement import Share, Tally
-from penstock.core.comparing.comparison import Comparison, Took
+from penstock.core.comparing.comparison import Comparison, Share, Tally, Took
 from penstock.messages.errors import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 

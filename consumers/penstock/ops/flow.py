@@ -20,9 +20,9 @@ from penstock.core.health.bound_by import (
     bound_by,
     is_late,
 )
-from penstock.core.health.steady import Steady
 from penstock.ops.ages import Ages
 from penstock.ops.lookout import Lookout
+from penstock.ops.steady_problems import Steady
 from penstock.pipeline.backlog import Backlog
 from penstock.pipeline.life import Pipeline
 from penstock.process.clock import wanted_cpu_s

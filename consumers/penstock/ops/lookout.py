@@ -8,10 +8,10 @@ Owner: the health page.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 
-from penstock.core.health.growth import Growth
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
 from penstock.process.stopping import meanwhile
@@ -25,6 +25,29 @@ MODEL_EVERY_S = 5.0
 SILENT_MODEL_EVERY_S = 1.0
 # A busy model answers a probe only after the batches before it.
 ANSWER_S = 5.0
+# Records a second are over this time.
+GROWTH_OVER_S = 10.0
+
+
+class Growth:
+    """`add` every answer."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, Mapping[int, int]]] = deque()
+
+    def add(self, now_s: float, ends: Mapping[int, int]) -> None:
+        self._seen.append((now_s, dict(ends)))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - GROWTH_OVER_S:
+            self._seen.popleft()
+
+    @property
+    def per_s(self) -> float | None:
+        """Records a second; None: not known yet."""
+        if len(self._seen) < 2:
+            return None
+        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
+        grown = sum(end - first[number] for number, end in last.items() if number in first)
+        return grown / max(last_s - first_s, 1e-3)
 
 
 class Lookout:

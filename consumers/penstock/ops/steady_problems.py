@@ -6,12 +6,13 @@ its stream for as long. Pure: time is an argument. Owner: the status.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from penstock.core.health.steady import HOLD_S
 from penstock.ops.problem import BAD, Problem
 from penstock.ops.problems import in_order
 
+# Some looks of a page, which looks once a second.
+HOLD_S: Final = 3.0
 # The place of each kind of problem. Kinds that share a place are never found at the same time. The
 # kinds not listed are states, or last for a minute by themselves.
 PLACES: Final[Mapping[str, str]] = {
@@ -22,6 +23,24 @@ PLACES: Final[Mapping[str, str]] = {
     "buffer": "buffer",
     "over_bound": "over_bound",
 }
+
+Found = TypeVar("Found")
+
+
+class Steady(Generic[Found]):
+    """One of several values, or None."""
+
+    def __init__(self) -> None:
+        self._told: Found | None = None
+        self._seen_s = 0.0
+
+    def tell(self, found: Found | None, now_s: float) -> Found | None:
+        """What to tell, after this was found. Another value waits until the one before has gone."""
+        if self._told is None or now_s - self._seen_s >= HOLD_S:
+            self._told = found
+        if self._told == found:
+            self._seen_s = now_s
+        return self._told
 
 
 class _Told(NamedTuple):

@@ -7,9 +7,9 @@ Owner: the wiring.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.health.region_needs_help import HelpTerms
+from penstock.core.health.region_help import HelpTerms
 from penstock.core.records.output_records import Labels
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.model_track import ModelTerms
 from penstock.stages.consume import IntakeTerms

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection
 
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.order.jobs import Share
+from penstock.core.order.fetch_queue import Share
 from penstock.core.order.line_stop import LineStop
-from penstock.core.routing.places import DEFAULT
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.window.bulk_gives_way import Neighbour
 from penstock.decoders.protocol import Decoders
 from penstock.lane.budget import Budget

@@ -6,7 +6,7 @@ Rule: what is read is pinned; only bytes of the version that was opened count. O
 from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol, Self
 
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 
 
 class Location(NamedTuple):

@@ -7,7 +7,7 @@ settle commits.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.health.region_needs_help import Standing
+from penstock.core.health.region_help import Standing
 
 
 class Record(NamedTuple):

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
-from penstock.core.comparing.agreement import Agreement, Tally
+from penstock.core.comparing.comparison import Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, Place
 from penstock.encodings.blocks import records_of
 from penstock.errors import usage

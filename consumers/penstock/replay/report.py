@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from penstock.core.comparing.agreement import Share
+from penstock.core.comparing.comparison import Share
 from penstock.messages.replay import Difference, Replayed
 from penstock.terminal_text import folded, worst_streams
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from penstock import config
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
 from penstock.errors import usage
 from penstock.library.choosing import with_model
 from penstock.pipeline.model_track import ModelTerms

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from penstock.core.order.merge import Merge
+from penstock.core.order.time_order import Merge
 from penstock.errors import Transient
 from penstock.ports import Commit, Followed, Record
 

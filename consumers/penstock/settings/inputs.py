@@ -9,8 +9,8 @@ import re
 from penstock import config
 from penstock.adapters.kafka.group.member import instance_of
 from penstock.adapters.stores.choice import places_of
-from penstock.core.health.region_needs_help import HelpTerms
-from penstock.core.routing.places import Places
+from penstock.core.health.region_help import HelpTerms
+from penstock.core.routing.store_choice import Places
 from penstock.errors import Fatal, usage
 
 # Heartbeats that fit into a session, at least.

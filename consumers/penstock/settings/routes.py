@@ -9,8 +9,8 @@ from functools import partial
 
 from penstock import config
 from penstock.config.variables import nearest
-from penstock.core.records.pointers import is_pointer
-from penstock.core.routing.routes import Route, Routes, place_of
+from penstock.core.records.json_pointers import is_pointer
+from penstock.core.routing.model_routes import Route, Routes, place_of
 from penstock.errors import usage
 
 

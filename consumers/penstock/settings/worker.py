@@ -12,12 +12,11 @@ from penstock import config, requests
 from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.calls.canary import canary_of
-from penstock.core.comparing.agreement import Agreement
-from penstock.core.health.download_retry import GIVE_UP_S
+from penstock.core.comparing.comparison import Agreement
+from penstock.core.health.retry import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
-from penstock.core.records.output_partition import by_stream, same_partition
-from penstock.core.records.output_records import Labels
-from penstock.core.routing.places import DEFAULT, Places
+from penstock.core.records.output_records import Labels, by_stream, same_partition
+from penstock.core.routing.store_choice import DEFAULT, Places
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
 from penstock.lane.lane import LaneLimits

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from random import Random
 
-from penstock.core.comparing.agreement import Agreement
+from penstock.core.comparing.comparison import Agreement
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Overloaded, Poison, Unreachable
 from penstock.messages.shadow import ModelId

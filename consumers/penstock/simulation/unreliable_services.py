@@ -13,7 +13,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import Payload
 from penstock.errors import HungUp, Overloaded, Transient, Unreachable, WorkerDied
 from penstock.ports import Answers, Body, Listed, Location, Part, WholeBody

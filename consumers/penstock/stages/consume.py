@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.routing.naming import Naming, fallback, streams_of
-from penstock.core.routing.places import Places, compiled
-from penstock.core.routing.routes import UNMATCHED_AFTER, Routes, place_of
+from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
+from penstock.core.routing.store_choice import Places, compiled
+from penstock.core.routing.stream_names import StreamNames, fallback, streams_of
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_place
 from penstock.core.rows.owner import Owner
@@ -106,7 +106,7 @@ class Intake:
         self._guard = guards.at("message")
         self.routes = routes
         self._clock = clock
-        self._naming = Naming(terms.stream_from)
+        self._naming = StreamNames(terms.stream_from)
         self._allow = list(map(_allowed_by, terms.allow or ()))
         self._allow_all = terms.allow is None
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in terms.streams or ()]

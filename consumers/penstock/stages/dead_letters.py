@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.bad_rows.telling import ROUND_S, Telling
+from penstock.core.bad_rows.logged_rejections import ROUND_S, LoggedRejections
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Labels
 from penstock.core.rows.blocks import Rejection, Ticket
@@ -82,7 +82,7 @@ class Reject:
         self._guard = guards.at("letter")
         self._terms = terms
         self._clock = clock
-        self._telling = Telling()
+        self._logged = LoggedRejections()
         self._has_news = asyncio.Event()
         self.recent: deque[Recent] = deque(maxlen=RECENT)
 
@@ -93,7 +93,7 @@ class Reject:
                 await asyncio.sleep(ROUND_S)
             finally:  # at the end of the worker, too
                 self._has_news.clear()
-                for kind, count in self._telling.round_over():
+                for kind, count in self._logged.round_over():
                     what = (
                         "other streams or codes"
                         if kind is None
@@ -121,7 +121,7 @@ class Reject:
         reference, why = ticket.reference, failed.why
         if self._terms.are_logged:
             self._has_news.set()
-            if self._telling.first(ticket.stream[:_SHOWN], why.code, failed.rows):
+            if self._logged.first(ticket.stream[:_SHOWN], why.code, failed.rows):
                 log.warning("rejected: %s", _in_words(ticket, failed), extra=_keys(ticket, failed))
         failed_ms = self._clock.wall_ms()
         self.recent.append(_recent(failed_ms, ticket, failed))

@@ -14,7 +14,7 @@ from functools import partial
 
 from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.health.download_retry import Tries
+from penstock.core.health.retry import Tries
 from penstock.core.rows.blocks import Rejection, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.errors import Poison, Transient, Unforeseen
@@ -30,7 +30,7 @@ SHOWN_KEY_CHARS = 200
 
 
 class _Pool:
-    """The idle fetchers of one store, and the lanes that have jobs for it, each lane once."""
+    """The idle fetchers of one store, and the lanes that have tickets for it, each lane once."""
 
     def __init__(self) -> None:
         self.lanes: deque[ReceivingLane] = deque()
@@ -47,7 +47,7 @@ class _Pool:
 
 
 class Download:
-    """`offer` lanes that have jobs for `model`; fetchers take one object at a time."""
+    """`offer` lanes that have tickets for `model`; fetchers take one object at a time."""
 
     def __init__(
         self,
@@ -75,11 +75,12 @@ class Download:
         self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: ReceivingLane) -> None:
-        """This lane has jobs. Calling it again while the lane waits in turn changes nothing."""
-        jobs = lane.jobs[self._model]
-        for store in jobs.stores:
-            pool, waiting = self._pools[store], jobs.waiting(store)
-            # A lane without a job must not count as offered, or its next job would wake no fetcher.
+        """This lane has tickets. Calling it again while the lane waits in turn changes nothing."""
+        queue = lane.fetch_queues[self._model]
+        for store in queue.stores:
+            pool, waiting = self._pools[store], queue.waiting(store)
+            # A lane without a ticket must not count as offered, or its next one would wake no
+            # fetcher.
             if not waiting or lane in pool.offered:
                 continue
             pool.offered.add(lane)
@@ -122,14 +123,14 @@ class Download:
             while pool.lanes:
                 lane = pool.lanes.popleft()
                 pool.offered.discard(lane)
-                jobs = lane.jobs[self._model]
-                if jobs.waiting(store):
-                    ticket = jobs.take(store)
-                    if jobs.waiting(store):
+                queue = lane.fetch_queues[self._model]
+                if queue.waiting(store):
+                    ticket = queue.take(store)
+                    if queue.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
-                        # Jobs may have come since `offer`, and this object may take long: another
-                        # fetcher takes them.
+                        # Tickets may have come since `offer`, and this object may take long:
+                        # another fetcher takes them.
                         pool.wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.calls.outage import Outage
-from penstock.core.health.download_retry import Tries
-from penstock.core.routing.places import DEFAULT
+from penstock.core.health.retry import Tries
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.decoders.protocol import Died
 from penstock.errors import LockedOut, Poison, Transient, Unreachable

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from penstock.calls.gate import Rank
 from penstock.calls.model_calls import ModelCalls
 from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.deaths import KILL_PERIOD_S
+from penstock.core.bad_rows.lost_requests import KILL_PERIOD_S
 from penstock.core.rows.blocks import Rejection
 from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
@@ -48,7 +48,7 @@ class FailedCalls:
             return
         if search.rows == 1:
             await self._until_trial(rank)
-        elif search.deaths.is_deadly or isinstance(error, NoAnswer):
+        elif search.losses.kills_workers or isinstance(error, NoAnswer):
             await calls.until_healthy(rank)
             self._follow()
         else:
@@ -67,7 +67,7 @@ class FailedCalls:
             if not was_gone:
                 search.again()
                 return
-        chance = calls.mishaps.chance(calls.heard)
+        chance = calls.chance_hang_ups.chance(calls.heard)
         if search.hung_up(error, chance, gone_after_s=after_s if was_gone else None):
             return
         if search.rows == 1 and was_gone:
@@ -81,14 +81,14 @@ class FailedCalls:
         once, so that a server that breaks every second or third connection is not in step with us.
         A server that is gone right away counts as taken down by the row, and is waited for.
         """
-        for probe in range(2 if search.deaths.count == 1 else 1):
+        for probe in range(2 if search.losses.count == 1 else 1):
             if await self._calls.is_healthy(rank):
                 continue
             if not probe and await self._calls.until_healthy(rank):
-                search.deaths.fell(after_s)
+                search.losses.server_was_gone(after_s)
                 await self._until_trial(rank)
             else:
-                search.deaths.forgive()
+                search.losses.forgive()
             return
 
     async def _until_trial(self, rank: Rank | None) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
-from penstock.core.health.region_needs_help import Help, HelpTerms, Standing
+from penstock.core.health.region_help import Help, HelpTerms, Standing
 from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source

@@ -132,7 +132,7 @@ class Predict:
         each partition is reached soon; before them come searches with rows of several objects.
         """
         while not search.is_settled:
-            if search.deaths.is_deadly:
+            if search.losses.kills_workers:
                 async with self._dissection:
                     while not search.is_settled:
                         await self._step(search, number)
@@ -180,7 +180,7 @@ class Predict:
             # All rows were answered, so the hang-ups during this search were chance: they tell how
             # often connections break without a bad row.
             if search.hang_ups and not search.has_suspects:
-                self._calls.mishaps.happened(search.hang_ups, self._calls.heard)
+                self._calls.chance_hang_ups.happened(search.hang_ups, self._calls.heard)
                 search.hang_ups = 0
             # Before the answers are given out: with its answer a block lets go of its rows.
             copied = None if self._shadow is None else self._shadow.wants(part)

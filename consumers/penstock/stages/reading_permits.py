@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
-from penstock.core.health.download_retry import Tries
+from penstock.core.health.retry import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Decoders

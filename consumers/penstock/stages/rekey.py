@@ -17,9 +17,9 @@ from typing import Protocol
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.health.retry import Backoff
-from penstock.core.order.merge import Latest, Merge
-from penstock.core.routing.keyed import Keyed, keyed, unread
-from penstock.core.routing.naming import Naming
+from penstock.core.order.time_order import Latest, Merge
+from penstock.core.routing.rekeying import Keyed, keyed, unread
+from penstock.core.routing.stream_names import StreamNames
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Unforeseen
 from penstock.ports import (
@@ -99,7 +99,7 @@ class Rekeyer:
         self._telemetry = telemetry
         self._jitter = jitter
         self._guard = Guards(telemetry, clock).at("message")
-        self._naming = Naming(terms.stream_from)
+        self._naming = StreamNames(terms.stream_from)
         self._merge: Merge[Record] = Merge(terms.wait_s)
         self._latest = Latest()
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=terms.patience_s)

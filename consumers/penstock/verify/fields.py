@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.core.routing.naming import Naming, fallback, key_text
+from penstock.core.routing.stream_names import StreamNames, fallback, key_text
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import LATEST_MS, EventTime, output_time
@@ -50,7 +50,7 @@ def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
 
 
 def asked_of(
-    message: Message, key: bytes | None, partition: int, naming: Naming
+    message: Message, key: bytes | None, partition: int, naming: StreamNames
 ) -> Iterator[Fields]:
     """The fields that the answers to a message must have, one item for each object."""
     if message is None:

@@ -14,8 +14,8 @@ from penstock.adapters.kafka.partitioner import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
-from penstock.core.routing.naming import Naming
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
+from penstock.core.routing.stream_names import StreamNames
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, together
@@ -145,7 +145,7 @@ def scope_of(
         of_objects=cfg.output.records != "rows",
         times_of_rows=cfg.rows.time is not None,
         models=frozenset(routes_of(cfg).models),
-        naming=Naming(cfg.kafka.stream_from),
+        naming=StreamNames(cfg.kafka.stream_from),
     )
 
 

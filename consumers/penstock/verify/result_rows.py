@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_path
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
 from penstock.errors import Poison, Transient
 from penstock.messages.prediction import Failure
 from penstock.messages.urls import split_url

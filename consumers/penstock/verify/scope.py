@@ -6,7 +6,7 @@ Rule: values only. Owner: the caller of the judge.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.routing.naming import Naming
+from penstock.core.routing.stream_names import StreamNames
 from penstock.ports import Commit
 from penstock.verify.fields import AskedFields
 
@@ -33,7 +33,7 @@ class Scope:
     # Whether rows may have times of their own, and which models a reference may name.
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
-    naming: Naming = field(default_factory=lambda: Naming(None))
+    naming: StreamNames = field(default_factory=lambda: StreamNames(None))
     # From an object's number in its message to its place in the ledger.
     place_of: Callable[[int], int] = int
 

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from penstock.core.routing.routes import Routes, place_of
+from penstock.core.routing.model_routes import Routes, place_of
 from penstock.messages.prediction import Source
 from penstock.verify.fields import Fields, Message, asked_of, message_of
 from penstock.verify.findings import Report, together

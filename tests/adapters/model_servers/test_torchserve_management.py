@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.management import server_batching
-from penstock.core.window.double_batching import ServerBatching
+from penstock.adapters.model_servers.torchserve.management import ServerBatching, server_batching
 from tests.support.worker import own_port
 
 # As TorchServe 0.12 answers, in part.

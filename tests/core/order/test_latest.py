@@ -1,6 +1,6 @@
 """A record that comes after a later one of its own stream."""
 
-from penstock.core.order.merge import Latest
+from penstock.core.order.time_order import Latest
 
 
 def test_late_is_what_is_older_than_the_last_one_of_its_stream() -> None:

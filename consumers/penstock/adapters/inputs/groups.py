@@ -15,7 +15,7 @@ from penstock.adapters.kafka.group.lag import GroupStanding
 from penstock.adapters.kafka.group.member import GroupMember
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.core.health.region_needs_help import Standing
+from penstock.core.health.region_help import Standing
 
 # Client ids of helping workers begin with this; all other members are the group's own.
 HELPER: Final = "penstock-help"

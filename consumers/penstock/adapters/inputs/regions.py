@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.core.health.region_needs_help import Standing
+from penstock.core.health.region_help import Standing
 from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock.core.records.result_names import ResultNames
-from penstock.core.routing.naming import Naming
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
+from penstock.core.routing.stream_names import StreamNames
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Over
 from penstock.errors import Poison, first_cause
@@ -49,7 +49,7 @@ class ExistingResults:
     ) -> None:
         self._results = results
         self._names = names
-        self._naming = Naming(stream_from)
+        self._naming = StreamNames(stream_from)
         self._places = places
 
     async def left_out(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 
 from penstock.adapters.inputs.alone import Alone
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
-from penstock.core.routing.places import Places
+from penstock.core.routing.store_choice import Places
 from penstock.errors import Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference
 from penstock.messages.reference import Reference

@@ -16,9 +16,12 @@ from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.oip.signature import Signature, signature
 from penstock.adapters.model_servers.one_at_a_time import AloneModel
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, Watcher
-from penstock.adapters.model_servers.torchserve.management import server_batching
+from penstock.adapters.model_servers.torchserve.management import (
+    calls_to_fill,
+    double_batching_warning,
+    server_batching,
+)
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
-from penstock.core.window import double_batching
 from penstock.errors import missing_extra, usage
 from penstock.ports import Model
 
@@ -116,7 +119,7 @@ async def advice(cfg: config.Config) -> str | None:
     server = await server_batching(model) if model.protocol == "torchserve" else None
     if server is None or requests.find(model.request).single:
         return None
-    return double_batching.warning(server, max_in_flight=model.max_in_flight)
+    return double_batching_warning(server, max_in_flight=model.max_in_flight)
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
@@ -136,7 +139,7 @@ async def _calls(model: config.Model) -> int:
     if server is None:
         return model.max_in_flight
     if requests.find(model.request).single:
-        return max(model.max_in_flight, double_batching.calls_to_fill(server))
-    if advice := double_batching.warning(server, max_in_flight=model.max_in_flight):
+        return max(model.max_in_flight, calls_to_fill(server))
+    if advice := double_batching_warning(server, max_in_flight=model.max_in_flight):
         log.warning("%s", advice)
     return model.max_in_flight

@@ -15,7 +15,7 @@ import orjson
 from msgspec import Raw
 
 from penstock.adapters.model_servers.refusals import EXCERPT_CHARS, clean, excerpt
-from penstock.core.records.pointers import resolve
+from penstock.core.records.json_pointers import resolve
 from penstock.errors import Poison, Rejected
 from penstock.ports import Answers
 

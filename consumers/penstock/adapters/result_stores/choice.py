@@ -20,7 +20,7 @@ from penstock.adapters.stores.clouds import cloud_buckets
 from penstock.adapters.stores.names import READ_TIMEOUT_S, folder_of
 from penstock.adapters.stores.obstore_errors import translated
 from penstock.core.records.result_template import parsed
-from penstock.core.routing.places import DEFAULT, Places
+from penstock.core.routing.store_choice import DEFAULT, Places
 from penstock.errors import Poison, usage
 from penstock.messages.urls import S3
 

@@ -29,7 +29,7 @@ from penstock.adapters.stores.names import (
     wants_etag,
 )
 from penstock.adapters.stores.transfer import SLOW_SILENCES
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import LockedOut
 from penstock.ports import Body, Listed, Location, Objects, Part, WholeBody
 

@@ -38,7 +38,7 @@ from penstock.adapters.stores.transfer import (
     check_rest,
     repeated,
 )
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Fatal, PenstockError
 from penstock.ports import Body, Listed, Location, Objects, Part
 

@@ -22,7 +22,7 @@ from penstock.adapters.stores.folder import FolderObjects
 from penstock.adapters.stores.fsspec_client import FsspecObjects
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
-from penstock.core.routing.places import DEFAULT, Place
+from penstock.core.routing.store_choice import DEFAULT, Place
 from penstock.errors import usage
 from penstock.messages.errors import SchemaError
 from penstock.messages.urls import S3, split_place

@@ -27,7 +27,7 @@ from penstock.adapters.stores.names import (
     name,
     quoted,
 )
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Body, Listed, Location, Part, WholeBody
 

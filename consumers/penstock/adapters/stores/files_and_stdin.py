@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.adapters.stores.folder import FolderBody, open_regular, pinned, translated
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, usage
 from penstock.ports import Body, Listed, Location, Objects, Part
 

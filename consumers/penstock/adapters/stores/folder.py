@@ -27,7 +27,7 @@ from penstock.adapters.stores.names import (
     quoted,
 )
 from penstock.adapters.stores.transfer import check_part, span_within
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient
 from penstock.ports import Listed, Location, Part
 from penstock.process.threads import in_thread

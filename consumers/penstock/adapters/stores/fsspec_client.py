@@ -31,7 +31,7 @@ from penstock.adapters.stores.names import (
     section_of,
 )
 from penstock.adapters.stores.transfer import SLOW_SILENCES, check_part, repeated, span_within
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, Part
 from penstock.process.threads import in_thread

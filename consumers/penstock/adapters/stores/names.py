@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from fsspec.utils import glob_translate
 
 from penstock import config
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import (
     Fatal,
     LockedOut,

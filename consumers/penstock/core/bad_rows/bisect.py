@@ -16,7 +16,7 @@ from penstock.core.bad_rows.cuts import (
     fitting,
     smallest_first,
 )
-from penstock.core.bad_rows.deaths import Deaths
+from penstock.core.bad_rows.lost_requests import LostRequests
 from penstock.core.bad_rows.suspects import LOT, Suspicions
 from penstock.core.rows.blocks import Block, Rejection, Ticket
 from penstock.errors import HungUp, NoAnswer, WorkerDied
@@ -58,7 +58,7 @@ class Search:
         self.hang_ups = 0
         # Of the rows that were asked last: their number, and how often in a row the server failed.
         self.rows = self.failures = self._overloads = 0
-        self.deaths = Deaths()
+        self.losses = LostRequests()
         # How many were made of it.
         self.requests = 0
 
@@ -72,8 +72,8 @@ class Search:
         return (
             not self._suspects
             and not self._found
-            and not self.deaths.is_deadly
-            and not self.deaths.is_touchy
+            and not self.losses.kills_workers
+            and not self.losses.breaks_connections
         )
 
     @property
@@ -189,7 +189,7 @@ class Search:
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1
-        self.deaths.forgive()
+        self.losses.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
         # It is certain only of the asked rows that one of them is bad.
@@ -216,20 +216,20 @@ class Search:
 
     def died(self, error: WorkerDied, after_s: float) -> list[Block]:
         """The server's worker process died, `after_s` after it got the rows."""
-        return self._lost(error, is_refusal=self.deaths.died(self.rows, after_s))
+        return self._lost(error, is_refusal=self.losses.died(self.rows, after_s))
 
     def unanswered(self, error: NoAnswer, heard: int, after_s: float) -> list[Block]:
-        """No answer came to the rows: see `Deaths.unanswered`."""
-        return self._lost(error, is_refusal=self.deaths.unanswered(self.rows, heard, after_s))
+        """No answer came to the rows: see `LostRequests.unanswered`."""
+        return self._lost(error, is_refusal=self.losses.unanswered(self.rows, heard, after_s))
 
     def hung_up(self, error: HungUp, chance: float, *, gone_after_s: float | None) -> list[Block]:
         """The server hung up, because of these rows or by chance; `chance`: that of any request.
         `gone_after_s`: the server was gone so long after the rows were sent.
         """
         self.hang_ups += 1
-        is_refusal = self.deaths.hung_up(self.rows, chance)
+        is_refusal = self.losses.hung_up(self.rows, chance)
         if gone_after_s is not None and not is_refusal:
-            self.deaths.fell(gone_after_s)
+            self.losses.server_was_gone(gone_after_s)
         if rejected := self._lost(error, is_refusal=is_refusal):
             self.hang_ups = 0
         return rejected
@@ -238,7 +238,7 @@ class Search:
         """The connection broke under one row above the usual limit: the row is too large, or the
         server died meanwhile.
         """
-        if not self.deaths.broke(was_well=was_well):
+        if not self.losses.broke(was_well=was_well):
             self.again()
             return []
         message = f"the model server hangs up on this row, and answers others: {error}"
@@ -247,7 +247,7 @@ class Search:
     def _lost(self, error: WorkerDied | NoAnswer, *, is_refusal: bool) -> list[Block]:
         if is_refusal:
             self.failures += 1
-            return self.refused(self.deaths.why(error))
+            return self.refused(self.losses.why(error))
         self.again()
         return []
 
@@ -289,7 +289,7 @@ class Search:
     def _settle(self) -> None:
         self._settled_rows += self.rows
         self.failures = 0
-        self.deaths.forgive()
+        self.losses.forgive()
 
 
 def _least(first: int | None, second: int | None) -> int | None:

@@ -1,21 +1,159 @@
-"""The comparison of two models: agreement by stream, the time that both took, what is missing.
+"""Do two models say the same of a row?
 
-Rule: comparisons add up, over intervals and over workers. Times are counted in twenty classes a
-decade, so that a quantile of many workers is at most twelve percent too high. Owner: the shadow
-stage, and the report that sums up what workers wrote.
+Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
+else exactly. With pointers, only the values at these places count. If a pointer finds no value, two
+answers agree only when they are equal as a whole, so that a mistyped pointer shows as disagreement.
+Owner: the shadow stage and `replay`, which compare the answers of two models.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from penstock.core.comparing.agreement import Tally
+import msgspec
 
+from penstock.core.records.json_pointers import resolve
+
+# 95 percent of a normal distribution lie within this many standard deviations.
+Z_95 = 1.959964
+# So many streams are counted by name; all that come after them are counted together.
+MOST_STREAMS = 1_000
+OTHERS = "(others)"
 # The first class ends here.
 FIRST_S: Final = 1e-4
 CLASSES_A_DECADE: Final = 20
+
+_decode = msgspec.json.Decoder().decode
+_NUMBERS = (int, float)
+# Equal to no value that a document can have.
+_NOTHING = object()
+
+
+class Agreement:
+    """`tolerance`: how far two numbers may be apart. For numbers with a fraction it is also
+    relative to the larger of them, because the noise of arithmetic grows with what is computed.
+    """
+
+    def __init__(self, tolerance: float = 0.0, pointers: Sequence[str] = ()) -> None:
+        self._tolerance = tolerance
+        self._pointers = tuple(pointers) or ("",)
+        self._close = partial(math.isclose, rel_tol=min(tolerance, 1.0), abs_tol=tolerance)
+
+    def same(self, a: bytes, b: bytes) -> bool:
+        """Compare two predictions as JSON text. A text that is not JSON equals only itself."""
+        if a == b:
+            return True
+        try:
+            one, other = _decode(a), _decode(b)
+            for pointer in self._pointers:
+                if not self._same(resolve(one, pointer), resolve(other, pointer)):
+                    return False
+        except (msgspec.DecodeError, LookupError, RecursionError):
+            return False
+        return True
+
+    def differing(self, a: Sequence[bytes], b: Sequence[bytes]) -> list[int]:
+        """The indexes of the rows on which two models disagree."""
+        if a == b:
+            return []
+        return [
+            index
+            for index, (one, other) in enumerate(zip(a, b, strict=True))
+            if one != other and not self.same(one, other)
+        ]
+
+    def _same(self, a: Any, b: Any) -> bool:
+        kind = type(a)
+        if kind is float or kind is int:
+            return type(b) in _NUMBERS and self._near(a, b)
+        if kind is dict:
+            return type(b) is dict and len(a) == len(b) and self._same_members(a, b)
+        if kind is list:
+            return type(b) is list and len(a) == len(b) and self._same_elements(a, b)
+        return kind is type(b) and bool(a == b)
+
+    def _same_members(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
+        """Called for most rows. Two values that are one Python object (a small number, null) are
+        equal without another call.
+        """
+        for name, value in a.items():
+            other = b.get(name, _NOTHING)
+            if value is not other and not self._same(value, other):
+                return False
+        return True
+
+    def _same_elements(self, a: list[Any], b: list[Any]) -> bool:
+        """Vectors are compared in C first, without a call of ours for each number."""
+        if set(map(type, a)) | set(map(type, b)) == {float}:
+            return all(map(self._close, a, b))
+        return all(map(self._same, a, b))
+
+    def _near(self, a: float, b: float) -> bool:
+        """Whole numbers may be labels or counts: between these a difference is never noise, so the
+        tolerance is not taken relative to them.
+        """
+        if type(a) is int and type(b) is int:
+            return abs(a - b) <= self._tolerance
+        return self._close(a, b)
+
+
+class Share(NamedTuple):
+    """`rows` were compared; in `agreed` of them both models said the same."""
+
+    rows: int
+    agreed: int
+
+    @property
+    def value(self) -> float:
+        return self.agreed / self.rows if self.rows else 0.0
+
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval: it holds the true share 95 times of 100, if rows are independent. It
+        is right for few rows and for shares near 0 and 1, too, where the usual interval is wrong.
+        """
+        if not self.rows:
+            return 0.0, 1.0
+        n, p, z = self.rows, self.value, Z_95
+        middle = p + z * z / (2 * n)
+        spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        scale = 1 + z * z / n
+        low, high = max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+        # If all rows agreed, or none did, this bound is exactly 1 or 0; floats only come near it.
+        return (0.0 if not self.agreed else low), (1.0 if self.agreed == n else high)
+
+    def plus(self, rows: int, agreed: int) -> "Share":
+        return Share(self.rows + rows, self.agreed + agreed)
+
+
+NOTHING = Share(0, 0)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Agreement of all rows, and by stream. Streams beyond `most` are counted as `OTHERS`."""
+
+    streams: dict[str, Share]
+    most: int
+    total: Share
+
+    def __init__(self, most: int = MOST_STREAMS) -> None:
+        self.streams, self.most, self.total = {}, most, NOTHING
+
+    def add(self, stream: str, rows: int, agreed: int) -> None:
+        if stream not in self.streams and len(self.streams) >= self.most:
+            stream = OTHERS
+        self.streams[stream] = self.streams.get(stream, NOTHING).plus(rows, agreed)
+        self.total = self.total.plus(rows, agreed)
+
+    def worst(self, most: int) -> list[tuple[str, Share]]:
+        """Streams with disagreements, the worst first: ordered by the upper end of the interval,
+        so that a stream with a few rows does not lead by chance.
+        """
+        wrong = [(name, share) for name, share in self.streams.items() if share.agreed < share.rows]
+        return sorted(wrong, key=lambda one: (one[1].interval()[1], one[0]))[:most]
 
 
 class Took:

@@ -4,6 +4,8 @@ number are arguments.
 
 from dataclasses import dataclass
 
+from penstock.errors import Poison, Unforeseen
+
 # A longer pause is not believed: a server that asks for it is misconfigured.
 MOST_ASKED_S = 300.0
 
@@ -30,3 +32,64 @@ class Backoff:
             return None
         step_s = min(self.most_s, self.first_s * 2.0 ** min(attempt - 1, 30))
         return max(step_s * (0.5 + jitter / 2), min(asked_s or 0.0, MOST_ASKED_S))
+
+
+# How long an object is tried if its store answers other requests but not this one, or its transfer
+# keeps breaking in the same place: two minutes, as long as a rolling update of a cluster.
+GIVE_UP_S = 120.0
+RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
+# A store that does not answer at all says nothing about the object, so it is tried without end.
+AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
+LATE_OBJECT_POLL_S = 0.1
+
+
+class Tries:
+    """All tries at one object, which is given up after some time without new bytes. Only time
+    counts in which the service was there and we did not keep it waiting. `mishaps`: how many tries
+    ended by an unforeseen exception.
+    """
+
+    def __init__(self, now_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
+        self.count = self.mishaps = 0
+        self.is_open = False
+        self._ill = ill
+        self._away = away
+        self._began_s = self._since_s = now_s
+        self._in_a_row = 0
+        self._ill_s = 0.0
+
+    def begin(self) -> None:
+        self.count += 1
+        self.is_open = False
+
+    def kept_waiting(self, seconds: float) -> None:
+        """We kept this try waiting for `seconds`, which does not count against the object."""
+        self._since_s += seconds
+
+    def failed(
+        self, now_s: float, jitter: float, asked_s: float | None, *, is_away: bool, has_new: bool
+    ) -> float | None:
+        """Seconds before the next try, or None: give up. `is_away`: the service did not answer at
+        all, which says nothing about the object. `has_new`: the try got further than all before it.
+        """
+        spent_s, self._since_s = now_s - self._since_s, now_s
+        self._in_a_row += 1
+        if has_new:
+            self._in_a_row, self._ill_s = 1, 0.0
+        elif not is_away:
+            self._ill_s += spent_s
+        backoff = self._away if is_away else self._ill
+        if asked_s is not None and backoff.give_up_s is not None:
+            # A pause longer than the time that is left would only delay the end.
+            asked_s = min(asked_s, max(0.0, backoff.give_up_s - self._ill_s))
+        return backoff.delay_s(self._in_a_row, self._ill_s, jitter, asked_s)
+
+    def refused(self, error: Poison, now_s: float, wait_for_object_s: float) -> float | None:
+        """Seconds before the next try at an object that could not be read, or None: give up.
+        `wait_for_object_s`: how long one that is announced may be missing.
+        """
+        if isinstance(error, Unforeseen):
+            self.mishaps += 1
+            return 0.0 if self.mishaps == 1 else None
+        is_late = error.code == "not_found" and now_s - self._began_s < wait_for_object_s
+        return LATE_OBJECT_POLL_S if is_late else None

@@ -264,3 +264,17 @@ def ends_alone(release: Release) -> bool:
     """Does the object end in this release without a row whose record could say so?"""
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)
+
+
+def same_partition(ticket: Ticket) -> int:
+    """That of the reference: for topics with equally many partitions."""
+    return ticket.owner.partition
+
+
+def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
+    """That of the stream's name, as a producer would choose it for a key."""
+
+    def of_ticket(ticket: Ticket) -> int:
+        return partition_of(ticket.stream)
+
+    return of_ticket

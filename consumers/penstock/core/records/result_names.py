@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.records.result_template import Template, parsed
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.messages.reference import day_of
 

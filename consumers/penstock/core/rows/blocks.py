@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.core.progress import cursor
 from penstock.core.progress.cursor import START
-from penstock.core.routing.places import DEFAULT
+from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES, ERROR_COST_BYTES
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.owner import Answered, Origin, Owner

@@ -59,8 +59,8 @@ class Bounds:
             self._hold(worker, "bytes", of_objects, self._most_bytes(worker.pipeline, era))
         for lane in wiring.lanes.values():
             if limits.is_by_stream:
-                for jobs in lane.jobs.values():
-                    self._hold(worker, "objects", jobs.in_work, limits.objects)
+                for queue in lane.fetch_queues.values():
+                    self._hold(worker, "objects", queue.in_work, limits.objects)
             else:
                 self._hold(worker, "objects", lane.ledger.owed, limits.objects)
         for model, most in zip(worker.models, limits.calls, strict=True):

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.routing.routes import Routes
+from penstock.core.routing.model_routes import Routes
 from penstock.ports import Record
 from penstock.simulation.checks.truth import Asked, Truths, asked_by
 

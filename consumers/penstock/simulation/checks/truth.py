@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.core.routing.routes import Routes, place_of
+from penstock.core.routing.model_routes import Routes, place_of
 from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from penstock.core.rows.payload import Payload
 from penstock.errors import Poison, Unforeseen

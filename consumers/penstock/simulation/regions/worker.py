@@ -14,11 +14,10 @@ from penstock.adapters.memory.kafka import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
-from penstock.core.health.region_needs_help import HelpTerms, Standing
+from penstock.core.health.region_help import HelpTerms, Standing
 from penstock.core.order.line_stop import NO_LIMITS
-from penstock.core.records.output_partition import same_partition
-from penstock.core.records.output_records import Labels
-from penstock.core.routing.places import Place, Places
+from penstock.core.records.output_records import Labels, same_partition
+from penstock.core.routing.store_choice import Place, Places
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.in_process import DecodersAtHand
 from penstock.errors import Unreachable

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.core.comparing.agreement import NOTHING, OTHERS, Share
-from penstock.core.comparing.comparison import Comparison
-from penstock.core.comparing.copies import Run
+from penstock.core.comparing.comparison import NOTHING, OTHERS, Comparison, Share
+from penstock.core.comparing.shadow_copies import Run
 from penstock.errors import PenstockError, Unreachable
 from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
 from penstock.ports import Clock, Guest, Outgoing

@@ -22,7 +22,7 @@ class Again(NamedTuple):
     rejected: int
 
 
-class Telling:
+class LoggedRejections:
     """`first` for each rejection; `round_over` every `ROUND_S` while there are any."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.routing.places import DEFAULT, Place, Places
+from penstock.core.routing.store_choice import DEFAULT, Place, Places
 from penstock.errors import Poison
 
 PLACES = Places(

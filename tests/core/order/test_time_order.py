@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.core.order.merge import MOST_BYTES, MOST_WAITING, Merge
+from penstock.core.order.time_order import MOST_BYTES, MOST_WAITING, Merge
 
 PATIENCE_S = 1.0
 

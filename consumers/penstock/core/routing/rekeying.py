@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from penstock.core.routing.naming import Naming, fallback, key_text, streams_of
+from penstock.core.routing.stream_names import StreamNames, fallback, key_text, streams_of
 from penstock.messages.cloud_events import Headers, is_part, structured
 from penstock.messages.codec import Ignored, Inline, SchemaError, decode
 from penstock.messages.reference import Reference
@@ -46,7 +46,7 @@ def keyed(
     value: bytes | None,
     headers: Headers,
     partition: int,
-    naming: Naming,
+    naming: StreamNames,
     most_bytes: int,
 ) -> list[Keyed]:
     """The messages to pass on; none for an event that makes no work. If it can be, none has more
@@ -75,7 +75,7 @@ def keyed(
     ]
 
 
-def _encoded(reference: Reference, stream: str, naming: Naming) -> bytes:
+def _encoded(reference: Reference, stream: str, naming: StreamNames) -> bytes:
     """With the name of its stream only if the worker would not find it by the new key."""
     plain = structs.replace(reference, stream=None)
     if naming.of(plain, key_text(stream.encode())) == stream:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 from penstock.core.rows.blocks import Ticket
 
 
-class Jobs(ABC):
+class FetchQueue(ABC):
     """`add` tickets, `take` the next; call `fetched` when it was read and `delivered` when its
     answers are out. `in_work`: tickets added and not yet delivered, without those that wait because
     their stream has used up its share.
@@ -66,7 +66,7 @@ class Jobs(ABC):
         ready.append(ticket)
 
 
-class JobsInOrder(Jobs):
+class FetchQueueInOrder(FetchQueue):
     """First come, first served."""
 
     def add(self, ticket: Ticket) -> None:
@@ -104,7 +104,7 @@ class _Stream:
     waiting: deque[Ticket] = field(default_factory=deque)
 
 
-class JobsByStream(Jobs):
+class FetchQueueByStream(FetchQueue):
     """First come, first served among the streams that have not used up their share. `in_work` grows
     only in `add`, so that the lane, which adds, decides how many may be in work.
     """

@@ -11,7 +11,7 @@ from penstock.messages.codec import Inline, References
 from penstock.messages.reference import MAX_NAME_CHARS, Reference
 
 
-class Naming:
+class StreamNames:
     """`pattern` is `kafka.stream_from`."""
 
     def __init__(self, pattern: str | None) -> None:
@@ -45,7 +45,7 @@ def fallback(key: bytes | None, partition: int) -> str:
 
 
 def streams_of(
-    message: References | Inline, naming: Naming, key: bytes | None, partition: int
+    message: References | Inline, naming: StreamNames, key: bytes | None, partition: int
 ) -> list[str]:
     """The stream of each object that the message names; of inline rows there is one. `key` and
     `partition` (its number in its topic): where the message was read.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.core.health.region_needs_help import MOST_PATIENCE, SOON, Help, HelpTerms, Standing
+from penstock.core.health.region_help import MOST_PATIENCE, SOON, Help, HelpTerms, Standing
 
 TERMS = HelpTerms(lag=100, after_s=10.0)
 WELL = Standing(lag=0, workers=2)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from penstock.core.comparing.copies import Copies, Copy, requests
+from penstock.core.comparing.shadow_copies import Copies, Copy, requests
 from penstock.core.rows.payload import Matrix
 
 

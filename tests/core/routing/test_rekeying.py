@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.routing.keyed import Keyed, keyed
-from penstock.core.routing.naming import Naming, fallback, streams_of
+from penstock.core.routing.rekeying import Keyed, keyed
+from penstock.core.routing.stream_names import StreamNames, fallback, streams_of
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Ignored, SchemaError, decode
 
-FOLDERS = Naming(None)
+FOLDERS = StreamNames(None)
 MOST = 10_000
 
 
@@ -86,7 +86,7 @@ def test_an_event_that_makes_no_work_is_not_passed_on() -> None:
 
 
 def test_stream_from_names_the_stream() -> None:
-    naming = Naming("(?P<stream>cam-[0-9]+)")
+    naming = StreamNames("(?P<stream>cam-[0-9]+)")
     (one,) = keyed(b"k", notification("site/cam-7/x/1.csv"), [], 0, naming, MOST)
     assert one.stream == "cam-7"
 
@@ -151,7 +151,7 @@ def test_an_object_that_is_too_large_by_itself_does_not_take_others_with_it() ->
 
 
 def test_a_part_says_its_stream_only_where_its_key_does_not() -> None:
-    naming = Naming("cam-(?P<stream>[0-9]+)/")
+    naming = StreamNames("cam-(?P<stream>[0-9]+)/")
     value = packed(
         {"objects": [{"bucket": "b", "key": "cam-7/1.csv"}, {"bucket": "b", "key": "cam-8/1.csv",
          "stream": "other"}]}

@@ -2,7 +2,11 @@
 
 import pytest
 
-from penstock.core.window.double_batching import ServerBatching, calls_to_fill, warning
+from penstock.adapters.model_servers.torchserve.management import (
+    ServerBatching,
+    calls_to_fill,
+    double_batching_warning,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,7 +15,10 @@ from penstock.core.window.double_batching import ServerBatching, calls_to_fill, 
 def test_a_server_that_does_not_wait_for_others_needs_no_advice(
     batch_size: int, max_batch_delay_ms: int
 ) -> None:
-    assert warning(ServerBatching(batch_size, max_batch_delay_ms), max_in_flight=4) is None
+    assert (
+        double_batching_warning(ServerBatching(batch_size, max_batch_delay_ms), max_in_flight=4)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,7 @@ def test_a_server_that_does_not_wait_for_others_needs_no_advice(
 def test_a_server_that_waits_is_told_with_what_it_costs(
     batch_size: int, max_in_flight: int, wait: str, how_often: str
 ) -> None:
-    advice = warning(ServerBatching(batch_size, 10), max_in_flight=max_in_flight)
+    advice = double_batching_warning(ServerBatching(batch_size, 10), max_in_flight=max_in_flight)
     assert advice is not None
     assert wait in advice
     assert how_often in advice

@@ -25,17 +25,26 @@ HANG_UPS = 2
 LEAST_PROOF = 0.5
 
 
-class Deaths:
-    """The losses of the rows that are asked now. `count`: how often in a row the worker died.
-    `hang_ups`: how often the connection broke under a row that may be too large. `is_deadly`: the
-    worker died twice during this search, so its rows are tried one part at a time. `is_touchy`: the
-    server hung up twice, which harms no other rows.
+class LostRequests:
+    """How often requests with the rows that are asked now were lost. `count`: how often in a row
+    the worker process died, or how often in a row the server hung up. `hang_ups`: how often the
+    connection broke under a row that may be too large. `kills_workers`: the worker process died
+    twice during this search, so only one such search asks at a time. `breaks_connections`: the
+    server hung up twice during this search, which does not harm other rows.
     """
 
-    __slots__ = ("_doubt", "_heard", "_hung", "count", "hang_ups", "is_deadly", "is_touchy")
+    __slots__ = (
+        "_doubt",
+        "_heard",
+        "_hung",
+        "breaks_connections",
+        "count",
+        "hang_ups",
+        "kills_workers",
+    )
 
     def __init__(self) -> None:
-        self.is_deadly = self.is_touchy = self._hung = False
+        self.kills_workers = self.breaks_connections = self._hung = False
         self.forgive()
 
     def forgive(self) -> None:
@@ -48,9 +57,9 @@ class Deaths:
         """The worker died `after_s` after these rows were sent. True: it counts as a refusal."""
         self._count(hung=False)
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
-        self.is_deadly = self.is_deadly or self.count >= SPLIT_DEATHS
+        self.kills_workers = self.kills_workers or self.count >= SPLIT_DEATHS
         if rows > 1:
-            return self.is_deadly
+            return self.kills_workers
         return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
     def hung_up(self, rows: int, chance: float) -> bool:
@@ -58,15 +67,15 @@ class Deaths:
         how often any request ends so.
         """
         self._count(hung=True)
-        self.is_touchy = self.is_touchy or self.count >= SPLIT_DEATHS
+        self.breaks_connections = self.breaks_connections or self.count >= SPLIT_DEATHS
         doubt = min(self._doubt, chance**self.count)
         if rows > 1:
-            return self.is_touchy and doubt <= SPLIT_DOUBT
+            return self.breaks_connections and doubt <= SPLIT_DOUBT
         return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
 
     def _count(self, *, hung: bool) -> None:
-        """Deaths and hang-ups are not added up: the error that is reported must have come each
-        time.
+        """Deaths and hang-ups are not added up, because the error that is reported must have come
+        each time.
         """
         if hung is not self._hung:
             self._hung, self.count, self._doubt = hung, 0, 1.0
@@ -79,7 +88,7 @@ class Deaths:
         self.hang_ups += was_well
         return self.hang_ups >= HANG_UPS
 
-    def fell(self, after_s: float) -> None:
+    def server_was_gone(self, after_s: float) -> None:
         """The server that hung up was gone afterwards, which counts as a death."""
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
 
@@ -117,7 +126,7 @@ class Deaths:
 REMEMBERED = 200
 
 
-class Mishaps:
+class ChanceHangUps:
     """How often connections break under good rows: a blamed row must be lost more often. `heard`:
     how many requests were answered in all. Owner: the calls of one model.
     """

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.routing.routes import Route, Routes
+from penstock.core.routing.model_routes import Route, Routes
 
 STREAMS = [f"site-{site}/cam-{cam}" for site in range(100) for cam in range(20)]
 
