@@ -1,6 +1,6 @@
 """Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
 
-Rule: one fetcher reads an object from the first try to the last. `core.health.download_retry`
+Rule: one fetcher reads an object from the first try to the last. `core.health.retry`
 decides what is tried again and for how long; download_object.py makes one try. A fetcher whose
 object needs a decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each
 store has its own fetchers, so that a store that is away delays no other. Owner: the pipeline runs
