@@ -17,8 +17,8 @@ from prometheus_client import generate_latest
 
 from penstock import config
 from penstock.commands.root import cli
+from penstock.config.all_sections import NAMED, SECTIONS
 from penstock.config.secrets import SECRET_KEYS
-from penstock.config.whole import NAMED, SECTIONS
 from penstock.errors import ErrorCode
 from penstock.messages.block import decode_head
 from penstock.messages.codec import decode

@@ -22,7 +22,7 @@ from chaos_run.services_under_test import Place, crash, environ_of, model_worker
 from chaos_run.speaking import add_options, instants, producing, settings_of, until
 from chaos_run.workers import LOOK_S, Crew
 from penstock.adapters.kafka.topics import delete_topics
-from penstock.bench.services import service_pids
+from penstock.bench.resource_use import service_pids
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from penstock.scenes.settings import names
 from realstack import stack

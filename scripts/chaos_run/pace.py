@@ -13,7 +13,7 @@ from typing import NamedTuple
 import orjson
 
 from chaos_run.oracle import Said, tails
-from penstock.bench.services import cpu_by_name, others_s
+from penstock.bench.resource_use import cpu_by_name, others_s
 
 STEP_MS = 10_000
 

@@ -17,8 +17,7 @@ from fleet_run.stage import Figure, tell
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
-from penstock.bench.services import cpu_by_name, service_pids
-from penstock.bench.usage import usage
+from penstock.bench.resource_use import cpu_by_name, service_pids, usage
 from penstock.errors import Fatal
 from penstock.ports import Commit, Source
 

@@ -20,8 +20,8 @@ from chaos_run.speaking import producing, stamped
 from chaos_run.workers import Crew
 from fleet_run.stage import WORKERS_CORE, Figure, services_apart, stage, tell
 from penstock import config
-from penstock.bench.load import COLUMNS, csv_body
-from penstock.bench.services import cpu_by_name, service_pids
+from penstock.bench.resource_use import cpu_by_name, service_pids
+from penstock.bench.seeded_rows import COLUMNS, csv_body
 from penstock.bench.topics_and_bucket import count_records, end_watcher
 from penstock.errors import Fatal
 

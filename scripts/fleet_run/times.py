@@ -31,10 +31,10 @@ from fleet_run.stage import (
     stage,
     tell,
 )
-from penstock.bench.load import csv_body
 from penstock.bench.percentiles import percentile
+from penstock.bench.resource_use import family
+from penstock.bench.seeded_rows import csv_body
 from penstock.bench.topics_and_bucket import count_records, end_watcher
-from penstock.bench.usage import family
 
 WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8
 # An interpreter has started, and joined, by then.

@@ -7,14 +7,14 @@ import orjson
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.bench import report, tables
+from penstock.bench import report
 from penstock.bench.streams import StreamsReport
 from penstock.bench.throughput import Summary, ThroughputReport
-from penstock.bench.verdict import Trial
+from penstock.bench.verdict import Verdict
 
 
-def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = False) -> Trial:
-    return Trial(
+def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = False) -> Verdict:
+    return Verdict(
         streams=streams,
         ticks=4_000,
         misses=0 if held else 99,
@@ -38,7 +38,7 @@ def trial(streams: int, p99_ms: float | None, *, held: bool, proven: bool = Fals
     )
 
 
-def streams_report(*trials: Trial, streams: int) -> StreamsReport:
+def streams_report(*trials: Verdict, streams: int) -> StreamsReport:
     return StreamsReport(
         hz=20.0,
         bound_ms=50.0,
@@ -84,12 +84,12 @@ def printed(renderable: RenderableType) -> str:
 
 
 def test_the_throughput_table_begins_with_the_ratios() -> None:
-    text = printed(tables.throughput_table(throughput_report()))
+    text = printed(report.throughput_table(throughput_report()))
     assert text.index("0.75") < text.index("131") < text.index("2.35") < text.index("156,811")
 
 
 def test_cpu_that_was_too_short_to_measure_is_no_number() -> None:
-    text = printed(tables.throughput_table(throughput_report(cpu_us_per_row=None)))
+    text = printed(report.throughput_table(throughput_report(cpu_us_per_row=None)))
     assert "too short to tell" in text
 
 
@@ -99,14 +99,14 @@ def test_the_trials_table_shows_every_trial_with_its_verdict() -> None:
         trial(20, 21.0, held=True),
         trial(20, 22.0, held=True, proven=True),
     )
-    text = printed(tables.trials_table(streams_report(*trials, streams=20)))
+    text = printed(report.trials_table(streams_report(*trials, streams=20)))
     assert [word for word in text.split() if word in ("missed", "held", "proven")] == [
         "missed", "missed", "held", "proven",
     ]  # fmt: skip
 
 
 def test_where_the_time_goes_shows_stages_beside_processes() -> None:
-    text = printed(tables.where_table(trial(20, 21.0, held=True)))
+    text = printed(report.where_table(trial(20, 21.0, held=True)))
     assert all(figure in text for figure in ("schedule", "0.11", "call", "2.64", "kafka", "0.30"))
 
 
@@ -122,7 +122,7 @@ def test_where_the_time_goes_shows_stages_beside_processes() -> None:
     ],
 )
 def test_the_result_is_a_sentence(found: StreamsReport, sentence: str) -> None:
-    assert sentence in tables.result_line(found)
+    assert sentence in report.result_line(found)
 
 
 def test_the_json_has_every_figure_of_the_table(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_json_has_every_figure_of_the_table(tmp_path: Path) -> None:
 
 
 def test_wake_ups_are_shown_for_whom_they_are_counted() -> None:
-    rows = printed(tables.where_table(trial(20, 9.0, held=True))).splitlines()
+    rows = printed(report.where_table(trial(20, 9.0, held=True))).splitlines()
     (worker,) = [line for line in rows if "worker" in line]
     (others,) = [line for line in rows if "others" in line]
     assert "3.1" in worker

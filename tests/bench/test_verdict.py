@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.bench.generator import Sent
 from penstock.bench.reader import Tick
-from penstock.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
+from penstock.bench.tick_generator import Sent
+from penstock.bench.verdict import Verdict, judge, misses_by_s, stage_means_ms
 
 SENT = Sent(ticks=0, lag_mean_ms=0.2, lag_p99_ms=1.0, lag_max_ms=2.0, cpu_s=0.1)
 
@@ -19,7 +19,7 @@ def ticks_of(stream: str, latencies: Sequence[int | None]) -> list[Tick]:
     ]
 
 
-def judged(*streams: Sequence[int | None]) -> Trial:
+def judged(*streams: Sequence[int | None]) -> Verdict:
     ticks = [tick for number, each in enumerate(streams) for tick in ticks_of(str(number), each)]
     return judge(len(streams), 50.0, ticks, SENT, {"worker": 0.5, "others": 0.2}, 10.0, {})
 

@@ -10,7 +10,13 @@ import numpy as np
 import orjson
 from PIL import Image
 
-from penstock.demo.frames import BRIGHT, HEIGHT, SIZE, WIDTH, frame
+from penstock.demo.streams import (
+    BRIGHT,
+    BRIGHT_SIZE,
+    FRAME_HEIGHT,
+    FRAME_WIDTH,
+    frame,
+)
 from penstock.embedded.frames import seen
 from tests.demo.test_demo import assert_nothing_is_left, demo, finish, lines_until
 
@@ -22,9 +28,9 @@ def test_the_model_finds_what_crosses_the_picture() -> None:
             found = seen(body)
             assert found is not None
             left, top, width, height = found["box"]
-            assert (found["label"], found["score"], height, width) == ("vehicle", 1.0, *SIZE)
+            assert (found["label"], found["score"], height, width) == ("vehicle", 1.0, *BRIGHT_SIZE)
             image = np.asarray(Image.open(io.BytesIO(body)))
-            assert image.shape == (HEIGHT, WIDTH, 3)
+            assert image.shape == (FRAME_HEIGHT, FRAME_WIDTH, 3)
             assert (image[top : top + height, left : left + width] == BRIGHT).all()
 
 
@@ -56,7 +62,10 @@ def test_the_first_line_is_the_page_which_shows_the_frames_and_the_proof_holds(
         while not samples:
             samples = orjson.loads(read("/api/samples"))["samples"]
         assert orjson.loads(samples[0]["prediction"])["label"] == "vehicle"
-        assert Image.open(io.BytesIO(read(samples[0]["picture"]))).size == (WIDTH, HEIGHT)
+        assert Image.open(io.BytesIO(read(samples[0]["picture"]))).size == (
+            FRAME_WIDTH,
+            FRAME_HEIGHT,
+        )
         process.send_signal(signal.SIGINT)  # enough was seen: the streams end, the proof follows
         code, out, err = finish(process)
     assert (code, err) == (0, ""), out

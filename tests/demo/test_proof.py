@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from penstock.demo.job import broken
 from penstock.demo.progress import Progress, Stream
-from penstock.demo.proof import broken
 from penstock.verify.findings import Report
 
 NONE = (

@@ -21,11 +21,11 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.bench import load
+from penstock.bench import seeded_rows
 from penstock.bench.crayfish_model import deployed
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import read
-from penstock.bench.services import QUIET_WAIT_S, quiet, service_pids
+from penstock.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.throughput import check_answered, cpu_s_per_row, steady_rate, watch
 from penstock.bench.topics_and_bucket import (
     PARTITIONS,
@@ -185,5 +185,5 @@ class _Bench:
 
 def _rows() -> list[bytes]:
     """Each row as JSON, with six decimals."""
-    numbers = np.random.default_rng(load.SEED).random((DISTINCT_ROWS, NUMBERS), np.float32)
-    return [load.element(row) for row in numbers.tolist()]
+    numbers = np.random.default_rng(seeded_rows.SEED).random((DISTINCT_ROWS, NUMBERS), np.float32)
+    return [seeded_rows.element(row) for row in numbers.tolist()]

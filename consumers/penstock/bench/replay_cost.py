@@ -19,11 +19,11 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.replay_positions import open_groups
 from penstock.adapters.kafka.topics import delete_topics
-from penstock.bench import generator, load
-from penstock.bench.generator import Began, GeneratorTask, Sent, Ticks
-from penstock.bench.http_load import WARM_UP_REQUESTS, warm_up
+from penstock.bench import seeded_rows, tick_generator
+from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import Tick, check_order, read
+from penstock.bench.tick_generator import Began, GeneratorTask, Sent, Ticks
 from penstock.bench.topics_and_bucket import (
     PARTITIONS,
     Bucket,
@@ -111,13 +111,15 @@ async def measure(
 
 
 async def _store(cfg: config.Config, plan: BesidePlan, bucket: Bucket, topics: Topics) -> None:
-    await bucket.put(generator.bodies(plan.tick_rows, 0, plan.streams))
+    await bucket.put(tick_generator.bodies(plan.tick_rows, 0, plan.streams))
     size = plan.rows_per_object
-    await bucket.put({f"past/{one}.csv": load.csv_body(size, one) for one in range(OBJECTS)})
+    await bucket.put({f"past/{one}.csv": seeded_rows.csv_body(size, one) for one in range(OBJECTS)})
     messages = (
         (
             number % PARTITIONS,
-            *load.reference(bucket.name, f"past/{number % OBJECTS}.csv", f"past-{number % 20:02}"),
+            *seeded_rows.reference(
+                bucket.name, f"past/{number % OBJECTS}.csv", f"past-{number % 20:02}"
+            ),
         )
         for number in range(plan.rows // size)
     )
@@ -145,10 +147,15 @@ async def _observe(
         seconds=plan.seconds,
     )
     task = GeneratorTask(cfg.kafka, topics.input, ticks)
-    own = load.numbers(cfg.model) | {"DELIVERY__DRAIN_MS": str(DRAIN_MS), "KAFKA__GROUP": group}
+    own = seeded_rows.numbers(cfg.model) | {
+        "DELIVERY__DRAIN_MS": str(DRAIN_MS),
+        "KAFKA__GROUP": group,
+    }
     async with running_worker(config_path, topics, **own) as worker:
         await worker.ready()
-        async with child("penstock.bench.generator", stdin=msgspec.json.encode(task)) as ticking:
+        async with child(
+            "penstock.bench.tick_generator", stdin=msgspec.json.encode(task)
+        ) as ticking:
             begin_ms = (await line(ticking, Began)).begin_ms
             end_ms = begin_ms + 1000 * plan.seconds
             await sleep_until(begin_ms + 1000 * plan.alone_s)

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.model_servers.ready_made import request_of
-from penstock.bench import generator, load
-from penstock.bench.body import Body, read_body
-from penstock.bench.http_load import WARM_UP_REQUESTS, warm_up
-from penstock.bench.services import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
+from penstock.bench import seeded_rows, tick_generator
+from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
+from penstock.bench.file_as_body import Body, read_body
+from penstock.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial
-from penstock.bench.verdict import Trial
+from penstock.bench.verdict import Verdict
 
 # Limits the trials, as on a machine that is always busy none would count.
 DISTURBED_TRIALS = 3
@@ -42,7 +42,7 @@ class StreamsPlan(Struct, frozen=True, kw_only=True):
     rows: int = 8
     body: Path | None = None
     beside_rows: int = 0
-    spread: generator.Spread = "grid"
+    spread: tick_generator.Spread = "grid"
     streams: int | None = None
     max_streams: int = 100
     seconds: float = 60.0
@@ -60,10 +60,10 @@ class StreamsReport(Struct, kw_only=True):
     body: str | None = None
     request: str = "float32"
     beside_rows: int
-    spread: generator.Spread = "grid"
+    spread: tick_generator.Spread = "grid"
     streams: int
-    proof: Trial | None
-    trials: list[Trial]
+    proof: Verdict | None
+    trials: list[Verdict]
 
 
 async def measure(
@@ -77,7 +77,7 @@ async def measure(
     await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
     async with fresh_bucket(cfg.objects) as bucket:
         if plan.beside_rows:
-            await bucket.put({generator.HUGE_KEY: load.huge_body(plan.beside_rows)})
+            await bucket.put({tick_generator.HUGE_KEY: seeded_rows.huge_body(plan.beside_rows)})
         search = _Search(cfg, config_path, plan, body, bucket, tell, service_pids(cfg))
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
@@ -133,7 +133,7 @@ class _Search:
     tell: Callable[[str], None]
     pids: Mapping[str, int]
     _stored_streams: int = field(default=0, init=False)
-    trials: list[Trial] = field(default_factory=list, init=False)
+    trials: list[Verdict] = field(default_factory=list, init=False)
 
     async def holds(self, streams: int) -> bool:
         return (await self._undisturbed(streams, self.plan.trial_s, lambda trial: trial.held)).held
@@ -144,8 +144,8 @@ class _Search:
         ).proven
 
     async def _undisturbed(
-        self, streams: int, seconds: float, passed: Callable[[Trial], bool]
-    ) -> Trial:
+        self, streams: int, seconds: float, passed: Callable[[Verdict], bool]
+    ) -> Verdict:
         """A trial that failed while other processes took the CPU is repeated: it proves nothing."""
         for _ in range(DISTURBED_TRIALS if self.plan.quiet_wait_s else 1):
             await quiet(self.pids, self.plan.quiet_wait_s, self.tell)
@@ -154,13 +154,13 @@ class _Search:
                 break
         return trial
 
-    async def _try(self, streams: int, seconds: float) -> Trial:
+    async def _try(self, streams: int, seconds: float) -> Verdict:
         plan, body = self.plan, self.body
         if streams > self._stored_streams:
-            missing = generator.bodies(plan.rows, self._stored_streams, streams, body)
+            missing = tick_generator.bodies(plan.rows, self._stored_streams, streams, body)
             await self.bucket.put(missing)
             self._stored_streams = streams
-        ticks = generator.Ticks(
+        ticks = tick_generator.Ticks(
             bucket=self.bucket.name,
             rows=body.rows if body else plan.rows,
             streams=streams,
@@ -170,7 +170,7 @@ class _Search:
             extension=body.extension if body else ".csv",
             spread=plan.spread,
         )
-        settings = {} if body else load.numbers(self.cfg.model)
+        settings = {} if body else seeded_rows.numbers(self.cfg.model)
         task = TrialTask(load=ticks, bound_ms=plan.bound_ms, pids=self.pids, settings=settings)
         trial = await run_trial(self.cfg, self.config_path, task)
         self.trials.append(trial)
@@ -178,7 +178,7 @@ class _Search:
         return trial
 
 
-def _in_words(trial: Trial, seconds: float) -> str:
+def _in_words(trial: Verdict, seconds: float) -> str:
     def ms(value: float | None) -> str:
         return "none" if value is None else f"{value:.0f} ms"
 

@@ -17,17 +17,17 @@ from msgspec import Struct, convert
 
 from penstock import config
 from penstock.adapters.model_servers.ready_made import request_of
-from penstock.bench import load
-from penstock.bench.body import Body, read_body
-from penstock.bench.http_load import (
+from penstock.bench import seeded_rows
+from penstock.bench.compared_clients import (
     WARM_UP_REQUESTS,
     HttpAnswer,
     HttpTask,
     post,
     warm_up,
 )
+from penstock.bench.file_as_body import Body, read_body
 from penstock.bench.reader import ReadAnswer, check_order, read
-from penstock.bench.services import QUIET_WAIT_S, quiet, service_pids
+from penstock.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.topics_and_bucket import (
     PARTITIONS,
     check_local,
@@ -141,8 +141,8 @@ async def measure(
                 rounds.append(_round(size, plan.objects(size), ours, direct, seed))
     return ThroughputReport(
         body=plan.body.name if plan.body else None,
-        columns=None if body else load.COLUMNS,
-        batch_rows=body.full.rows if body else load.BATCH_ROWS,
+        columns=None if body else seeded_rows.COLUMNS,
+        batch_rows=body.full.rows if body else seeded_rows.BATCH_ROWS,
         in_flight=cfg.model.max_in_flight,
         partitions=PARTITIONS,
         protocol=cfg.model.protocol,
@@ -175,7 +175,7 @@ class _Load(NamedTuple):
 
 
 async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -> _Ours:
-    settings = {} if task.body else load.numbers(cfg.model)
+    settings = {} if task.body else seeded_rows.numbers(cfg.model)
     async with fresh_topics(cfg.kafka) as topics:
         await publish(cfg.kafka, topics.input, _references(task))
         async with (
@@ -197,7 +197,7 @@ def _key(size: int, number: int, body: Body | None) -> str:
 def _objects(plan: ThroughputPlan, size: int, body: Body | None) -> dict[str, bytes]:
     count = min(plan.objects(size), DISTINCT_OBJECTS)
     return {
-        _key(size, number, body): body.data if body else load.csv_body(size, number)
+        _key(size, number, body): body.data if body else seeded_rows.csv_body(size, number)
         for number in range(count)
     }
 
@@ -207,7 +207,7 @@ def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
     for number in range(task.objects):
         key = _key(task.size, number % distinct, task.body)
         stream = f"stream-{number % STREAMS:02}"
-        yield number % PARTITIONS, *load.reference(task.bucket, key, stream)
+        yield number % PARTITIONS, *seeded_rows.reference(task.bucket, key, stream)
 
 
 async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:

@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock import config
-from penstock.bench.generator import Began, GeneratorTask, Sent, Ticks
 from penstock.bench.reader import Tick, check_order, read
-from penstock.bench.services import cpu_by_name, others_s, wakeups_by_name
+from penstock.bench.resource_use import cpu_by_name, others_s, wakeups_by_name
+from penstock.bench.tick_generator import Began, GeneratorTask, Sent, Ticks
 from penstock.bench.topics_and_bucket import Topics, count_records, end_watcher, fresh_topics
-from penstock.bench.verdict import Trial, judge, misses_by_s, stage_means_ms
+from penstock.bench.verdict import Verdict, judge, misses_by_s, stage_means_ms
 from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 from penstock.process.tasks import child, line
@@ -51,7 +51,7 @@ class _Observed(NamedTuple):
     stages_ms: dict[str, float]
 
 
-async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTask) -> Trial:
+async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTask) -> Verdict:
     async with fresh_topics(cfg.kafka) as topics:
         seen = await _observe(cfg, config_path, task, topics)
         answer = await read(cfg.kafka, topics, ticks=True)
@@ -91,7 +91,7 @@ async def _observe(
         running_worker(config_path, topics, DELIVERY__DRAIN_MS=DRAIN_MS, **task.settings) as worker,
     ):
         await worker.ready()
-        async with child("penstock.bench.generator", stdin=stdin) as generator:
+        async with child("penstock.bench.tick_generator", stdin=stdin) as generator:
             begin_ms = (await line(generator, Began)).begin_ms
             await sleep_until(begin_ms)
             before, wakeups = await worker.metrics(), _wakeups(worker, task.pids)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.bench.generator import Sent
 from penstock.bench.percentiles import is_proven, percentile
 from penstock.bench.reader import Tick
+from penstock.bench.tick_generator import Sent
 
 # The broker cuts its time stamps to whole milliseconds: on average they are half of one too low.
 BROKER_CUT_MS = 0.5
@@ -31,7 +31,7 @@ WAY = {
 }
 
 
-class Trial(Struct, kw_only=True):
+class Verdict(Struct, kw_only=True):
     """The outcome of a trial. A percentile is None if it is a tick without an answer."""
 
     streams: int
@@ -73,7 +73,7 @@ def judge(
     used_s: Mapping[str, float],
     seconds: float,
     stages_ms: Mapping[str, float],
-) -> Trial:
+) -> Verdict:
     """`used_s`: CPU time by process name during `seconds`."""
     by_stream: dict[str, list[float]] = defaultdict(list)
     for tick in ticks:
@@ -82,7 +82,7 @@ def judge(
     inside = [_since(tick.appended_ms, tick) for tick in ticks]
     misses = [_misses(latencies, bound_ms) for latencies in by_stream.values()]
     worst_ms = max(percentile(latencies, 0.99) for latencies in by_stream.values())
-    return Trial(
+    return Verdict(
         streams=streams,
         ticks=len(pool),
         misses=sum(misses),

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from penstock import config
 from penstock.adapters.http.running_worker import page_of
+from penstock.bench.resource_use import Usage, usage
 from penstock.bench.topics_and_bucket import Topics
-from penstock.bench.usage import Usage, usage
 from penstock.errors import Fatal
 from penstock.process import parent
 from penstock.process.children import Child, free_port

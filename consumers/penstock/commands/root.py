@@ -12,18 +12,18 @@ from typing import NoReturn
 import click
 
 from penstock import logs
-from penstock.commands.answers.progress import progress
-from penstock.commands.answers.top import top
-from penstock.commands.answers.trace import trace
-from penstock.commands.answers.watch import watch
 from penstock.commands.bench import bench
 from penstock.commands.common_options import Context, say
 from penstock.commands.compare import compare
+from penstock.commands.configuring.config import show_config
 from penstock.commands.configuring.lint import lint
-from penstock.commands.configuring.show import show_config
 from penstock.commands.demo import demo
 from penstock.commands.dlq import dlq
 from penstock.commands.doctor import doctor
+from penstock.commands.observing.progress import progress
+from penstock.commands.observing.top import top
+from penstock.commands.observing.trace import trace
+from penstock.commands.observing.watch import watch
 from penstock.commands.predict import predict
 from penstock.commands.produce import produce
 from penstock.commands.rekey import rekey

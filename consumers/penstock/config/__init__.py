@@ -5,7 +5,7 @@ and the adapters (each its own section) read settings; all other code gets plain
 command that loads it.
 """
 
-from penstock.config.files import check_files
+from penstock.config.all_sections import Config
 from penstock.config.loading import Resolved, load, resolve
 from penstock.config.model_sections import Model, Protocol, Route, Shadow
 from penstock.config.regions import kafka_of
@@ -23,7 +23,7 @@ from penstock.config.sections import (
     Traces,
     Window,
 )
-from penstock.config.whole import Config
+from penstock.config.unreadable_files import check_files
 
 __all__ = [
     "MASK",

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from penstock.config.addresses import wrong_addresses
+from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
+from penstock.config.malformed_addresses import wrong_addresses
 from penstock.config.regions import in_region
 from penstock.config.sections import Place, Section
 from penstock.config.unknown_keys import section_shown, unknown_keys
 from penstock.config.variables import choices, variables
-from penstock.config.whole import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
 from penstock.errors import EXIT_USAGE, Fatal, usage
 
 REGION = "PENSTOCK_REGION"
@@ -83,7 +83,7 @@ def resolved(
     environ = os.environ if environ is None else environ
     if environ.get(REGION):
         tree["region"], sources[".region"] = environ[REGION], REGION
-    for name, section, key, value in variables(environ, SECTIONS, NAMED, SHARING):
+    for name, section, key, value in variables(environ):
         if section in SHARING:
             shared[section][key] = value
             continue

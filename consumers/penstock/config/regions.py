@@ -7,10 +7,10 @@ Owner: the loading, which does this once.
 
 from msgspec.structs import replace
 
+from penstock.config.all_sections import Config
 from penstock.config.model_sections import Model
 from penstock.config.sections import Kafka, Region
-from penstock.config.variables import nearest
-from penstock.config.whole import Config
+from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
 
 

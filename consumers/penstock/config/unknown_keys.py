@@ -4,11 +4,12 @@ Rule: all of them are found, not only the first, with the path that leads to eac
 `config.load` and `penstock lint`.
 """
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from penstock.config.variables import unknown
-from penstock.config.whole import NAMED, SECTIONS, SHARING, TABLES
+from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES
+from penstock.config.sections import Section
 
 
 class Wrong(NamedTuple):
@@ -72,3 +73,26 @@ def section_shown(section: str, keys: Mapping[str, Any]) -> str:
     name = keys.get("name")
     which = f"{name!r}" if isinstance(name, str) else f"number {number.removesuffix(']')}"
     return f"[[{table}]] {which}: "
+
+
+def unknown(
+    section: str, key: str, sections: Mapping[str, type[Section]], label: str | None = None
+) -> str:
+    """What is wrong with a key's name; empty if it is known. `label` stands before the key where
+    several have the same kind: `stores.lake.`.
+    """
+    if section not in sections:
+        return f"no section [{section}]{nearest(section, sections)}"
+    keys = keys_of(sections[section])
+    if key in keys:
+        return ""
+    return f"no key {label or f'{section}.'}{key}{nearest(key, keys)}"
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.0)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def keys_of(section: type[Section]) -> tuple[str, ...]:
+    return section.__struct_fields__

@@ -6,14 +6,15 @@ text that looks like another kind of value than the key takes is refused, never 
 literally. Owner: `config.load`.
 """
 
-import difflib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from penstock.config.all_sections import NAMED, SECTIONS, SHARING
+from penstock.config.unknown_keys import keys_of, nearest, unknown
 from penstock.errors import usage
 
 ENV_PREFIX = "PENSTOCK_"
@@ -29,8 +30,6 @@ _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 # Texts that are JSON themselves.
 _JSON_TEXTS = frozenset({"model.canary"})
 
-Sections = dict[str, type[Any]]
-
 
 class Variable(NamedTuple):
     """One variable that sets a key; `section` with its name, `stores.eu`, where it has one."""
@@ -42,27 +41,27 @@ class Variable(NamedTuple):
 
 
 def variables(
-    environ: Mapping[str, str], sections: Sections, named: Sections, sharing: Collection[str] = ()
+    environ: Mapping[str, str],
 ) -> Iterator[Variable]:
-    """Those that are there, by name; of `sharing` sections also a key for all of their tables.
-    Raises `Fatal` (exit 2) for one that is not understood.
+    """The variables that set keys, sorted by name. Raises `Fatal` (exit 2) for a variable that
+    looks like ours but sets no key, or whose text the key does not take.
     """
     for name, text in sorted(environ.items()):
         if not name.startswith(ENV_PREFIX) or _is_own(name, text):
             continue
         said = f"environment variable {name}"
         section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
-        if section not in named and not separator:
-            known = [variable(one, two) for one in sections for two in _keys(sections[one])]
+        if section not in NAMED and not separator:
+            known = [variable(one, two) for one in SECTIONS for two in keys_of(SECTIONS[one])]
             raise usage(f"{said} is no key{nearest(name, known)}")
         table, label = section, None
-        if section in named and not (section in sharing and "__" not in key):
+        if section in NAMED and not (section in SHARING and "__" not in key):
             one, separator, key = key.partition("__")
             if not separator:
                 example = f"{ENV_PREFIX}{section}__NAME__KEY".upper()
                 raise usage(f"{said} is no key; write {example}")
             table, label = f"{section}.{one}", f"{section}.{one}."
-        kinds = sections | named
+        kinds = SECTIONS | NAMED
         if wrong := unknown(section, key, kinds, label):
             raise usage(f"{said}: {wrong}")
         hint = get_type_hints(kinds[section])[key]
@@ -75,23 +74,6 @@ def variables(
 
 def variable(section: str, key: str) -> str:
     return f"{ENV_PREFIX}{section}__{key}".upper()
-
-
-def unknown(section: str, key: str, sections: Sections, label: str | None = None) -> str:
-    """What is wrong with a key's name; empty if it is known. `label` stands before the key where
-    several have the same kind: `stores.lake.`.
-    """
-    if section not in sections:
-        return f"no section [{section}]{nearest(section, sections)}"
-    keys = _keys(sections[section])
-    if key in keys:
-        return ""
-    return f"no key {label or f'{section}.'}{key}{nearest(key, keys)}"
-
-
-def nearest(word: str, valid: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.0)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
@@ -165,10 +147,6 @@ def _is_own(name: str, text: str) -> bool:
     if name in OWN or name.startswith(OWN_PREFIXES) or _OF_KUBERNETES.fullmatch(name):
         return True
     return name.endswith("_PORT") and _ADDRESS.match(text) is not None
-
-
-def _keys(section: type[Any]) -> tuple[str, ...]:
-    return section.__struct_fields__  # type: ignore[no-any-return]
 
 
 def _kinds(hint: Any) -> set[Any]:

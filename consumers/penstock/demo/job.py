@@ -11,18 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
+from penstock import config
 from penstock.demo.ctrl_c import Interrupts, to_the_proof
-from penstock.demo.frames import FORM, frame
 from penstock.demo.onlooker import looking_on
 from penstock.demo.page import open_browser, say
 from penstock.demo.progress import Progress, Stream
-from penstock.demo.proof import prove
 from penstock.demo.services import Place, embedded, on_stack
-from penstock.demo.streams import Producers, forms, make, sending, stream_name
+from penstock.demo.streams import (
+    FRAME_FORM,
+    Producers,
+    forms,
+    frame,
+    make,
+    sending,
+    stream_name,
+)
 from penstock.demo.view import View
 from penstock.demo.worker import Worker
+from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import tell
+from penstock.verify.findings import Report, render
 
 # After a kill the group waits 8 s for the dead member, and as long again if the worker was killed
 # while joining. If no answer came for longer, something is lost, and the proof says what.
@@ -62,7 +72,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
     tell(console, place.title, "dim")
     progress = Progress(
         [
-            Stream(stream_name(index), FORM if options.frames else forms(index))
+            Stream(stream_name(index), FRAME_FORM if options.frames else forms(index))
             for index in range(options.streams)
         ]
     )
@@ -79,11 +89,11 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
         maker = frame if options.frames else make
         producers = Producers(place, sink, progress, options.rate_hz, partitions[0], maker)
         async with (
-            looking_on(place.cfg, partitions, answered) as tail,
+            looking_on(place.cfg, partitions, answered) as onlooker,
             asyncio.TaskGroup() as tasks,
         ):
             working = tasks.create_task(worker.keep_running())
-            tasks.create_task(tail.run())
+            tasks.create_task(onlooker.run())
             with console.status("the worker joins its group"):
                 await worker.until_ready()
             if options.browser:
@@ -98,7 +108,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
             await asyncio.wait([watching])
             worker.stop()
             await working
-            report = await tail.report()
+            report = await onlooker.report()
     prove(place.cfg, report, progress, worker.restarts, console)
 
 
@@ -111,3 +121,45 @@ async def _all_answered(progress: Progress) -> None:
             async with asyncio.timeout(ANSWERED_WITHIN_S):
                 await progress.none_waits.wait()
                 return
+
+
+def prove(
+    cfg: config.Config, report: Report, progress: Progress, restarts: int, console: Console
+) -> None:
+    """Print the verdict. Raises `Fatal` (exit 1) if a promise was broken."""
+    faults = broken(report, progress, restarts)
+    if faults:
+        console.print(render(report))
+        raise Fatal(f"the proof failed: {'; '.join(faults)}", exit_code=EXIT_CHECK_FAILED)
+    if progress.left_out:
+        missed = f"  {progress.left_out:,} objects were never announced"
+        tell(console, f"{missed}: this machine is at its limit.", "yellow")
+    topics = f"{cfg.kafka.input_topic}, {cfg.output.topic} and {cfg.output.dead_letter_topic}"
+    tell(console, f"[bold green]✔ {escape(report.sentence())}[/]")
+    tell(console, f"  Proved from the topics {escape(topics)} alone{_takeovers(restarts)}.", "dim")
+
+
+def broken(report: Report, progress: Progress, restarts: int) -> list[str]:
+    """What is wrong, in words; empty if all is well."""
+    sent = sum(stream.sent for stream in progress.streams)
+    checks = {
+        "the topics break a promise": report.ok,
+        f"{sent:,} objects were announced, the topics know {report.objects:,}": (
+            report.objects == sent
+        ),
+        f"{progress.rows_sent:,} rows were written, {report.rows:,} were answered": (
+            report.rows == progress.rows_sent
+        ),
+        f"{report.rejected:,} good rows were rejected": report.rejected == 0,
+        f"{report.duplicates:,} rows were answered twice, by one and the same worker": (
+            restarts > 0 or report.duplicates == 0
+        ),
+    }
+    return [fault for fault, is_well in checks.items() if not is_well]
+
+
+def _takeovers(restarts: int) -> str:
+    if not restarts:
+        return ""
+    times = "once" if restarts == 1 else f"{restarts} times"
+    return f"; the worker was ended {times} and the next one took over"

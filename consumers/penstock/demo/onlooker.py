@@ -47,7 +47,7 @@ class _Last(Struct):
 _decoder = msgspec.json.Decoder(_Last)
 
 
-class Tail:
+class Onlooker:
     """Calls `on_answered` for every object that ends. `run` it as a task; `report` ends that."""
 
     def __init__(
@@ -146,7 +146,7 @@ async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
 @asynccontextmanager
 async def looking_on(
     cfg: config.Config, partitions: Sequence[int], on_answered: OnAnswered
-) -> AsyncIterator[Tail]:
+) -> AsyncIterator[Onlooker]:
     """Read along from the start. `partitions`: of input, output and dead-letter topic."""
     asked, answered, letters = partitions
     isolation = cfg.delivery.isolation
@@ -161,4 +161,4 @@ async def looking_on(
             async with open_reader(cfg.kafka, isolation) as reader:
                 return await reader.committed(cfg.kafka.input_topic, references.partitions)
 
-        yield Tail(cfg, references, answers, answered, committed, on_answered)
+        yield Onlooker(cfg, references, answers, answered, committed, on_answered)

@@ -22,11 +22,10 @@ from penstock import config
 from penstock.adapters.http.running_worker import page_of
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.ctrl_c import Interrupts, to_the_proof
-from penstock.demo.frames import frame
 from penstock.demo.job import Options
 from penstock.demo.page import address, open_browser, say
 from penstock.demo.services import Place, as_environment, embedded, free_http
-from penstock.demo.streams import is_set_by, reference, sending, stream_name
+from penstock.demo.streams import frame, is_set_by, reference, sending, stream_name
 from penstock.demo.worker import ANSWER_S, Worker, until
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.messages.scene import ClosedBy

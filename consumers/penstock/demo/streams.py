@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.services import Place
+from penstock.formats.pictures.thumbnail import png
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing, Sink
@@ -40,6 +41,15 @@ PACKED = 1
 # Ready-made texts of numbers: formatting them each time would make the demo itself the limit.
 _NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
+
+# Pictures of `demo --frames` and `--scenes`, in pixels: their size, and the colour and size of what
+# crosses them by a step each frame.
+FRAME_FORM: Final = "png"
+FRAME_HEIGHT: Final = 96
+FRAME_WIDTH: Final = 128
+FRAME_STEP: Final = 3
+BRIGHT: Final = (255, 236, 200)
+BRIGHT_SIZE: Final = (14, 22)
 
 # A stream that is later than this skips the object.
 LATE_S = 5.0
@@ -102,6 +112,19 @@ def _archive(table: list[list[str]]) -> bytes:
             header.size = len(body)
             archive.addfile(header, io.BytesIO(body))
     return buffer.getvalue()
+
+
+def frame(index: int, number: int) -> Made:
+    """A picture: the sky, the road of this camera, and something bright that crosses it."""
+    image = np.empty((FRAME_HEIGHT, FRAME_WIDTH, 3), np.uint8)
+    image[:] = np.linspace((90, 120, 150), (60, 80, 90), FRAME_HEIGHT)[:, None].astype(np.uint8)
+    # Each camera is told by the colour of its road.
+    horizon = FRAME_HEIGHT // 3 + 4 * (index % 4)
+    image[horizon:] = (40 + 7 * (index * 5 % 13), 60 + 5 * (index * 7 % 11), 50)
+    top = horizon + 6 + (11 * index) % 20
+    left = (FRAME_STEP * number + 29 * index) % (FRAME_WIDTH - BRIGHT_SIZE[1])
+    image[top : top + BRIGHT_SIZE[0], left : left + BRIGHT_SIZE[1]] = BRIGHT
+    return Made(f"{stream_name(index)}/{number:06}.{FRAME_FORM}", png(image).body, 1)
 
 
 class Producers:

@@ -15,7 +15,7 @@ from msgspec import structs
 from penstock import requests
 from penstock.config import Config, Model, Protocol, load, shown_url
 from penstock.config.model_urls import PATHS, named, root_of
-from penstock.config.variables import nearest
+from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
 
 # A TOML file, or the tables that would stand in one.

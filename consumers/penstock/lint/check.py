@@ -17,7 +17,6 @@ from penstock.adapters.model_servers.choice import open_model
 from penstock.config.loading import WrongSetting, resolved
 from penstock.config.unknown_keys import unknown_keys
 from penstock.config.variables import ENV_PREFIX, variables
-from penstock.config.whole import NAMED, SECTIONS, SHARING
 from penstock.errors import Fatal, usage
 from penstock.lint.contradictions import contradictions
 from penstock.lint.toml_lines import Path, line_of, lines_of
@@ -96,7 +95,7 @@ def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
     known = dict(environ)
     for name, text in environ.items():
         try:
-            list(variables({name: text}, SECTIONS, NAMED, SHARING))
+            list(variables({name: text}))
         except Fatal as error:
             findings.all.append(Finding(name, None, name, str(error)))
             del known[name]

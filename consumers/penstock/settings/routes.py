@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from penstock import config
-from penstock.config.variables import nearest
+from penstock.config.unknown_keys import nearest
 from penstock.core.records.json_pointers import is_pointer
 from penstock.core.routing.model_routes import Route, Routes, place_of
 from penstock.errors import usage

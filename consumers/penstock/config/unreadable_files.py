@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from penstock.config.all_sections import sections_of
 from penstock.config.loading import Resolved
 from penstock.config.unknown_keys import section_shown
-from penstock.config.whole import sections_of
 from penstock.errors import usage
 
 _OF_MODEL: Final = ("ssl_cafile", "token_file")

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from penstock import config
-from penstock.bench.body import read_body
+from penstock.bench.file_as_body import read_body
 from penstock.errors import EXIT_USAGE, Fatal
 
 CSV = b"1,2\n3,4\n5,6\n"

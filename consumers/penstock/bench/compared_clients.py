@@ -27,8 +27,8 @@ from penstock.adapters.model_servers.ready_made import (
     request_of,
 )
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
-from penstock.bench import load
-from penstock.bench.body import Request
+from penstock.bench import seeded_rows
+from penstock.bench.file_as_body import Request
 from penstock.errors import Fatal
 from penstock.process.tasks import ask, say, serve
 
@@ -50,7 +50,7 @@ class HttpTask(Struct):
     method: Literal["direct", "seed"]
     seconds: float
     warm_up_s: float = 0.0
-    rows: int = load.BATCH_ROWS
+    rows: int = seeded_rows.BATCH_ROWS
     in_flight: int = 4
     requests: int | None = None
     body: Request | None = None
@@ -71,7 +71,7 @@ class HttpAnswer(Struct):
 
 async def post(task: HttpTask) -> HttpAnswer:
     """Run the client in a process of its own."""
-    return await ask("http_load", task, HttpAnswer)
+    return await ask("compared_clients", task, HttpAnswer)
 
 
 async def warm_up(
@@ -143,7 +143,7 @@ async def _ready(task: HttpTask) -> ReadyMade:
         url = TorchServeModel(task.model).url
         return ReadyMade(str(url), task.body.headers, [task.body.data])
     settings = replace(task.model, request=request_of(task.model))
-    payloads = load.payloads(DIRECT_BODIES, task.rows, settings.request)
+    payloads = seeded_rows.payloads(DIRECT_BODIES, task.rows, settings.request)
     return await ready_made(settings, payloads)
 
 
@@ -176,7 +176,7 @@ async def _direct(task: HttpTask) -> HttpAnswer:
 
 async def _seed(task: HttpTask) -> HttpAnswer:
     settings = replace(task.model, request="json")
-    ready = await ready_made(settings, load.payloads(SEED_GROUP_ROWS, 1, "json"))
+    ready = await ready_made(settings, seeded_rows.payloads(SEED_GROUP_ROWS, 1, "json"))
     session = aiohttp.ClientSession()
     async with session, _posting(ready, session) as send:
         rows, began_s, cpu_s = 0, time.monotonic(), time.process_time()

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.config.all_sections import Config, sections_of
 from penstock.config.secrets import shown_url
-from penstock.config.whole import Config, sections_of
 
 _HTTP: Final = ("http", "https")
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)

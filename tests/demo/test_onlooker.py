@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from penstock import config
 from penstock.adapters.kafka.follower import Bite
-from penstock.demo.onlooker import Tail
+from penstock.demo.onlooker import Onlooker
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.verify.topics import Entry, Topics
@@ -63,7 +63,7 @@ async def test_answers_that_are_seen_before_their_references_wait_for_them() -> 
         return {0: Commit(20)}
 
     references, answers = Topic("refs", late_s=3.0), Topic("predictions")
-    tail = Tail(
+    onlooker = Onlooker(
         config.Config(),
         references,  # type: ignore[arg-type]
         answers,  # type: ignore[arg-type]
@@ -71,14 +71,14 @@ async def test_answers_that_are_seen_before_their_references_wait_for_them() -> 
         committed,
         lambda *record: seen.append(record),
     )
-    running = asyncio.create_task(tail.run())
+    running = asyncio.create_task(onlooker.run())
     for number in range(20):
         before = len(topics.refs[0]), len(topics.out)
         topics.answer(topics.ask(f"{number}"), range(5), 5, name=f"{number}")
         references.add([Entry(at, *topics.refs[0][at]) for at in range(before[0], before[0] + 1)])
         answers.add([Stamped(at, *topics.out[at]) for at in range(before[1], before[1] + 5)])
         await asyncio.sleep(1.0)
-    report = await tail.report()
+    report = await onlooker.report()
     await running
     assert seen == [(f"{number}", 5, ANSWERED_MS / 1000) for number in range(20)]
     assert (report.ok, report.rows, report.objects) == (True, 100, 20)

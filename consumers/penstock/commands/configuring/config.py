@@ -1,6 +1,14 @@
-"""`penstock config`: shows the values in force, and where each comes from; or begins a file."""
+"""`penstock config`: shows the values in force, and where each comes from. `--init` writes a first
+file, from four questions.
 
-from typing import Any
+Rule: `--init` never overwrites a file, and `penstock lint` must find nothing in what it wrote.
+Owner: the command line.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import click
 import msgspec
@@ -11,9 +19,18 @@ from rich.text import Text
 
 from penstock import config
 from penstock.commands.common_options import Context, common
-from penstock.commands.configuring.begin import QUESTIONS, begin
+from penstock.config.starter import Answers, starter
+from penstock.errors import usage
 
 DEFAULT = "default"
+# Where `--init` writes, unless --config names another file.
+FILE: Final = Path("penstock.toml")
+QUESTIONS: Final[Mapping[str, str]] = {
+    "kafka": "Kafka: servers and topic of the references, SERVER:PORT/TOPIC",
+    "store": "Objects: s3://BUCKET, http://HOST:PORT/BUCKET (MinIO, Ceph), gs://, az://, file:///",
+    "model": "Model: its URL, and the protocol where the URL does not tell it",
+    "rows": "Rows: format (auto, csv, parquet, image, ...) and request (json, float32, bytes, ...)",
+}
 
 
 def _answering(command: Any) -> Any:
@@ -82,3 +99,27 @@ def _name(section: str, key: str) -> str:
 
 def _text(value: object) -> str:
     return "none" if value is None else orjson.dumps(value).decode()
+
+
+def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
+    """Write the file. What is not `given` is asked on a terminal; elsewhere it has its default."""
+    # Loads every client, which no other command is to wait for.
+    from penstock.lint.check import lint
+
+    path = path or FILE
+    if path.exists():
+        raise usage(f"{path} is there already; name another by --config")
+    answers = Answers(**{name: given[name] or _ask(name) for name in QUESTIONS})
+    with path.open("x", encoding="utf-8") as file:
+        file.write(starter(answers))
+    if found := lint(path, {}, ()):
+        path.unlink()
+        raise usage("\n".join(str(one) for one in found))
+    click.echo(f"{path} is written. Next: penstock doctor --config {path}")
+
+
+def _ask(name: str) -> str:
+    default = Answers._field_defaults[name]
+    if not sys.stdin.isatty():
+        return str(default)
+    return str(click.prompt(QUESTIONS[name], default=default))

@@ -1,0 +1,149 @@
+"""What processes have used so far: CPU time, memory, wake-ups; and whether the machine is quiet.
+
+Rule: `service_pids` takes the services' process ids from the stack's own record. A figure that is
+not available (services in containers, or started by other means) is left out, never guessed. All
+counts come from /proc (Linux). A wake-up is a voluntary context switch: a thread waited and was
+woken. A thread that only had to make room for another one does not count. Owner: the bench.
+"""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from penstock import config
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PROC = Path("/proc")
+_STACK = Path(__file__).parents[3] / "scripts" / "stack"
+# In cores. The kernel, and services with nothing to do, take about 0.1.
+QUIET_CORES = 0.25
+QUIET_LOOK_S = 1.0
+# A compiler or a test suite of the same user has ended by then, or goes on for very long.
+QUIET_WAIT_S = 60.0
+
+
+class Usage(NamedTuple):
+    """Of a process with its threads and living children. CPU time comes in steps of 10 ms."""
+
+    cpu_s: float
+    peak_rss_bytes: int
+    wakeups: int = 0
+
+
+def usage(pid: int) -> Usage:
+    """All zero for a process that is gone."""
+    cpu_ticks = peak_rss = wakeups = 0
+    for member in family(pid):
+        try:
+            fields = _stat(member)
+            # utime and stime. Fields 15 and 16 are of children that have ended.
+            cpu_ticks += int(fields[11]) + int(fields[12])
+            peak_rss += _peak_rss_bytes(member)
+            wakeups += _wakeups(member)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return Usage(cpu_ticks / _TICKS_PER_S, peak_rss, wakeups)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from field 3 on (proc(5)). The name before them is in brackets and
+    may hold any character.
+    """
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def _peak_rss_bytes(pid: int) -> int:
+    for line in (_PROC / str(pid) / "status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _wakeups(pid: int) -> int:
+    """Wake-ups of its living threads."""
+    return sum(
+        int(text.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+        for text in _of_threads(pid, "status")
+    )
+
+
+def family(pid: int) -> list[int]:
+    """The process and all its living children, their children included."""
+    found = [pid]
+    for member in found:
+        for children in _of_threads(member, "children"):
+            found += map(int, children.split())
+    return found
+
+
+def _of_threads(pid: int, name: str) -> Iterator[str]:
+    """This file of each of its living threads; none if the process has just ended."""
+    tasks = _PROC / str(pid) / "task"
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in tasks.iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield (thread / name).read_text()
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds that all processes of the machine and the kernel have used so far."""
+    fields = (_PROC / "stat").read_text().partition("\n")[0].split()[1:]
+    # proc(5): user nice system idle iowait irq softirq steal. Guest time is a part of user.
+    user, nice, system, _, _, irq, softirq = map(int, fields[:7])
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S
+
+
+def service_pids(cfg: config.Config) -> dict[str, int]:
+    """By name (kafka, minio, torchserve); empty unless the stack is what `cfg` points at."""
+    if not _STACK.exists():
+        return {}
+    answer = subprocess.run([_STACK, "status", "--json"], capture_output=True, check=False)
+    try:
+        found = orjson.loads(answer.stdout)["services"]
+    except orjson.JSONDecodeError:
+        return {}
+    if "kafka" not in found or found["kafka"]["address"] != cfg.kafka.bootstrap_servers:
+        return {}
+    return {name: one["pid"] for name, one in found.items() if one["pid"] is not None}
+
+
+def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
+    """CPU seconds used so far by each, and by the whole machine."""
+    return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
+
+
+def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
+    """Wake-ups of all threads so far, by process."""
+    return {name: usage(pid).wakeups for name, pid in pids.items()}
+
+
+def others_s(used_s: Mapping[str, float]) -> float:
+    """CPU time of the processes that are not a part of the measurement."""
+    # CPU time is counted in steps, so the difference may come out negative.
+    return max(0.0, 2 * used_s["machine"] - sum(used_s.values()))
+
+
+async def quiet(pids: Mapping[str, int], wait_s: float, tell: Callable[[str], None]) -> None:
+    """Wait until other processes are quiet. If that takes too long, go on, and say so."""
+    if not pids or not wait_s:
+        return
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        before = cpu_by_name(pids)
+        await asyncio.sleep(QUIET_LOOK_S)
+        after = cpu_by_name(pids)
+        others = others_s({name: after[name] - before[name] for name in after}) / QUIET_LOOK_S
+        if others <= QUIET_CORES:
+            return
+        if time.monotonic() > deadline_s:
+            tell(
+                f"other processes use {others:.1f} cores: figures will be worse than they could be"
+            )
+            return
