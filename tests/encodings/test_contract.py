@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.records.result_template import FORMATS
-from penstock.core.rows.blocks import Rejection
 from penstock.core.rows.kept import Kept
+from penstock.core.rows.rejections import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows
 from penstock.encodings.parquet import GROUP_BYTES, GROUP_ROWS, ParquetRows

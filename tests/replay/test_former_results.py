@@ -10,7 +10,7 @@ import pytest
 from penstock.adapters.stores.folder import FolderObjects
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.routing.store_choice import Places
-from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.rejections import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows
 from penstock.messages.replay import Difference

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.adapters.stores.folder import FolderObjects
-from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.rejections import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows
 from penstock.messages.prediction import Result

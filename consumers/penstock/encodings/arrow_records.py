@@ -16,7 +16,8 @@ from penstock.core.records.failed_rows import (
     unpublished,
 )
 from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.encodings.arrow_blocks import FRAME_BYTES, alone, block, needed
 from penstock.encodings.base import Rows
 from penstock.encodings.columns import batch_of, batch_of_blocks

@@ -8,8 +8,9 @@ by the object. Owner: the writer of one result object.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.rows.blocks import Block, Rejection
+from penstock.core.rows.blocks import Block
 from penstock.core.rows.kept import NO_TIME, Kept
+from penstock.core.rows.rejections import Rejection
 
 # So much is compressed, or handed to the store, at a time.
 STEP_BYTES = 1 << 20

@@ -20,8 +20,9 @@ from penstock.calls.unexpected_errors import Guards
 from penstock.core.bad_rows.logged_rejections import ROUND_S, LoggedRejections
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Labels
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import Keys, of_ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.errors import Unforeseen
 from penstock.messages.dead_letter import dead_letter
 from penstock.messages.prediction import Source, encodable, printable

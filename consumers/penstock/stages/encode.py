@@ -16,7 +16,8 @@ from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Encoded, Records, ends_alone
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.errors import Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane

@@ -12,7 +12,7 @@ from penstock.calls.gate import Rank
 from penstock.calls.model_calls import ModelCalls
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.lost_requests import KILL_PERIOD_S
-from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
 

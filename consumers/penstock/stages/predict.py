@@ -19,8 +19,9 @@ from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
 from penstock.calls.unexpected_errors import works_on
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.suspects import Suspicions
-from penstock.core.rows.blocks import Asked, Block, Rejection, Ticket
+from penstock.core.rows.blocks import Asked, Block, Ticket
 from penstock.core.rows.log_keys import of_ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.errors import NoAnswer, Overloaded, Poison, Transient, WorkerDied
 from penstock.ports import Answers, Clock

@@ -20,7 +20,8 @@ from penstock.core.order.releases import Release, Room
 from penstock.core.records.bundles import FRAME_BYTES, Blocks, bundled
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Labels, Records
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import Pace
 from penstock.encodings.arrow_records import ArrowRecords
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient

@@ -19,8 +19,9 @@ from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.order.releases import Release
 from penstock.core.records.output_records import has_result
 from penstock.core.records.result_names import ResultNames
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.log_keys import of_ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.encodings.base import Encoding, rows_of
 from penstock.errors import Unforeseen, first_cause
 from penstock.messages.prediction import Result

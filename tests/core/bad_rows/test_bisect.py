@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.core.bad_rows.bisect import Search, leading
 from penstock.core.bad_rows.suspects import Suspicions
-from penstock.core.rows.blocks import Block, Rejection
+from penstock.core.rows.blocks import Block
+from penstock.core.rows.rejections import Rejection
 from penstock.errors import WorkerDied
 from tests.core.builders import StubLane, block, ticket
 

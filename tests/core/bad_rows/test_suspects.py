@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.core.bad_rows.bisect import Search, rows_of
 from penstock.core.bad_rows.suspects import LOT, SENTENCE, Suspicions
-from penstock.core.rows.blocks import Block, Rejection
+from penstock.core.rows.blocks import Block
+from penstock.core.rows.rejections import Rejection
 from tests.core.builders import StubLane, block, ticket
 
 

@@ -1,6 +1,6 @@
 from penstock.core.order.releases import PartitionOrder, Release
-from penstock.core.rows.blocks import Block, Rejection
-from penstock.core.rows.reasons import ReasonsBuilder
+from penstock.core.rows.blocks import Block
+from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from tests.core.builders import answered, block, space, ticket
 
 PLENTY = 1_000_000

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.order.stall import Snapshot, Stall, holder
-from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.rejections import Rejection
 from tests.core.builders import answered, block
 from tests.core.builders import ticket as make_ticket
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.order.releases import Release, StreamOrder
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.rejections import Rejection
 from tests.core.builders import answered, block, space, ticket
 
 PLENTY = 1_000_000

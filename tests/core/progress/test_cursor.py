@@ -16,7 +16,7 @@ from penstock.core.progress.cursor import (
     without_stop,
 )
 from penstock.core.progress.ranges import Ranges
-from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.rejections import Rejection
 from tests.core.builders import ticket
 
 NUMBERS = st.integers(0, MAX_NUMBER)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from penstock.core.order.releases import PartitionOrder, Release
 from penstock.core.progress.cursor import Cursor, Progress, decode, encode
 from penstock.core.progress.ledger import Ledger
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.core.window.batch import Batch, Reason
 from penstock.core.window.window import Window, WindowLimits
 from tests.core.builders import StubLane, answered, block, space, ticket

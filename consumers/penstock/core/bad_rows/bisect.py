@@ -18,7 +18,8 @@ from penstock.core.bad_rows.cuts import (
 )
 from penstock.core.bad_rows.lost_requests import LostRequests
 from penstock.core.bad_rows.suspects import LOT, Suspicions
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # Up to this number, bad rows say nothing about the next ones: all remaining rows are asked at once.

@@ -5,7 +5,7 @@ chance would explain them one time in a million. Any answer or refusal clears th
 search stays careful. Pure. Owner: one search for bad rows.
 """
 
-from penstock.core.rows.blocks import Rejection
+from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # Once, a worker process may die of anything, also of another request.

@@ -17,8 +17,9 @@ import re
 from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import Shape
+from penstock.core.rows.rejections import Rejection
 
 # At a millisecond a request this is a twentieth of a second, and 5,000 refused rows cost 250
 # requests: nearly 50 to find that they are not rare, 50 for the sentence, 50 lots, and a canary

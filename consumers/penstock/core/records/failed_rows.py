@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core.order.releases import Release
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.rejections import Rejection
 
 
 class Failed(NamedTuple):

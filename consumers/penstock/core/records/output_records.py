@@ -17,7 +17,8 @@ from penstock.core.records.failed_rows import (
     too_large_rows,
     unpublished,
 )
-from penstock.core.rows.blocks import Block, Rejection, Ticket
+from penstock.core.rows.blocks import Block, Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.messages.prediction import RecordFrame, Result, as_json
 
 # Does the topic take a record of this key with a value of this many bytes?

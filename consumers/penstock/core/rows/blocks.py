@@ -8,16 +8,14 @@ change a ticket only from the event loop.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.progress import cursor
-from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES, ERROR_COST_BYTES
+from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.owner import Answered, Origin, Owner
 from penstock.core.rows.payload import Payload, Shape
-from penstock.core.rows.reasons import Reasons
+from penstock.core.rows.rejections import Reasons, Rejection
+from penstock.core.rows.source_object import SourceObject
 from penstock.core.rows.trace import Trace
-from penstock.errors import ErrorCode
 from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
 
@@ -30,15 +28,6 @@ class Asked(NamedTuple):
     rows: int
     objects: int
     request: int
-
-
-class Rejection(NamedTuple):
-    """Why rows, or a whole object, are answered by an error."""
-
-    code: ErrorCode
-    message: str
-    stage: str
-    attempts: int = 1
 
 
 class Block:
@@ -172,7 +161,7 @@ class Block:
             most_bytes = sum(map(len, answers))
         more_bytes = max(0, most_bytes - room_bytes)
         if errors or more_bytes:
-            self.charge(more_bytes + sum(map(_cost_of, errors.values())))
+            self.charge(more_bytes + sum(why.cost_bytes for why in errors.values()))
         self.answers = answers
         self.answer_bytes = most_bytes
         self.errors = errors
@@ -187,7 +176,7 @@ class Block:
         self.reject(rejection)
 
     def reject(self, rejection: Rejection) -> None:
-        self.charge(_cost_of(rejection))
+        self.charge(rejection.cost_bytes)
         self.rejection = rejection
         self.payload = None
 
@@ -201,12 +190,8 @@ class Block:
             yield rows, self.rejection._replace(message=text)
 
 
-def _cost_of(rejection: Rejection) -> int:
-    return ERROR_COST_BYTES + len(rejection.message)
-
-
-class Ticket:
-    """One object of one record: its identity, its chain of blocks, and how it ended."""
+class Ticket(SourceObject):
+    """The duty to answer one object of one record: its chain of blocks, and how it ended."""
 
     __slots__ = (
         "__weakref__",
@@ -220,24 +205,11 @@ class Ticket:
         "has_errors",
         "head",
         "index",
-        "inline",
         "model",
-        "next_row",
-        "object_index",
         "owner",
-        "pin",
-        "published_rows",
         "queue",
-        "read_bytes",
         "received_s",
-        "record",
-        "reference",
-        "resume",
-        "row_rules",
         "rows",
-        "started",
-        "store",
-        "stream",
         "tail",
         "trace",
         "value_kept",
@@ -253,85 +225,42 @@ class Ticket:
         inline: Inline | None = None,
         store: str = DEFAULT,
     ) -> None:
-        # Which object it is. Without reference and inline rows: the record names no object.
-        self.owner = owner  # its lane; once its stream was stopped, a stand-in that is over
-        self.record = record
-        self.index = index  # its place in the ledger, which differs for each model that answers it
-        self.object_index = index  # its number in the message
-        self.stream = stream
+        super().__init__(record, index, stream, reference, inline, store)
+        # Its lane. When its stream is stopped, a stand-in that drops all work takes the place.
+        self.owner = owner
+        # Its place in the ledger. If several models answer the object, each has a ticket, with the
+        # same `object_index` and an `index` of its own.
+        self.index = index
         self.queue = stream  # order is kept within it: the stream, or the stream and a model
-        self.reference = reference  # None for inline rows
-        self.inline = inline
-        self.store = store  # the name of the store with the object
         self.model: str | None = None  # the model that answers it; None: the default one
 
-        # How it is read.
-        self.started = False  # a fetcher has it
-        self.pin: tuple[str | None, str | None] | None = None  # version id and entity tag
-        self.row_rules = ""  # the settings by which its bytes become rows
-        self.next_row = 0  # the first that is not read yet
-        self.read_bytes = 0  # in all tries: a sign of life for the watchdog
-        self.resume = START  # the rows that a former assignment delivered
-        self.published_rows = 0  # published before, though they are asked again for the result
-        # When it passed each stage, in seconds of the pipeline's clock; 0: it did not come so far.
+        # When it passed each stage, in seconds of the pipeline's clock; 0: it has not come there.
         self.received_s = self.fetching_s = self.fetched_s = 0.0
         self.trace: Trace | None = None  # None: traces are not configured
 
-        # The rows that have not left, as a chain of blocks, and the memory of the message.
+        # The blocks that have not left, as a chain, and the ticket's share of the message's memory.
         self.head: Block | None = None
         self.tail: Block | None = None
-        self.cost_bytes = 0  # its share of the message's memory
+        self.cost_bytes = 0
 
         # How it ended.
         self.closed = False  # no more blocks will come
         self.rows = 0  # of the whole object, once it is closed
         self.failure: Rejection | None = None  # why it could not be read to its end
-        self.duplicate_of: Answered | None = None  # the earlier one whose answers are its own
+        self.duplicate_of: Answered | None = None  # the earlier object whose answers count for it
 
-        # For its records and letters.
+        # For its records and dead letters.
         self.frame: RecordFrame | None = None  # the constant part of all its records
         self.has_errors = False  # a row of it was answered by an error
-        self.value_kept = False  # a dead letter has the message already
+        self.value_kept = False  # a dead letter has the message's bytes already
 
     @property
     def name(self) -> str:
-        """With a row behind it, it is the id of that row's answer."""
+        """Topic, partition, offset and object index. With a row's number behind it, this is the id
+        of the row's record.
+        """
         owner = self.owner
         return f"{owner.topic}/{owner.partition}/{self.record.offset}/{self.object_index}"
-
-    @property
-    def version(self) -> str | None:
-        """The version that is read: its id, else its entity tag; None before the first read."""
-        version_id, etag = self.pin or (None, None)
-        return version_id or etag
-
-    @property
-    def digest(self) -> str:
-        """A cursor is valid only with this digest: of the object's version, and of the rules by
-        which its bytes become rows.
-        """
-        if self.reference is None:
-            return cursor.digest("inline", str(self.record.offset), self.row_rules)
-        name = f"{self.reference.bucket}/{self.reference.key}"
-        if self.store != DEFAULT:
-            name = f"{self.store}:{name}"
-        return cursor.digest(name, self.version, self.row_rules)
-
-    def resumes(self, *, from_first_row: bool) -> bool:
-        """Skip the rows that a former assignment delivered, if it read this version. For a result
-        object all rows are answered again (`from_first_row`), and only the records of delivered
-        rows are skipped.
-        """
-        if self.next_row or not self.resume.row:
-            return True
-        if self.resume.version != self.digest:
-            self.published_rows = 0
-            return False
-        if from_first_row:
-            self.published_rows = self.resume.row
-        else:
-            self.next_row = self.resume.row
-        return True
 
     def add(self, block: Block) -> None:
         """Append to the chain. Blocks come in row order."""

@@ -1,22 +1,40 @@
-"""Why consecutive rows cannot be read, without an object for each row.
+"""Why rows are answered by an error: one reason for a whole block, or one for each of its rows.
 
-Rule: neighbours with the same reason are one stretch, and the texts of all stretches are one piece
-of memory. So an object whose rows are all bad takes no more memory than good rows would. Owner: the
-block that holds them; nothing changes once built.
+Rule: neighbouring rows with one reason are one stretch, and the texts of all stretches are one
+piece of memory, so an object whose rows are all bad takes no more memory than good rows would.
+Nothing changes once it is built. Owner: the block, or the ticket, that was rejected.
 """
 
 from array import array
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.rows.costs import ERROR_COST_BYTES
+from penstock.errors import ErrorCode
+
 Ends = npt.NDArray[np.int64]
 
 
+class Rejection(NamedTuple):
+    """Why rows, or a whole object, are answered by an error."""
+
+    code: ErrorCode
+    message: str
+    stage: str
+    attempts: int = 1
+
+    @property
+    def cost_bytes(self) -> int:
+        """What it costs in the byte budget."""
+        return ERROR_COST_BYTES + len(self.message)
+
+
 class Reasons:
-    """For `rows` >= 1 rows; iterates as (rows, text) of each stretch. `row_ends` and `text_ends`
-    are where each stretch ends in the rows and in `text`.
+    """The reasons of `rows` >= 1 rows. Iterates over the stretches, as (rows, text). Stretch i ends
+    before row `row_ends[i]`, and its text before `text[text_ends[i]]`.
     """
 
     __slots__ = ("_row_ends", "_text", "_text_ends")

@@ -5,7 +5,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.rows.reasons import Reasons, ReasonsBuilder
+from penstock.core.rows.rejections import Reasons, ReasonsBuilder
 
 
 def built(texts: list[str]) -> Reasons:
