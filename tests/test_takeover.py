@@ -13,7 +13,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unreachable
 from penstock.pipeline.takeover import FENCED_WAIT_S
-from penstock.pipeline.transactions import PRODUCERS, SUSPECTS
+from penstock.pipeline.transaction_pool import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.memory import MemoryProducers

@@ -12,7 +12,7 @@ import sys
 from aiohttp import web
 
 from penstock.embedded.model_server import EmbeddedModelServer
-from penstock.process.service import serve
+from penstock.process.signals import serve_until_asked
 
 NICE = 19
 
@@ -32,7 +32,7 @@ class SlowServer(EmbeddedModelServer):
 async def _main(delay_s: float) -> None:
     os.nice(NICE)
     async with SlowServer(delay_s) as server:
-        await serve(server.url)
+        await serve_until_asked(server.url)
         print(sum(server.batch_rows))
 
 

@@ -9,7 +9,7 @@ from penstock.commands.root import cli
 from penstock.config import load
 from penstock.settings.routes import routes_of
 from penstock.simulation.virtual_time import run
-from penstock.worker.app import take_routes
+from penstock.worker.run_worker import take_routes
 from tests.support.pipelines import World, csv, running, until
 
 TEXT = """

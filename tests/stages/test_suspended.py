@@ -11,7 +11,7 @@ from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.transactions import PRODUCERS
+from penstock.pipeline.transaction_pool import PRODUCERS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running, until

@@ -34,13 +34,13 @@ from penstock.ports import Adapters, Guest, Transactions, Where
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.download_object import ObjectTerms
+from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import Offload
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
 from penstock.telemetry.worker import Telemetry
-from penstock.tracing.object_spans import Names
+from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 from tests.support.memory import MemoryProducers, MemorySource, MemorySpans
 

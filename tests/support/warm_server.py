@@ -42,7 +42,7 @@ LOADED: Final = (
     "penstock.verify.answers.rehearsal",
     "penstock.verify.answers.trace",
     "penstock.verify.reading",
-    "penstock.worker.app",
+    "penstock.worker.run_worker",
     "penstock.worker.dry_run",
     "penstock.worker.rekey",
 )

@@ -99,7 +99,7 @@ def test_a_thousand_streams_make_a_small_page() -> None:
         "bound_by": "model",
     }
     told = telemetry.streams.told({}, set(), 1001.0)
-    telemetry.figures.show(flow, 5, told)
+    telemetry.status_gauges.show(flow, 5, told)
     page = generate_latest(telemetry.registry)
     assert page.count(b"penstock_stream_p99_seconds{") == SHOWN + 1
     assert b'penstock_stream_p99_seconds{stream="*others*"}' in page

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
+from penstock.bench.child_tasks import ask, say, serve
 from penstock.bench.topics_and_bucket import Topics
 from penstock.errors import Fatal
-from penstock.process.tasks import ask, say, serve
 
 # The id is the record's second field: topic/partition/offset/object/row.
 _ID = re.compile(rb'\{"v":1,"id":"[^"]*/(\d+)/(\d+)/(\d+)"')

@@ -20,6 +20,7 @@ from penstock import config
 from penstock.adapters.kafka.replay_positions import open_groups
 from penstock.adapters.kafka.topics import delete_topics
 from penstock.bench import seeded_rows, tick_generator
+from penstock.bench.child_tasks import child, line
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import Tick, check_order, read
@@ -38,7 +39,6 @@ from penstock.bench.worker import penstock, running_worker
 from penstock.errors import Fatal
 from penstock.messages.replay import Replayed
 from penstock.ports import Commit, Where
-from penstock.process.tasks import child, line
 
 Tell = Callable[[str], None]
 

@@ -19,10 +19,10 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import seeded_rows
+from penstock.bench.child_tasks import say, serve
 from penstock.bench.file_as_body import Body
 from penstock.bench.percentiles import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
-from penstock.process.tasks import say, serve
 
 # Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway do:
 # 25 phases at 20 Hz. Evenly spread, each stream has its own instant, up to whole milliseconds.

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock import config
+from penstock.bench.child_tasks import child, line
 from penstock.bench.reader import Tick, check_order, read
 from penstock.bench.resource_use import cpu_by_name, others_s, wakeups_by_name
 from penstock.bench.tick_generator import Began, GeneratorTask, Sent, Ticks
@@ -24,7 +25,6 @@ from penstock.bench.topics_and_bucket import Topics, count_records, end_watcher,
 from penstock.bench.verdict import Verdict, judge, misses_by_s, stage_means_ms
 from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
-from penstock.process.tasks import child, line
 
 # How long an overloaded worker may go on after the last tick; its late answers are misses anyway.
 GRACE_S = 3.0

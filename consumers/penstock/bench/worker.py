@@ -15,12 +15,12 @@ from pathlib import Path
 
 from penstock import config
 from penstock.adapters.http.running_worker import page_of
+from penstock.bench.child_tasks import child, stop
 from penstock.bench.resource_use import Usage, usage
 from penstock.bench.topics_and_bucket import Topics
 from penstock.errors import Fatal
 from penstock.process import parent
 from penstock.process.children import Child, free_port
-from penstock.process.tasks import child, stop
 
 READY_S = 30.0
 _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)

@@ -102,7 +102,7 @@ def run(
         )
         run_async(many)
         return
-    from penstock.worker.app import run_worker
+    from penstock.worker.run_worker import run_worker
 
     without_pandas()
     if until_end:
@@ -115,7 +115,7 @@ def run(
 
 def _wait_in_reserve() -> None:
     """Load what a worker needs, which takes most of its start, then wait for a place."""
-    import penstock.worker.app  # noqa: F401
+    import penstock.worker.run_worker  # noqa: F401
 
     without_pandas()
     parent.wait_for_place()

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, Final, Self
 
 from penstock.errors import missing_extra
-from penstock.process.service import serve
+from penstock.process.signals import serve_until_asked
 
 # librdkafka's default for topics of its mock cluster; there is no setting for it.
 PARTITIONS: Final = 4
@@ -41,7 +41,7 @@ class EmbeddedBroker:
 
 async def _serve() -> None:
     with EmbeddedBroker() as broker:
-        await serve(broker.bootstrap_servers)
+        await serve_until_asked(broker.bootstrap_servers)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from aiohttp import web
 from penstock.core.rows.payload import Float32Matrix
 from penstock.embedded.frames import SIGNATURE, seen
 from penstock.handlers import rows_model
-from penstock.process.service import serve
+from penstock.process.signals import serve_until_asked
 
 HOST: Final = "127.0.0.1"
 # TorchServe's own default.
@@ -173,7 +173,7 @@ def _closing(response: web.Response) -> web.Response:
 
 async def _serve(host: str, port: int) -> None:
     async with EmbeddedModelServer(port=port, host=host) as server:
-        await serve(server.url)
+        await serve_until_asked(server.url)
 
 
 if __name__ == "__main__":

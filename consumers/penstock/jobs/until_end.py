@@ -21,8 +21,8 @@ from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock
 from penstock.replay.pacing import Ledger, Watch
-from penstock.worker.app import run_worker
-from penstock.worker.part import Part
+from penstock.worker.run_worker import run_worker
+from penstock.worker.variant import Variant
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class _Work:
         async def until(pipeline: Pipeline) -> None:
             await self.watch.run(pipeline, sources[0])
 
-        part = Part(source=bounded, until=until)
-        await run_worker(self._cfg, path, read_again, leaves=leaves, part=part)
+        variant = Variant(source=bounded, until=until)
+        await run_worker(self._cfg, path, read_again, leaves=leaves, variant=variant)
 
 
 async def _judge(cfg: config.Config, job: Job) -> None:

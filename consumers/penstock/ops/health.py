@@ -58,8 +58,8 @@ async def serve_health(
 
     async def metrics(request: web.Request) -> web.Response:
         budget, figures = pipeline.wiring.budget, status.flow.look()
-        telemetry.figures.show(figures.flow, figures.backlog.objects, figures.streams)
-        telemetry.figures.show_problems(status.look()["problems"])
+        telemetry.status_gauges.show(figures.flow, figures.backlog.objects, figures.streams)
+        telemetry.status_gauges.show_problems(status.look()["problems"])
         telemetry.buffer_bytes.set(budget.spent_bytes)
         telemetry.buffer_limit.set(budget.limit_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))

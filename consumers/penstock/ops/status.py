@@ -147,11 +147,11 @@ class Status:
 
     def _region(self) -> dict[str, Any]:
         """If the worker is in a region: bytes by region, and which regions it helps."""
-        region, assist = self._telemetry.region, self._pipeline.wiring.assist
+        region, help_regions = self._telemetry.region, self._pipeline.wiring.help_regions
         if region is None:
             return {}
-        standings = assist.standings if assist is not None else {}
-        helped = assist.helped if assist is not None else []
+        standings = help_regions.standings if help_regions is not None else {}
+        helped = help_regions.helped if help_regions is not None else []
         return {
             "region": {
                 "name": region.name,

@@ -87,9 +87,9 @@ class Pipeline:
             ]
             if not self.assignments.exactly_once:
                 workers.append(self.wiring.settle.run())
-            assist = self.wiring.assist
-            if assist is not None:
-                workers.append(assist.run(self.assignments))
+            help_regions = self.wiring.help_regions
+            if help_regions is not None:
+                workers.append(help_regions.run(self.assignments))
             if self.wiring.shadow is not None:
                 workers.append(self.wiring.shadow.run())
             running = [tasks.create_task(worker) for worker in workers]
@@ -99,9 +99,9 @@ class Pipeline:
             if not self.joined.is_set():
                 consuming.cancel()
             await asyncio.wait([consuming])
-            if assist is not None:
-                assist.stop()
-                await assist.idle()
+            if help_regions is not None:
+                help_regions.stop()
+                await help_regions.idle()
             await self.assignments.all_revoked()
             self.assignments.stop()
             for task in running:

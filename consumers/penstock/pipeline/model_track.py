@@ -22,9 +22,9 @@ from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
 from penstock.ports import Adapters, Model
 from penstock.stages.download import Download
-from penstock.stages.download_object import ObjectReader, ObjectTerms
 from penstock.stages.expand import Expand
 from penstock.stages.microbatch import Microbatch
+from penstock.stages.object_reader import ObjectReader, ObjectTerms
 from penstock.stages.predict import Predict
 from penstock.stages.reading_permits import Admission, Seats
 from penstock.stages.result_objects import ResultPlan

@@ -14,7 +14,7 @@ from penstock.lane.lane import LaneLimits
 from penstock.pipeline.model_track import ModelTerms
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.download_object import ObjectTerms
+from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow.asking import ShadowPlan

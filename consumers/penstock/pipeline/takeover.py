@@ -16,7 +16,7 @@ from penstock.core.health.retry import Backoff
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Undecided
 from penstock.lane.lane import Lane
-from penstock.pipeline.transactions import TransactionPool
+from penstock.pipeline.transaction_pool import TransactionPool
 from penstock.ports import Clock, Commit, Transactions
 from penstock.stages.publish import Publish
 from penstock.telemetry.worker import Telemetry

@@ -27,7 +27,7 @@ from penstock.ports import Adapters, Clock, Commit, Model
 from penstock.process.threads import in_thread
 from penstock.stages.consume import Consume, Intake
 from penstock.stages.dead_letters import Reject
-from penstock.stages.help_regions import Assist
+from penstock.stages.help_regions import HelpRegions
 from penstock.stages.microbatch import Waiting
 from penstock.stages.publish import Publish
 from penstock.stages.reading_permits import Seats
@@ -96,7 +96,7 @@ class Wiring:
             self._results(offload),
             self._tracer,
         )
-        self.assist = self._assist()
+        self.help_regions = self._help_regions()
         times = settings.times
         self.settle = Settle(
             source,
@@ -235,12 +235,12 @@ class Wiring:
             return None
         return ObjectResults(results, plan, offload, self.telemetry, self._guards)
 
-    def _assist(self) -> Assist | None:
+    def _help_regions(self) -> HelpRegions | None:
         neighbours, telemetry = self.adapters.neighbours, self.telemetry.region
         if neighbours is None or telemetry is None:
             return None
         helping, clock = self.settings.helping, self.adapters.clock
-        return Assist(neighbours, helping, self.lanes, clock, telemetry)
+        return HelpRegions(neighbours, helping, self.lanes, clock, telemetry)
 
     def _outage(self, service: str, clock: Clock, patience_s: float | None) -> Outage:
         outage = Outage(service, clock, patience_s)

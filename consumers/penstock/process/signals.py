@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT once a loop runs: they end a service, or drain a worker.
+"""SIGTERM and SIGINT while an event loop runs: they end a service, or drain a worker.
 
 Rule: a signal lets work in progress end in its own time, and then always ends the process. Before
-there is a loop, `command_exit` handles signals. Owner: the command that runs until it is asked to
+a loop runs, `command_exit` handles the signals. Owner: the command that runs until it is asked to
 end.
 """
 
@@ -13,17 +13,34 @@ import threading
 from collections.abc import Callable
 
 from penstock.errors import EXIT_UNREACHABLE
+from penstock.process.parent import when_parent_ends
 
 
 def on_stop(call: Callable[[], object]) -> None:
-    """SIGTERM and SIGINT call this, in the loop that runs."""
+    """From now on SIGTERM and SIGINT call this function, in the running loop."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, call)
 
 
+async def serve_until_asked(address: str) -> None:
+    """The end of an embedded service's `main`: print the address of the service, which is up, then
+    wait until SIGTERM, SIGINT or the end of standard input. Standard input is a pipe of the parent,
+    which the system closes when the parent dies, so no service outlives its parent.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    on_stop(stop.set)
+    when_parent_ends(lambda: loop.call_soon_threadsafe(stop.set))
+    # Last: the parent may ask for the end as soon as it has read this line.
+    print(address, flush=True)  # noqa: T201 (the line is the interface)
+    await stop.wait()
+
+
 class StopSignal:
-    """Handles SIGTERM and SIGINT from the first moment on: ends the start, or drains the worker."""
+    """Handles SIGTERM and SIGINT from now on: cancels the start, or once `then` was called stops
+    what runs. A stop that takes longer than `within_s` ends the process.
+    """
 
     def __init__(self, within_s: float) -> None:
         self.asked = False
@@ -33,7 +50,7 @@ class StopSignal:
         on_stop(self._ask)
 
     def then(self, stop: Callable[[], None] | None) -> None:
-        """From now on a signal calls this instead of cancelling the task; None: cancels again."""
+        """From now on a signal calls `stop`; None: a signal cancels the task, as at the start."""
         self._stop = stop
 
     def _ask(self) -> None:
@@ -47,8 +64,9 @@ class StopSignal:
 
 
 def end_within(seconds: float) -> None:
-    """This process exits after this many seconds at the latest. Nothing is lost by it, as only
-    delivered rows are committed. A blocked event loop does not delay the thread of the timer.
+    """Exit this process after so many seconds, if it still runs then. No row is lost by that,
+    because only delivered rows are committed. The timer has a thread of its own, so that a blocked
+    event loop does not delay the exit.
     """
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True

@@ -23,8 +23,8 @@ from penstock.replay.diff import Compares, check, difference
 from penstock.replay.pacing import Ledger, Look, Watch
 from penstock.replay.span import decide
 from penstock.replay.worker_settings import Plan
-from penstock.worker.app import LAST_RESORT_S, open_worker, until_services_answered
-from penstock.worker.part import Part
+from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
+from penstock.worker.variant import Variant
 
 # How much longer than its commit interval the live group may take: for a rebalance without a huge
 # object, or a pause of the garbage collector.
@@ -46,7 +46,7 @@ async def replay(
     """
     if compares is not None:
         check(plan)
-    stop = StopSignal(plan.cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
+    stop = stop_signal(plan.cfg)
     try:
         async with open_groups(plan.cfg.kafka) as groups:
             await _make_topics(plan, on_made)
@@ -141,7 +141,7 @@ class _Replay:
             sources[0].is_held = True  # until the watch has looked at the live group
             return sources[0]
 
-        async with open_worker(self.plan.cfg, Part(bounded, self.plan.settings)) as pipeline:
+        async with open_worker(self.plan.cfg, Variant(bounded, self.plan.settings)) as pipeline:
             await until_services_answered(self.plan.cfg, pipeline)
             stop.then(pipeline.stop)
             try:

@@ -29,12 +29,12 @@ from penstock.settings.routes import routes_of, shadow_of
 from penstock.settings.rows import row_options
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.download_object import ObjectTerms
+from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import Terms
-from penstock.tracing.object_spans import Names
+from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 
 # Of a call without Kafka: its end is noticed so soon after the last answer.

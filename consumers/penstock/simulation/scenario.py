@@ -19,7 +19,7 @@ from penstock.simulation import announcements
 from penstock.simulation.checks.truth import Answer, MakeObject
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.download_object import ObjectTerms
+from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 
 # Some of the worlds have this model beside the default one.

@@ -22,8 +22,8 @@ from penstock.errors import Poison, Transient, Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.receiving import ReceivingLane
 from penstock.ports import Clock
-from penstock.stages.download_object import Fetcher, ObjectReader, ObjectTerms
 from penstock.stages.microbatch import Microbatch
+from penstock.stages.object_reader import Fetcher, ObjectReader, ObjectTerms
 from penstock.telemetry.worker import Telemetry
 
 # A record's message has 1,000 characters and a key may have 1,024: the reason needs room as well.

@@ -25,7 +25,7 @@ LOOK_EVERY_S = 2.0
 REST_S = 60.0
 
 
-class Assist:
+class HelpRegions:
     """`stop` ends the reading for other regions; `idle` returns when it has ended. `helped`: the
     regions that are helped now. `standings`: the last known state of each region.
     """

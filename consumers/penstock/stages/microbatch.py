@@ -18,7 +18,7 @@ from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.window import Window
 from penstock.lane.budget import ModelShare
 from penstock.ports import Clock
-from penstock.telemetry.counters import Used
+from penstock.telemetry.metric_types import Used
 from penstock.telemetry.worker import Telemetry
 
 # So many batches of one stream's rows may wait. At 200,000 rows/s, the most that was measured, 16

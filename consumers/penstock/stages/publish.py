@@ -30,7 +30,7 @@ from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result
 from penstock.ports import Clock, Commit, Outgoing, Sink
 from penstock.stages.dead_letters import Reject
-from penstock.stages.encode import Encode, Leaving, Refused
+from penstock.stages.encode_releases import Encode, Leaving, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
 from penstock.telemetry.ways import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from penstock.telemetry.counters import CALL_BUCKETS_S
+from penstock.telemetry.metric_types import CALL_BUCKETS_S
 
 MODEL_OUTCOMES = ("answered", "refused", "overloaded", "worker_died", "unreachable", "ill")
 

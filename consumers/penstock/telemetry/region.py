@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.telemetry.counters import TotalBy
+from penstock.telemetry.metric_types import TotalBy
 
 # Stands for the region of stores that belong to no region.
 ELSEWHERE = "elsewhere"

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from penstock.telemetry.counters import TotalBy
+from penstock.telemetry.metric_types import TotalBy
 
 # All but `ignored` are passed on; `split`, `late`, `cut` and `unforeseen` count in `passed`, too.
 KINDS = ("passed", "ignored", "split", "late", "cut", "unforeseen")

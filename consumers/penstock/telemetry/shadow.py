@@ -6,7 +6,7 @@ worker's telemetry, which makes it if there is a shadow.
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from penstock.telemetry.counters import CALL_BUCKETS_S
+from penstock.telemetry.metric_types import CALL_BUCKETS_S
 
 # What can become of a row that the shadow should answer.
 SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from penstock.telemetry.counters import (
+from penstock.telemetry.metric_types import (
     CALL_BUCKETS_S,
     Spread,
     Total,
@@ -17,7 +17,6 @@ from penstock.telemetry.counters import (
     TotalOf,
     latency_buckets_s,
 )
-from penstock.telemetry.figures import FigureMetrics
 from penstock.telemetry.models import (
     MODEL_OUTCOMES,
     CallsTelemetry,
@@ -27,6 +26,7 @@ from penstock.telemetry.models import (
 from penstock.telemetry.region import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.rekey import RekeyTelemetry
 from penstock.telemetry.shadow import ShadowTelemetry
+from penstock.telemetry.status_gauges import StatusGauges
 from penstock.telemetry.streams import Streams
 from penstock.telemetry.ways import TimeSpent, Ways
 
@@ -60,7 +60,7 @@ class Telemetry:
         self._count_calls(self.registry)
         self._count_answers(self.registry)
         self._show_state(self.registry)
-        self.figures = FigureMetrics(self.registry)
+        self.status_gauges = StatusGauges(self.registry)
 
     def _count_reading(self, reg: CollectorRegistry) -> None:
         self._records = Total("penstock_records", "Records read from the input topic", reg)

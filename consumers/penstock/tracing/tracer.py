@@ -13,8 +13,8 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.trace import Trace
 from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, written
 from penstock.ports import Clock, Place, Record, Spans, outgoing_traceparent
-from penstock.tracing.decision import Errors, Ratio, Slowest
-from penstock.tracing.object_spans import Names, batch_span, object_spans
+from penstock.tracing.sampling import Errors, Ratio, Slowest
+from penstock.tracing.spans import Names, batch_span, object_spans
 
 # The SDK and most receivers keep no more links of a span.
 MOST_LINKS = 128

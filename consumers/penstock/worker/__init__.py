@@ -1,1 +1,1 @@
-"""`penstock run`: picks the adapters, checks the topics, turns signals into a drain."""
+"""`penstock run`: opens a worker from its configuration, and runs it until a signal."""

@@ -1,8 +1,8 @@
-"""`penstock run --dry-run`: what a worker would publish for the next messages, published nowhere.
+"""`penstock run --dry-run`: shows what a worker would publish for the next messages.
 
-Rule: the pipeline is the worker's own, opened by the application. Its records are read without the
-group and its sink only shows, so that no worker notices it and nothing is written: no record, no
-commit, no result object, no span. Owner: the command.
+Rule: the pipeline is the worker's own, but its records are read without joining the group and its
+sink only shows what it gets. So no worker notices the dry run, and nothing is written: no record,
+no commit, no result object, no span. Owner: the command.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.results import MemoryResults
 from penstock.ports import Outgoing, Sink
 from penstock.process.signals import StopSignal
-from penstock.worker.app import LAST_RESORT_S, open_worker, until_services_answered
-from penstock.worker.part import Part
+from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
+from penstock.worker.variant import Variant
 
 Show = Callable[[Outgoing], None]
 
 
 class Rehearsed(NamedTuple):
-    """What was read: messages, and of how many partitions; `idle`: those that have none."""
+    """How many messages of how many partitions were read. `idle`: partitions without messages."""
 
     messages: int
     partitions: int
@@ -33,7 +33,7 @@ class Rehearsed(NamedTuple):
 
 async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed:
     """Answer the next `most` messages of each partition; `show` gets what would be published."""
-    stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
+    stop = stop_signal(cfg)
     cfg = _harmless(cfg)
     async with open_reader(cfg.kafka, cfg.kafka.isolation) as reader:
         found = await heads(reader, most)
@@ -45,20 +45,21 @@ async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed:
 
 async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopSignal) -> None:
     ended = asyncio.Event()
-    part = Part(
+    variant = Variant(
         source=lambda _: HeadSource(found, ended.set),
         sink=lambda sink: _Shown(sink, show),
         results=lambda cfg: None if cfg.output.objects is None else MemoryResults(),
     )
-    async with open_worker(cfg, part) as pipeline:
+    async with open_worker(cfg, variant) as pipeline:
         await until_services_answered(cfg, pipeline)
         stop.then(pipeline.stop)
         await pipeline.run_until(ended)
 
 
 def _harmless(cfg: config.Config) -> config.Config:
-    """Without a shadow, whose answers go out on their own; without transactions, which would fence
-    the live workers'; without spans; and without a stop of a line, as all messages are wanted.
+    """The configuration without all that reaches others or ends the run early: no shadow, which
+    writes to a topic of its own; no transactions, which would fence those of live workers; no
+    spans; no limits of dead letters, which would stop a line before its last message.
     """
     cfg = cfg.after_rekey().without_shadow()
     return structs.replace(
@@ -70,7 +71,7 @@ def _harmless(cfg: config.Config) -> config.Config:
 
 
 class _Shown:
-    """Passes questions about the topics on to the real sink, and shows what it is to send."""
+    """A sink that shows what it is given; only questions about topics go to the real sink."""
 
     def __init__(self, sink: Sink, show: Show) -> None:
         self._sink = sink

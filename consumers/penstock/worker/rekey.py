@@ -1,7 +1,7 @@
-"""From configuration to a running rekeyer: beside a worker, or alone.
+"""Opens a rekeyer from its configuration: beside a worker, or alone.
 
-Rule: it picks adapters and checks that the topics are there; what it starts, it stops. Owner: the
-commands `run` and `rekey`.
+Rule: adapters are picked here, and topics are checked. All that the block opened is closed at its
+end. Owner: the commands `run` and `rekey`.
 """
 
 import asyncio
@@ -46,7 +46,9 @@ async def run_rekey(cfg: config.Config) -> None:
 
 @asynccontextmanager
 async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIterator[Rekeyer]:
-    """A rekeyer that does not run yet; Kafka has answered. Leaving the block closes all it uses."""
+    """Opens a rekeyer, which does not run yet. Kafka has answered by then. The end of the block
+    closes all that the rekeyer uses.
+    """
     clock, kafka, topic = SystemClock(), kafka_of_rekeyer(cfg), topic_of(cfg)
     source, patience_s = WholeSource(kafka, before=cfg.kafka.group), cfg.limits.start_ms / 1000
     async with stopped_after(source.stop):
@@ -57,10 +59,10 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
         terms = rekey_terms(
             cfg, partitions=counts[topic], record_bytes=most - RECORD_OVERHEAD_BYTES
         )
-        # The transactional id is the group's.
+        # The group's name is the transactional id, so that a new leader fences the former one.
         batch_bytes = {topic: min(BATCH_BYTES, most)}
         begin = partial(open_transactions, kafka, kafka.group, clock, batch_bytes)
-        # On a connection of its own: on the reader's the broker answers only after the read, for
-        # which it may wait half a second.
+        # The ends are asked on a connection of their own. On the reader's connection the broker
+        # answers in order, so a question would wait for the read, which may take half a second.
         async with open_groups(kafka, kafka.isolation) as groups:
             yield Rekeyer(source, begin, groups.ends, terms, clock, telemetry, random.random)

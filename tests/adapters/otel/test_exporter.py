@@ -142,7 +142,7 @@ def test_an_endpoint_without_a_path_gets_the_protocols(endpoint: str, expected: 
 
 def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
     code = (
-        "import sys, penstock.worker.app\n"
+        "import sys, penstock.worker.run_worker\n"
         "from penstock import config\n"
         "from penstock.adapters.otel import open_spans\n"
         "assert open_spans(config.Traces()) is None\n"

@@ -37,7 +37,7 @@ from penstock.simulation.unreliable_services import Process
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
-from penstock.stages.download_object import ObjectTerms
+from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.telemetry.region import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
@@ -137,8 +137,8 @@ class RegionWorker:
 
     @property
     def is_helping(self) -> bool:
-        assist = self.pipeline.wiring.assist
-        return assist is not None and bool(assist.helped)
+        help_regions = self.pipeline.wiring.help_regions
+        return help_regions is not None and bool(help_regions.helped)
 
     def kill(self) -> None:
         self._world.history.note("killed", self.name)

@@ -1,17 +1,15 @@
-"""From configuration to a running worker: the only place that names concrete adapters.
+"""Opens a worker from its configuration: clients, decoders, settings, and the pipeline over them.
 
-Rule: it decides nothing about rows; it picks adapters, checks that topics and services fit the
-configuration, and turns signals into a drain. Owner: the command `run`.
+Rule: nothing about rows is decided here; adapters are picked, and topics and services are checked
+against the configuration. All that the block opened is closed at its end. Owner: `run_worker`; the
+dry run and the replay, which run the same pipeline in another variant.
 """
 
 import asyncio
 import gc
-import logging
-import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
 
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
@@ -24,10 +22,8 @@ from penstock.adapters.otel import open_spans
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.wait_for_services import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
-from penstock.errors import Fatal, PenstockError
-from penstock.ops.health import serve_health
-from penstock.ops.page.actions import Actions
-from penstock.ops.topics import check_topics, mind_topics
+from penstock.errors import PenstockError
+from penstock.ops.topics import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
@@ -35,103 +31,32 @@ from penstock.ports import Adapters, Clock, Guest, Source, Transactions
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.process.stopping import stopped_after
-from penstock.settings.routes import routes_of, shadow_of
+from penstock.settings.routes import shadow_of
 from penstock.settings.worker import for_worker
-from penstock.stages.consume import Intake
 from penstock.stages.shadow.topic import LAST_S
 from penstock.telemetry.worker import Telemetry
-from penstock.worker.part import WHOLE, Part, Until
-from penstock.worker.rekey import open_rekeyer
-
-log = logging.getLogger(__name__)
+from penstock.worker.variant import AS_CONFIGURED, Variant
 
 # On top of the drain: 30 s for a producer that does not end, 10 s to commit and leave, and a
 # margin.
 LAST_RESORT_S = 60.0
 
 
-async def run_worker(
-    cfg: config.Config,
-    path: Path | None,
-    read_again: Callable[[], config.Config],
-    *,
-    leaves: bool = False,
-    part: Part = WHOLE,
-) -> None:
-    """Run one worker until SIGTERM or SIGINT, or until its part is done, then drain it. On SIGHUP
-    it reads the configuration again, for its routes. `path`: the file that this came from.
-    `leaves`: with an instance id it gives up its place in the group when it stops. With
-    `kafka.rekey` it also is one of the rekeyers, of which one works and the others stand by. Raises
-    the first failure.
-    """
-    written, cfg = cfg, cfg.after_rekey()
-    stop = StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
-    try:
-        async with open_worker(cfg, part, leaves=leaves) as pipeline:
-            wiring = pipeline.wiring
-            async with serve_health(
-                cfg.http,
-                pipeline,
-                wiring.adapters.model,
-                wiring.telemetry,
-                cfg.kafka,
-                Actions(path),
-            ) as url:
-                log.info("healthz, readyz and metrics at %s", url)
-                await until_services_answered(cfg, pipeline)
-                stop.then(pipeline.stop)
-                asyncio.get_running_loop().add_signal_handler(
-                    signal.SIGHUP, take_routes, wiring.intake, read_again
-                )
-                async with _rekeying(written, pipeline):
-                    await _run_while_topics_are_there(cfg, pipeline, part.until)
-                await pipeline.end()
-    except asyncio.CancelledError:
-        if not stop.asked:
-            raise
-
-
-async def _run_while_topics_are_there(
-    cfg: config.Config, pipeline: Pipeline, until: Until | None
-) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        beside = [tasks.create_task(mind_topics(cfg, pipeline.wiring.adapters.sink))]
-        if until is not None:
-            beside.append(tasks.create_task(_stop_after(until, pipeline)))
-        await pipeline.run()
-        for task in beside:
-            task.cancel()
-
-
-async def _stop_after(until: Until, pipeline: Pipeline) -> None:
-    await until(pipeline)
-    pipeline.stop()
-
-
-@asynccontextmanager
-async def _rekeying(cfg: config.Config, pipeline: Pipeline) -> AsyncIterator[None]:
-    """While the body runs, if `kafka.rekey` is set: the pipeline reads what is rekeyed."""
-    if cfg.kafka.rekey is None:
-        yield
-        return
-    stop = asyncio.Event()
-    telemetry = pipeline.wiring.telemetry.of_rekeying()
-    async with open_rekeyer(cfg, telemetry) as rekeyer, asyncio.TaskGroup() as tasks:
-        tasks.create_task(rekeyer.run(stop))
-        yield
-        stop.set()
+def stop_signal(cfg: config.Config) -> StopSignal:
+    """Handles SIGTERM and SIGINT from now on. A stop that hangs ends the process, too."""
+    return StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
 
 
 @asynccontextmanager
 async def open_worker(
-    cfg: config.Config, part: Part, *, leaves: bool = False
+    cfg: config.Config, variant: Variant, *, leaves: bool = False
 ) -> AsyncIterator[Pipeline]:
-    """The worker's pipeline, which does not run yet; Kafka has answered. Leaving the block closes
-    all it uses.
+    """Opens the pipeline of a worker, which does not run yet. Kafka has answered by then. The end
+    of the block closes all that the pipeline uses.
     """
     clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
     objects = open_objects(cfg, watcher=telemetry.replicas)
-    model, results = open_model(cfg, telemetry.replicas), part.results(cfg)
+    model, results = open_model(cfg, telemetry.replicas), variant.results(cfg)
     models = {
         name: open_model(one, telemetry.replicas)
         for name, one in cfg.with_each_live_model().items()
@@ -147,21 +72,22 @@ async def open_worker(
         async with stopped_after(sink.stop):
             await until_answered("Kafka broker", sink.start, clock, cfg.limits.start_ms / 1000)
             cfg = await fitted_to_server(cfg)
-            regions = KafkaRegions(cfg, leaves=leaves) if cfg.helped and part is WHOLE else None
+            if cfg.helped and variant is AS_CONFIGURED:
+                regions = KafkaRegions(cfg, leaves=leaves)
             opened = regions or open_source(
                 cfg.kafka,
                 drain_ms=cfg.delivery.drain_ms,
                 leaves=leaves,
                 decided=cfg.delivery.guarantee == "exactly_once",
             )
-            source = part.source(opened)
+            source = variant.source(opened)
             groups = regions.groups if regions is not None else {}
             transactions = _transactions(cfg, source, opened, sink, clock, groups)
             adapters = Adapters(
                 source,
                 objects,
                 model,
-                part.sink(sink),
+                variant.sink(sink),
                 clock,
                 transactions,
                 results,
@@ -170,9 +96,9 @@ async def open_worker(
                 guest,
                 spans,
             )
-            settings = part.settings(await _settings(cfg, adapters))
+            settings = variant.settings(await _settings(cfg, adapters))
             kept_s = [await sink.retention_s(topic) for topic in cfg.kafka.inputs]
-            telemetry.figures.input_retention.set(min(filter(None, kept_s), default=None))
+            telemetry.status_gauges.input_retention.set(min(filter(None, kept_s), default=None))
             _calm_garbage_collector()
             yield Pipeline(Wiring(settings, adapters, telemetry, decoders=decoders))
     finally:
@@ -199,8 +125,8 @@ def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:
 
 
 def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
-    """The shadow's client. It has its own connections, even to a server of live models, and makes
-    them only when they are needed, so that no start waits for the shadow.
+    """The shadow's clients. They have their own connections, even to a server of live models, and
+    connect at the first use, so that no start waits for the shadow.
     """
     found = shadow_of(cfg)
     if found is None:
@@ -210,7 +136,7 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
 
 
 async def _dismiss(guest: Guest) -> None:
-    """Close the shadow's producer, which is still open after a failed start."""
+    """Close the shadow's clients. Its producer is still open only if the start failed."""
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(LAST_S):
             await guest.sink.stop()
@@ -230,8 +156,8 @@ async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
 
 
 async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> None:
-    """Wait for the store and the model to answer. Of several models one answer is enough, so that a
-    model that is away holds up no other.
+    """Wait until the store and the model answer. If there are several models, the first that
+    answers ends the wait, so that a model that is away holds up no other.
     """
     wiring, start_s = pipeline.wiring, cfg.limits.start_ms / 1000
     clock = wiring.adapters.clock
@@ -244,21 +170,6 @@ async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> Non
     await until_one_answered(asks, clock, start_s)
 
 
-def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None:
-    """Read the routes again. Wrong ones are refused and the old ones stay: a mistyped file must not
-    end a worker.
-    """
-    try:
-        routes = routes_of(read_again())
-        if routes.models != intake.routes.models:
-            raise Fatal("models are added and removed by a start, not by SIGHUP")
-    except PenstockError as error:
-        log.error("the routes stay as they are: %s", error)
-        return
-    intake.routes = routes
-    log.info("routes: %s", routes)
-
-
 def _transactions(
     cfg: config.Config,
     source: Source,
@@ -267,7 +178,7 @@ def _transactions(
     clock: Clock,
     groups: Mapping[str, str],
 ) -> Transactions | None:
-    """`groups`: by topic, for topics of other regions."""
+    """`groups`: the consumer group of each topic that belongs to another region."""
     if cfg.delivery.guarantee != "exactly_once":
         return None
     producers = KafkaProducers(

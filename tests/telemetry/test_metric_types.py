@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock.ops.listening import exposition
-from penstock.telemetry.counters import Spread, Total, TotalBy
+from penstock.telemetry.metric_types import Spread, Total, TotalBy
 from penstock.telemetry.worker import Telemetry
 
 BUCKETS = (1, 2.5, 10.0)

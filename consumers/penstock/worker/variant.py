@@ -1,7 +1,7 @@
-"""How a worker differs from what its configuration says: a replay, a dry run, or a job.
+"""What a replay, a dry run or a job changes in a worker: its records, its settings, its answers.
 
-Rule: each of them is the same pipeline; it changes a source or a sink, never a stage. Owner: the
-application.
+Rule: each of them runs the worker's own pipeline; it changes a source or a sink, never a stage.
+Owner: `open_worker`, which applies the changes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,9 +20,9 @@ def _open_results(cfg: config.Config) -> Results | None:
     return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
 
 
-class Part(NamedTuple):
-    """Which records it reads, which settings it changes, and where its answers go. `until`: runs
-    beside the pipeline, and the worker drains when it returns.
+class Variant(NamedTuple):
+    """Each function gets what the configuration says and returns what the worker uses. `until` runs
+    beside the pipeline; when it returns, the worker drains.
     """
 
     source: Callable[[Source], Source] = lambda source: source
@@ -32,4 +32,4 @@ class Part(NamedTuple):
     until: Until | None = None
 
 
-WHOLE = Part()
+AS_CONFIGURED = Variant()

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from penstock.telemetry.counters import Level, LevelBy
+from penstock.telemetry.metric_types import Level, LevelBy
 from penstock.telemetry.streams import Told
 
 BOUNDS: Final = ("worker", "model", "store", "kafka", "skew")
 PROBLEM: Final = ("level", "kind", "service", "stream")
 
 
-class FigureMetrics:
+class StatusGauges:
     """`show` what the status says."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
