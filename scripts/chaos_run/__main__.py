@@ -11,10 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
-from chaos_run import chain, hosts, plan, report, scenes
-from chaos_run.cutting import cutting
-from chaos_run.load import LINES
+from chaos_run import chain_run, hosts_run, plan, report, scenes_run
+from chaos_run.cut_transfer import cutting
 from chaos_run.poison import CUT
+from chaos_run.row_pool import LINES
 from chaos_run.run import Outcome, chaos, prepare, timed
 from chaos_run.services_under_test import TOPICS, Place, crash, environ_of, model_worker_pid, seeded
 from realstack import layout, stack
@@ -117,6 +117,6 @@ def _stop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    runs = {"--scenes": scenes.main, "--chain": chain.main, "--hosts": hosts.main}
+    runs = {"--scenes": scenes_run.main, "--chain": chain_run.main, "--hosts": hosts_run.main}
     chosen = next((run for flag, run in runs.items() if flag in sys.argv), main)
     sys.exit(chosen(sys.argv[1:]))

@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from chaos_run.network import Network
 from penstock.process import children
-from realstack import minio, processes, s3, stack
+from realstack import minio, processes, s3, what_runs
 from realstack.errors import NotReady, StackError
 from realstack.kafka import LOGGING, new_id
 from realstack.processes import Process
@@ -157,7 +157,7 @@ class Cluster:
         environ: Mapping[str, str] = {}
         address = self.network.address(name)
         if name == STORE:
-            argv = [str(stack.MINIO.binary), "server", "--quiet"]
+            argv = [str(what_runs.MINIO.binary), "server", "--quiet"]
             argv += ["--address", f"{address}:{STORE_PORT}", str(folder)]
             environ = minio.SETTINGS
         else:
@@ -223,6 +223,6 @@ def _java(folder: Path) -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-cp",
-        f"{stack.KAFKA.jars}/libs/*",
+        f"{what_runs.KAFKA.jars}/libs/*",
     ]
     return [*java, f"-Dlog4j2.configurationFile={folder}/log4j2.properties"]

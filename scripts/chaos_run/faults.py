@@ -11,7 +11,7 @@ import signal
 import time
 from dataclasses import asdict, dataclass
 
-from chaos_run.output_reader import Recovery, Watch
+from chaos_run.output_watch import Recovery, Watch
 from chaos_run.plan import CRASH_AWAY_S, CUTS, Fault, Kind
 from chaos_run.services_under_test import Place
 from chaos_run.workers import Crew, Worker

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import msgspec
 
 from chaos_run.faults import Faults, Struck
-from chaos_run.load import make_pool, store
-from chaos_run.output_reader import Watch, watching
+from chaos_run.output_watch import Watch, watching
 from chaos_run.plan import PARTITIONS, Plan
 from chaos_run.poison import message
+from chaos_run.row_pool import make_pool, store
 from chaos_run.services_under_test import Place
-from chaos_run.speaking import producing
+from chaos_run.topic_io import producing
 from chaos_run.workers import Crew, Exit
 from penstock.adapters.kafka.replay_positions import open_groups
 from penstock.errors import Transient

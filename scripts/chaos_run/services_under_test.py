@@ -20,7 +20,7 @@ from typing import Any
 from chaos_run.cluster import Cluster
 from penstock import config
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
-from realstack import layout, s3, stack
+from realstack import layout, s3, stack, what_runs
 
 TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
 
@@ -104,7 +104,7 @@ def environ_of(
     """A worker's variables: those of the stack with these names, and `SECTION__KEY` over them; none
     of the caller's own settings.
     """
-    exports = (line.removeprefix("export ").partition("=") for line in stack.exports())
+    exports = (line.removeprefix("export ").partition("=") for line in what_runs.exports())
     ours = {name: value.strip("'") for name, _, value in exports if is_taken(name)}
     return bare() | ours | {f"PENSTOCK_{name}": value for name, value in changes.items()}
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from chaos_run.services_under_test import environ_of
-from fleet_run.stage import Figure, tell
+from fleet_run.common import Figure, tell
 from penstock import config
 from penstock.adapters.inputs.choice import open_source
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics

@@ -16,9 +16,9 @@ from pathlib import Path
 import orjson
 
 from chaos_run.plan import PARTITIONS
-from chaos_run.speaking import producing, stamped
+from chaos_run.topic_io import producing, stamped
 from chaos_run.workers import Crew
-from fleet_run.stage import WORKERS_CORE, Figure, services_apart, stage, tell
+from fleet_run.common import WORKERS_CORE, Figure, fresh_place, services_apart, tell
 from penstock import config
 from penstock.bench.resource_use import cpu_by_name, service_pids
 from penstock.bench.seeded_rows import COLUMNS, csv_body
@@ -71,7 +71,7 @@ async def _rate(folder: Path, groups: Sequence[Path], rows: int) -> float:
         return ("sh", "-c", enter, "sh")
 
     changes = {"ROWS__COLUMNS": orjson.dumps([*range(COLUMNS)]).decode()}
-    async with stage(folder, changes, launcher) as (place, bucket):
+    async with fresh_place(folder, changes, launcher) as (place, bucket):
         await bucket.put({f"{n}.csv": _wide(csv_body(ROWS, n)) for n in range(OBJECTS)})
         topic = place.config.kafka.input_topic
         async with producing(place.config.kafka) as producer:

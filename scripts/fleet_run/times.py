@@ -20,15 +20,15 @@ import orjson
 
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place
-from chaos_run.speaking import producing, stamped
+from chaos_run.topic_io import producing, stamped
 from chaos_run.workers import LOOK_S, Crew, Worker
-from fleet_run.stage import (
+from fleet_run.common import (
     SERVICES_CORE,
     WORKERS_CORE,
     Figure,
+    fresh_place,
     place,
     services_apart,
-    stage,
     tell,
 )
 from penstock.bench.percentiles import percentile
@@ -207,7 +207,7 @@ async def _fleet(
         begins = ("taskset", "-c", str(SERVICES_CORE))
         return (*begins, "env", f"PENSTOCK_KAFKA__INSTANCE_ID={worker}") if static else begins
 
-    async with stage(folder, changes, launcher) as (place, bucket):
+    async with fresh_place(folder, changes, launcher) as (place, bucket):
         await bucket.put({f"{n}.csv": csv_body(ROWS, n) for n in range(STREAMS)})
         with services_apart(place.config):
             async with asyncio.TaskGroup() as tasks:

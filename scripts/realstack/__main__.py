@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from realstack import stack
+from realstack import stack, what_runs
 from realstack.errors import StackError
 
 COMMANDS = {
@@ -37,7 +37,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=_extras,
         default=(),
         metavar="NAME[,NAME...]",
-        help=f"also these model servers and stores, as local processes: {', '.join(stack.EXTRAS)}",
+        help="also these model servers and stores, as local processes: "
+        + ", ".join(what_runs.EXTRAS),
     )
     parsers["up"].add_argument(
         "--try",
@@ -47,15 +48,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME[,NAME...]",
         help="these, too, if they can be had within two minutes each; status tells why one is not",
     )
-    parsers["restart"].add_argument("service", choices=(*SERVICES, *stack.EXTRAS))
+    parsers["restart"].add_argument("service", choices=(*SERVICES, *what_runs.EXTRAS))
     return parser.parse_args(arguments)
 
 
 def _extras(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if unknown := set(names) - stack.EXTRAS.keys():
+    if unknown := set(names) - what_runs.EXTRAS.keys():
         raise argparse.ArgumentTypeError(
-            f"{', '.join(sorted(unknown))}: choose from {', '.join(stack.EXTRAS)}"
+            f"{', '.join(sorted(unknown))}: choose from {', '.join(what_runs.EXTRAS)}"
         )
     return names
 
@@ -64,11 +65,11 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         if options.command == "status":
-            report = stack.status()
+            report = what_runs.status()
             print(json.dumps(report.document(), indent=2) if options.json else report.text())
             return 0 if report.complete else 1
         if options.command == "env":
-            print("\n".join(stack.exports()))
+            print("\n".join(what_runs.exports()))
         elif options.command == "up":
             print(stack.up(extras=options.extras, wishes=options.wishes))
         elif options.command == "down":

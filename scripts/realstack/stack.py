@@ -1,100 +1,37 @@
-"""Up, down, status, env, restart: what is done to which service, and when.
+"""Up, down, restart: what is done to which service, and when.
 
-Rule: repeating a command does nothing more. Ports and data are kept while any service runs, and
-chosen anew when none does. Services know only themselves.
+Rule: a command that is repeated changes nothing. Ports and data are kept while any service runs,
+and chosen anew when none does. No service knows another. Owner: `scripts/stack`.
 """
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
-from realstack import azure, compose, layout, minio, prerequisites, processes
-from realstack.azure import Azurite
+from realstack import compose, layout, prerequisites, processes
 from realstack.errors import NotReady, StackError
-from realstack.gcs import FakeGcs
-from realstack.kafka import Kafka
 from realstack.layout import How, State
-from realstack.minio import Minio
-from realstack.model_server import MODEL_SERVERS
 from realstack.service import Extra, Service
-from realstack.torchserve import MODEL, TorchServe, archive_fingerprint
+from realstack.torchserve import archive_fingerprint
+from realstack.what_runs import (
+    EXTRAS,
+    KAFKA,
+    MINIO,
+    SERVICES,
+    TORCHSERVE,
+    required,
+    running_services,
+    services_of,
+)
 
-KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
-# Started only if `up` is asked for them.
-EXTRAS: dict[str, Extra] = {extra.name: extra for extra in (*MODEL_SERVERS, FakeGcs(), Azurite())}
-# In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
-SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
 # Kafka needs about 4 s and TorchServe 3 s on two idle cores; on busy ones over ten times that.
 READY_S = 90.0
 # Time to build an optional model server: 450 MB at 5 MB/s, which any package index can deliver.
 WISH_S = 120.0
 PROBE_PAUSE_S = 0.1
-
-
-@dataclass(frozen=True)
-class Report:
-    state: State | None
-    running: frozenset[str]
-
-    @property
-    def complete(self) -> bool:
-        return all(service.name in self.running for service in _begun(self.state))
-
-    def document(self) -> dict[str, object]:
-        """For programs: the address of each service, and the process of each local one."""
-        if self.state is None:
-            return {"how": None, "services": {}, "missing": {}, "torch_python": None}
-        services = {
-            service.name: {
-                "running": service.name in self.running,
-                "address": f"127.0.0.1:{self.state.ports[service.name]}",
-                "pid": process.pid if (process := self.state.processes.get(service.name)) else None,
-                "log": str(layout.home() / f"{service.name}.log"),
-            }
-            for service in _begun(self.state)
-        }
-        local = self.state.how == "local"
-        python = str(TORCHSERVE.python) if local else None
-        return {
-            "how": self.state.how,
-            "services": services,
-            "missing": self.state.missing,
-            "torch_python": python,
-        }
-
-    def text(self) -> str:
-        if self.state is None:
-            return "the stack is down"
-        lines = []
-        for service in _begun(self.state):
-            running = "up" if service.name in self.running else "down"
-            process = self.state.processes.get(service.name)
-            place = f"pid {process.pid}" if process else "container"
-            port = self.state.ports[service.name]
-            lines.append(f"{service.name:<11} {running:<5} {place:<11} 127.0.0.1:{port}")
-        summary = "is up" if self.complete else "is not complete: scripts/stack up"
-        return "\n".join([*lines, f"the stack ({self.state.how}) {summary}"])
-
-
-def status() -> Report:
-    state = layout.load()
-    return Report(state, frozenset(_running(state) if state else ()))
-
-
-def _begun(state: State | None) -> list[Service]:
-    """The services that run by default, and the others that were asked for."""
-    others = [one for name, one in EXTRAS.items() if state and name in state.processes]
-    return [*SERVICES, *others]
-
-
-def _running(state: State) -> set[str]:
-    local = {name for name, process in state.processes.items() if process.running}
-    return local | compose.running(state.ports) if state.how == "docker" else local
 
 
 def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str] = ()) -> str:
@@ -105,7 +42,7 @@ def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str]
     with layout.locked():
         begun = time.monotonic()
         state = layout.load()
-        if state is None or not _running(state):
+        if state is None or not running_services(state):
             layout.forget()
             how = how or ("docker" if compose.engine_answers() else "local")
             state = State(how, layout.free_ports())
@@ -139,7 +76,7 @@ def _up_in_docker(state: State) -> list[str]:
 
 
 def _up_locally(state: State) -> list[str]:
-    running = _running(state)
+    running = running_services(state)
     if state.archive != archive_fingerprint() and "torchserve" in running:
         print("the model's sources changed: restarting TorchServe", file=sys.stderr)
         processes.stop(state.processes["torchserve"])
@@ -156,7 +93,7 @@ def _up_locally(state: State) -> list[str]:
 
 def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> list[str]:
     """Start the extras. An `optional` one that cannot be built is left out and noted."""
-    running = _running(state)
+    running = running_services(state)
     absent = [server for server in wanted if server.name not in running]
     names = {port for server in absent for port in server.ports} - state.ports.keys()
     state.ports |= layout.free_ports(names)
@@ -268,7 +205,7 @@ def down() -> str:
             return "the stack is down: nothing was running"
         if state.how == "docker":
             compose.down(state.ports)
-        for service in reversed(_begun(state)):
+        for service in reversed(services_of(state)):
             if service.name in state.processes:
                 processes.stop(state.processes[service.name])
         layout.forget()
@@ -277,8 +214,8 @@ def down() -> str:
 
 def restart(name: str) -> str:
     with layout.locked():
-        state = _required()
-        service = next((one for one in _begun(state) if one.name == name), None)
+        state = required()
+        service = next((one for one in services_of(state) if one.name == name), None)
         if service is None:
             raise StackError(f"{name} is not up; start it with scripts/stack up --with {name}")
         if state.how == "docker" and name not in EXTRAS:
@@ -290,40 +227,3 @@ def restart(name: str) -> str:
             _launch(service, state)
         _wait(service, state)
         return f"{name} is up again on 127.0.0.1:{state.ports[name]}"
-
-
-def _required() -> State:
-    state = layout.load()
-    if state is None:
-        raise StackError("the stack is down; start it with scripts/stack up")
-    return state
-
-
-def exports() -> list[str]:
-    """Variables for clients of the services; names without `__` are not Penstock's settings."""
-    state = _required()
-    ports = state.ports
-    management_url = f"http://127.0.0.1:{ports['torchserve_management']}"
-    values = {
-        "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{ports['kafka']}",
-        "PENSTOCK_KAFKA__INPUT_TOPIC": minio.EVENTS_TOPIC,
-        "PENSTOCK_OBJECTS__ENDPOINT_URL": f"http://127.0.0.1:{ports['minio']}",
-        "PENSTOCK_OBJECTS__KEY": minio.KEY,
-        "PENSTOCK_OBJECTS__SECRET": minio.SECRET,
-        "PENSTOCK_OBJECTS__REGION": minio.REGION,
-        "PENSTOCK_MODEL__URL": f"http://127.0.0.1:{ports['torchserve']}",
-        "PENSTOCK_MODEL__NAME": MODEL,
-        "PENSTOCK_MODEL__MANAGEMENT_URL": management_url,
-        "PENSTOCK_OUTPUT__TOPIC": "predictions",
-        "PENSTOCK_OUTPUT__DLQ_TOPIC": "predictions.dlq",
-        "PENSTOCK_STACK_TORCHSERVE_MANAGEMENT_URL": management_url,
-        "PENSTOCK_STACK_BUCKET": minio.BUCKET,
-        "PENSTOCK_STACK_EVENTS_ARN": minio.EVENTS_ARN,
-    }
-    for server in EXTRAS.values():
-        for port in server.ports if server.name in state.processes else ():
-            values[f"PENSTOCK_STACK_{port.upper()}"] = f"127.0.0.1:{ports[port]}"
-    if "azure" in state.processes:
-        values["PENSTOCK_STACK_AZURE_ACCOUNT"] = azure.ACCOUNT
-        values["PENSTOCK_STACK_AZURE_KEY"] = azure.KEY
-    return [f"export {name}={shlex.quote(value)}" for name, value in values.items()]

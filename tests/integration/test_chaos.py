@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from chaos_run import plan, report
-from chaos_run.load import LINES
 from chaos_run.plan import Kind
+from chaos_run.row_pool import LINES
 from chaos_run.run import chaos
 from chaos_run.services_under_test import Place, model_worker_pid
 from tests.integration.conftest import MakeTopics

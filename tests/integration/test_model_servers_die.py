@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from realstack import layout, processes, stack
+from realstack import layout, processes, what_runs
 from realstack.errors import NotReady
 from realstack.model_server import ModelServer
 from realstack.processes import Process
@@ -107,7 +107,7 @@ def server(way: str) -> Iterator[OwnServer]:
         model_server(way)
     except Unavailable as missing:
         pytest.skip(str(missing))
-    known = stack.EXTRAS[way.partition("_")[0]]
+    known = what_runs.EXTRAS[way.partition("_")[0]]
     assert isinstance(known, ModelServer)
     # Not pytest's folder: its path is too long for the sockets that some make there.
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.json import encode
 
-from chaos_run.instants import Shape, said_at
-from chaos_run.oracle import Bounds, Said, Verdict, compare
+from chaos_run.cameras import Shape, said_at
+from chaos_run.scenes_oracle import Bounds, Said, Verdict, compare
 from penstock.scenes.changelog import CLAIM_KEY
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.ledger import Keyed

@@ -4,6 +4,9 @@ one that comes and goes, rejected rows.
 Rule: a prediction's content follows from its site, member and instant alone. Owner: the run.
 """
 
+import argparse
+import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -77,3 +80,33 @@ def said_at(instant: int, instant_ms: int, shape: Shape) -> Iterator[tuple[int, 
         if (instant + number) % REJECTED_EVERY == 0:
             record |= {"prediction": None, "error": {"code": "bad_row", "message": "no number"}}
         yield jitter.randint(0, JITTER_MS), partition, stream, orjson.dumps(record)
+
+
+def instants(shape: Shape, seconds: int) -> Iterator[tuple[int, int]]:
+    """From now on, the number of each instant and its time in epoch milliseconds."""
+    began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
+    for instant in range(seconds * shape.hz):
+        yield instant, began_ms + instant * shape.period_ms
+
+
+async def until(due_ms: float) -> None:
+    await asyncio.sleep(due_ms / 1000 - time.time())
+
+
+def add_options(parser: argparse.ArgumentParser, *, seconds: int) -> None:
+    parser.add_argument("--seconds", type=int, default=seconds, help=f"default {seconds}")
+    parser.add_argument("--sites", type=int, default=8, help="default 8")
+    parser.add_argument("--members", type=int, default=8, help="of a site; default 8")
+    parser.add_argument("--hz", type=int, default=20, help="default 20")
+    parser.add_argument("--engine", choices=["penstock", "faust"], default="penstock")
+
+
+def settings_of(options: argparse.Namespace, shape: Shape) -> dict[str, str]:
+    """The settings of a scenes worker, as `SECTION__KEY`."""
+    return {
+        "SCENES__ENGINE": options.engine,
+        "SCENES__PERIOD_MS": str(shape.period_ms),
+        "SCENES__TOLERANCE_MS": str(shape.period_ms // 2),
+        "SCENES__MEMBERS": orjson.dumps(shape.members_of()).decode(),
+        "HTTP__PORT": "0",
+    }

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from chaos_run.load import LINES, Answer, Pool
 from chaos_run.plan import PARTITIONS, Object
 from chaos_run.poison import FOLDER, NO_OBJECT
+from chaos_run.row_pool import LINES, Answer, Pool
 from chaos_run.services_under_test import Place
 from penstock.adapters.kafka.follower import Follower, following
 from penstock.adapters.stores.choice import open_objects

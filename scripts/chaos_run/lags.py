@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import orjson
 
-from chaos_run.oracle import Said, tails
+from chaos_run.scenes_oracle import Said, tails
 from penstock.bench.resource_use import cpu_by_name, others_s
 
 STEP_MS = 10_000

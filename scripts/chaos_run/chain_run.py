@@ -15,11 +15,21 @@ from typing import Any
 
 import orjson
 
-from chaos_run import pace
-from chaos_run.instants import JITTER_MS, PARTITIONS, REJECTED_EVERY, Shape, event_time
-from chaos_run.scenes import judged, placed, read_all
+from chaos_run import lags
+from chaos_run.cameras import (
+    JITTER_MS,
+    PARTITIONS,
+    REJECTED_EVERY,
+    Shape,
+    add_options,
+    event_time,
+    instants,
+    settings_of,
+    until,
+)
+from chaos_run.scenes_run import judged, placed, read_all
 from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid
-from chaos_run.speaking import add_options, instants, producing, settings_of, until
+from chaos_run.topic_io import producing
 from chaos_run.workers import LOOK_S, Crew
 from penstock.adapters.kafka.topics import delete_topics
 from penstock.bench.resource_use import service_pids
@@ -84,7 +94,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
                 while len(workers["worker"].partitions) < PARTITIONS:
                     await asyncio.sleep(LOOK_S)
                 pids = {name: each.pid for name, each in workers.items() if each.pid is not None}
-                cores = pace.Cores(pids | service_pids(place.config) | {"announcer": os.getpid()})
+                cores = lags.Cores(pids | service_pids(place.config) | {"announcer": os.getpid()})
                 announced = await _announce(place, shape, options.seconds)
                 used = cores.used()
                 await placed(place)
@@ -96,7 +106,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
         read = await read_all(place)
         well = await judged(place, shape, read)
         deadline_ms = place.config.scenes.deadline_ms
-        print(pace.text(announced, pace.lags(read.predictions), used, deadline_ms))
+        print(lags.text(announced, lags.lags(read.predictions), used, deadline_ms))
         return well
     finally:
         _remove(store, place.bucket)

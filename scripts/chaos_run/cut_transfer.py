@@ -49,22 +49,34 @@ class _Cutter:
             writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on requests and answers side by side, up to the request for the cut object."""
         there_reader, there = await asyncio.open_connection(self._url.hostname, self._url.port)
-        answers = asyncio.create_task(_pump(there_reader, writer))
         try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                there.write(head)
-                if head.startswith(b"GET") and self._key in head.split(b"\r\n", 1)[0]:
+            async with asyncio.TaskGroup() as tasks:
+                answers = tasks.create_task(_pump(there_reader, writer))
+                with suppress(*_Broken):
+                    head = await self._pass_requests(reader, there)
+                    # The answer to this request is cut here, so nothing else may read it.
                     answers.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await answers
-                    return await _cut(head, there_reader, writer)
-                length = _LENGTH.search(head)
-                await _copy(reader, there, int(length[1]) if length else 0)
+                    await asyncio.wait([answers])
+                    await _cut(head, there_reader, writer)
+                answers.cancel()
         finally:
-            answers.cancel()
             there.transport.abort()
+
+    async def _pass_requests(
+        self, reader: asyncio.StreamReader, there: asyncio.StreamWriter
+    ) -> bytes:
+        """Returns the head of the first GET of the cut object, which is passed on, too. Raises
+        `IncompleteReadError` when the client sends no more.
+        """
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            there.write(head)
+            if head.startswith(b"GET") and self._key in head.split(b"\r\n", 1)[0]:
+                return head
+            length = _LENGTH.search(head)
+            await _copy(reader, there, int(length[1]) if length else 0)
 
 
 async def _cut(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -50,7 +50,7 @@ def tell(*figures: Figure) -> list[Figure]:
 
 
 @asynccontextmanager
-async def stage(
+async def fresh_place(
     folder: Path, changes: Mapping[str, str], launcher: Callable[[str], Sequence[str]]
 ) -> AsyncIterator[tuple[Place, Bucket]]:
     """Topics, a group and a bucket of its own. `launcher`: as in `Place`."""

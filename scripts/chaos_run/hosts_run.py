@@ -13,12 +13,12 @@ from pathlib import Path
 
 from chaos_run import plan, report
 from chaos_run.cluster import Cluster
-from chaos_run.load import LINES
 from chaos_run.network import private, refusal
+from chaos_run.row_pool import LINES
 from chaos_run.run import Outcome, chaos, prepare, timed
 from chaos_run.services_under_test import TOPICS, Place, bare, seeded
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
-from realstack import minio, stack
+from realstack import minio, what_runs
 from realstack.errors import EXIT_MISSING, StackError
 
 BUCKET = "chaos"
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if reason := refusal():
         print(f"scripts/chaos --hosts: no network namespaces here: {reason}", file=sys.stderr)
         return EXIT_MISSING
-    for service in (stack.KAFKA, stack.MINIO):
+    for service in (what_runs.KAFKA, what_runs.MINIO):
         service.build()
     seed, folder = seeded(options.seed)
     own = [*arguments, "--seed", str(seed), INSIDE, str(folder)]

@@ -19,10 +19,18 @@ import orjson
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaTimeoutError
 
-from chaos_run import oracle
-from chaos_run.instants import PARTITIONS, Shape, said_at
+from chaos_run import scenes_oracle
+from chaos_run.cameras import (
+    PARTITIONS,
+    Shape,
+    add_options,
+    instants,
+    said_at,
+    settings_of,
+    until,
+)
 from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, seeded
-from chaos_run.speaking import add_options, instants, producing, settings_of, stamped, until
+from chaos_run.topic_io import producing, stamped
 from chaos_run.workers import Crew, Worker
 from penstock import config
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
@@ -153,15 +161,15 @@ async def placed(place: Place) -> None:
 class Read(NamedTuple):
     """Everything that was predicted and published, each topic by partition."""
 
-    predictions: list[oracle.Said]
-    scenes: list[oracle.Said]
-    late: list[oracle.Said]
+    predictions: list[scenes_oracle.Said]
+    scenes: list[scenes_oracle.Said]
+    late: list[scenes_oracle.Said]
 
 
 async def read_all(place: Place) -> Read:
     kafka, scenes = place.config.kafka, place.config.scenes
     found = [
-        [oracle.Said(one.value, one.at_ms) for one in await stamped(kafka, topic)]
+        [scenes_oracle.Said(one.value, one.at_ms) for one in await stamped(kafka, topic)]
         for topic in (scenes.input_topic, scenes.topic, scenes.late_topic)
     ]
     return Read(*found)
@@ -171,11 +179,11 @@ async def judged(place: Place, shape: Shape, read: Read) -> bool:
     code, said = await asyncio.to_thread(_verify, place)
     print(said)
     scenes = place.config.scenes
-    found = oracle.compare(
+    found = scenes_oracle.compare(
         *read,
         period_ms=shape.period_ms,
         members=shape.members_of(),
-        bounds=oracle.Bounds(scenes.deadline_ms, scenes.ahead_ms, scenes.engine == "faust"),
+        bounds=scenes_oracle.Bounds(scenes.deadline_ms, scenes.ahead_ms, scenes.engine == "faust"),
     )
     print(f"oracle: {found}")
     return code == EXIT_DONE and not found.wrong
