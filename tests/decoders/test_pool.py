@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.rows.payload import Form, Matrix
-from penstock.decoders.in_process import DecodersAtHand
 from penstock.decoders.pool import Pool
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Decoders, Died, Task, tail_of
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.runs import RowOptions, Run
 from tests.formats.support import rows_of

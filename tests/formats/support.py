@@ -14,8 +14,8 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.format import Format
-from penstock.formats.base.inline import turns
-from penstock.formats.base.judging import Judge
+from penstock.formats.base.in_worker import turns
+from penstock.formats.base.reading import ObjectEnd
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges, Wanted
 from penstock.formats.registry import open_parser
@@ -99,7 +99,7 @@ def by_ranges(
 
     assert format.ranged is not None
     source = Ranges(len(data), data[-TAIL_BYTES:], ask)
-    for run in Judge(options).passing(format.ranged(source, options, wanted)):
+    for run in ObjectEnd(options).cut(format.ranged(source, options, wanted)):
         yield [run]
 
 

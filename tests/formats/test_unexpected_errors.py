@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import ErrorCode, Transient, Unforeseen
-from penstock.formats.base.inline import turns
-from penstock.formats.base.judging import Judge
+from penstock.formats.base.in_worker import turns
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
+from penstock.formats.base.reading import ObjectEnd
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand, Source, Wanted
 
@@ -50,7 +50,7 @@ def test_an_object_that_a_reader_of_parts_falls_over_is_bad_format(error: Except
         yield ROW
         raise error
 
-    runs = Judge(RowOptions()).passing(read(AtHand(b"x"), RowOptions(), lambda start, stop: True))
+    runs = ObjectEnd(RowOptions()).cut(read(AtHand(b"x"), RowOptions(), lambda start, stop: True))
     assert next(runs) == ROW
     with pytest.raises(Unforeseen, match=type(error).__name__):
         next(runs)

@@ -18,13 +18,12 @@ from penstock.adapters.model_servers.torchserve.model import refusal
 from penstock.core.progress import cursor
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison, Transient, Unforeseen
-from penstock.formats.archives.containers import Boxes, breaks_off
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.base.source import AtHand
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
-from penstock.formats.media.ogg import links_of
+from penstock.formats.media.container_ends import Boxes, breaks_off, ogg_parts
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
 from penstock.messages.codec import References, decode, encode_reference
@@ -148,7 +147,7 @@ def _container(data: bytes) -> None:
     boxes = Boxes()
     boxes.saw(0, data[:half])
     boxes.saw(half, data[half:])
-    links_of(AtHand(data))
+    ogg_parts(AtHand(data))
     said = breaks_off(AtHand(data), boxes)
     assert (said is None) == (breaks_off(AtHand(data)) is None)
 

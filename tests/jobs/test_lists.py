@@ -19,8 +19,8 @@ from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.store_choice import Places
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
-from penstock.jobs.columns import Columns
-from penstock.jobs.csv_rows import MOST_RECORD_CHARS, csv_rows
+from penstock.jobs.csv_list import MOST_RECORD_CHARS, csv_rows
+from penstock.jobs.list_columns import Columns
 from penstock.jobs.listing import At
 from penstock.jobs.manifest import open_manifest
 from penstock.messages.errors import SchemaError

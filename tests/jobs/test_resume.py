@@ -15,7 +15,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.jobs import csv_rows, position, sending
+from penstock.jobs import csv_list, listing_position, sending
 from penstock.jobs.produce import Produced, Wanted, produce
 from penstock.ports import Commit
 
@@ -50,10 +50,10 @@ def rows_of(rows: int) -> bytes:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of some ten references, a list in thirty pieces, and no wait for another machine."""
-    monkeypatch.setattr(csv_rows, "BATCH_ROWS", ROWS // 30)
+    monkeypatch.setattr(csv_list, "BATCH_ROWS", ROWS // 30)
     monkeypatch.setattr(sending, "SENT_BYTES", 1_000)
-    monkeypatch.setattr(position, "ARRIVED_S", 0.1)
-    monkeypatch.setattr(position, "BEGUN_S", 0.1)
+    monkeypatch.setattr(listing_position, "ARRIVED_S", 0.1)
+    monkeypatch.setattr(listing_position, "BEGUN_S", 0.1)
 
 
 async def announce(
@@ -95,7 +95,7 @@ async def test_after_two_cuts_every_reference_is_there_once_and_in_order(
     cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch, keep_s: float
 ) -> None:
     """Whether the position was kept right before, or only at the beginning."""
-    monkeypatch.setattr(position, "KEEP_S", keep_s)
+    monkeypatch.setattr(listing_position, "KEEP_S", keep_s)
     await cut_off(cfg, objects, 9)
     async with announcing(cfg.kafka) as other:  # somebody else writes to the topic, too
         for partition in range(4):
@@ -118,9 +118,9 @@ async def test_after_two_cuts_every_reference_is_there_once_and_in_order(
 async def test_a_start_that_is_cut_off_behind_what_an_earlier_one_sent_doubles_nothing(
     cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(position, "KEEP_S", 60.0)
+    monkeypatch.setattr(listing_position, "KEEP_S", 60.0)
     await cut_off(cfg, objects, 20)
-    monkeypatch.setattr(position, "KEEP_S", 0.0)
+    monkeypatch.setattr(listing_position, "KEEP_S", 0.0)
     await cut_off(cfg, objects, 3)
     done = await announce(cfg, objects)
     assert done.before + done.references == ROWS
@@ -159,7 +159,7 @@ async def test_a_list_that_changed_has_no_place_to_go_on(
 async def test_globs_go_on_behind_a_key_whatever_came_or_went_before_it(
     cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(position, "KEEP_S", 0.0)
+    monkeypatch.setattr(listing_position, "KEEP_S", 0.0)
     for n in range(2_500):
         objects.put("b", f"{n % 3}/{n:04d}", b"")
     wanted = Wanted(["s3://b/**"], resume=True)
@@ -181,7 +181,7 @@ async def test_an_earlier_start_ends_when_a_later_one_has_taken_over(
     cfg: config.Config, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it sends anything more."""
-    monkeypatch.setattr(position, "SURE_S", 0.0)
+    monkeypatch.setattr(listing_position, "SURE_S", 0.0)
     await cut_off(cfg, objects, 5)
     later: list[Produced] = []
 

@@ -10,7 +10,7 @@ import orjson
 from penstock.adapters.inputs.regions import RegionalSource
 from penstock.core.health.region_help import HelpTerms, Standing
 from penstock.core.routing.store_choice import Place, Places
-from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring

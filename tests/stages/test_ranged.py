@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Transient
 from penstock.ports import Answers, Location
 from penstock.simulation.virtual_time import virtual_time

@@ -10,7 +10,7 @@ from penstock.calls.wait_for_services import until_one_answered
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, run

@@ -17,7 +17,7 @@ from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.calls.wait_for_services import until_answered
 from penstock.core.records.output_records import Labels
-from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring

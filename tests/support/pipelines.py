@@ -21,8 +21,8 @@ from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.rows.blocks import Ticket
 from penstock.core.window.window import WindowLimits
-from penstock.decoders.in_process import DecodersAtHand
 from penstock.decoders.protocol import Decoders
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from penstock.decoders.decoder import LEAST_S, Decoder
+from penstock.decoders.decoder_client import LEAST_S, Decoder
 from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Died
 from penstock.decoders.zygote_client import Zygote

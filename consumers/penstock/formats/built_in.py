@@ -9,9 +9,9 @@ from functools import partial
 from penstock.formats.archives import zip
 from penstock.formats.base.format import Format, always, makes
 from penstock.formats.base.source import Read
-from penstock.formats.csv.reader import CsvParser
+from penstock.formats.csv.parser import CsvParser
 from penstock.formats.media import audio, video
-from penstock.formats.media.libraries import open_audio, reader
+from penstock.formats.media.reader import open_audio, reader
 from penstock.formats.pictures import image
 from penstock.formats.pictures.image import open_image
 from penstock.formats.tables import arrow, avro, npy, parquet
@@ -19,7 +19,7 @@ from penstock.formats.tables.arrow import read_arrow
 from penstock.formats.tables.avro import AvroParser
 from penstock.formats.tables.npy import NpyParser, read_npy
 from penstock.formats.tables.parquet import read_parquet
-from penstock.formats.text.json import JsonArrayParser
+from penstock.formats.text.json_array import JsonArrayParser
 from penstock.formats.text.json_rows import open_ndjson
 from penstock.formats.text.opaque import open_bytes
 from penstock.formats.text.text import open_text

@@ -16,6 +16,7 @@ from penstock.formats.archives.codecs import CODECS, PackedParser, codec_of, is_
 from penstock.formats.archives.compression import GZIP_MAGIC, Expansion, GzipParser
 from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
+from penstock.formats.archives.webdataset import Samples
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.base.format import Format, WantsRanges
 from penstock.formats.base.parser_chain import (
@@ -28,7 +29,6 @@ from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, Wanted
 from penstock.formats.built_in import ours
 from penstock.formats.magic import is_text, no_such
-from penstock.formats.media.samples import Samples
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.plugins_checked import guarded
 from penstock.formats.sniff import (
@@ -39,7 +39,7 @@ from penstock.formats.sniff import (
     not_as_stream,
     sniff_text,
 )
-from penstock.formats.text.json_either import JsonParser
+from penstock.formats.text.json_or_ndjson import JsonParser
 from penstock.formats.text.opaque import UnreadParser
 from penstock.plugins import plugins
 

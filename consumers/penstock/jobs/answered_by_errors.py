@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from penstock import config
 from penstock.adapters.kafka.reader import Reader, offsets
-from penstock.jobs.end import Job
+from penstock.jobs.decided_end import Job
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError
 from penstock.ports import Where

@@ -19,10 +19,10 @@ from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
 from penstock.core.routing.store_choice import Places
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.source import Need, Ranges
-from penstock.jobs.columns import Columns
-from penstock.jobs.csv_rows import csv_rows
+from penstock.jobs.csv_list import csv_rows
+from penstock.jobs.list_columns import Columns
 from penstock.jobs.listing import Lists
-from penstock.jobs.parquet_rows import MAGIC, parquet_rows
+from penstock.jobs.parquet_list import MAGIC, parquet_rows
 from penstock.messages.errors import SchemaError
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url

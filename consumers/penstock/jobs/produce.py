@@ -29,8 +29,8 @@ from penstock.core.routing.store_choice import Places
 from penstock.core.routing.stream_names import StreamNames
 from penstock.errors import usage
 from penstock.jobs.listing import At, Globs, Listing
+from penstock.jobs.listing_position import Position, open_position
 from penstock.jobs.manifest import open_manifest
-from penstock.jobs.position import Position, open_position
 from penstock.jobs.sending import Sending
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference

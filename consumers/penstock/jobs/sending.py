@@ -12,7 +12,7 @@ from inspect import iscoroutine
 from typing import NamedTuple
 
 from penstock.jobs.listing import At
-from penstock.jobs.position import MARK, Position
+from penstock.jobs.listing_position import MARK, Position
 from penstock.ports import Outgoing, Sink
 
 # A quarter of the largest batch; larger ones save nothing.

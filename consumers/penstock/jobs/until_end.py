@@ -16,7 +16,7 @@ from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.calls.wait_for_services import until_answered
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
 from penstock.jobs.answered_by_errors import AnsweredByErrors
-from penstock.jobs.end import Job, decide, group_of_end
+from penstock.jobs.decided_end import Job, decide, group_of_end
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock

@@ -9,7 +9,7 @@ from penstock.errors import usage
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
-from penstock.formats.media.libraries import need_media
+from penstock.formats.media.reader import need_media
 from penstock.formats.media.video import VideoOptions
 from penstock.formats.pictures.pillow import need_pillow
 from penstock.formats.pictures.pixels import PictureOptions, pixel_options

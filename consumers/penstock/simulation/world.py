@@ -12,7 +12,7 @@ from random import Random
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.results import MemoryResults
 from penstock.core.rows.payload import Payload
-from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring

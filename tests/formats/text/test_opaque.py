@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.rows.payload import BytesRows
 from penstock.errors import EXIT_USAGE, Fatal, Poison
-from penstock.formats.base.rows import BadRow
+from penstock.formats.base.row_by_row import BadRow
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import PictureOptions

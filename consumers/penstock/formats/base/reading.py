@@ -1,24 +1,28 @@
-"""The rows of one object, whatever its format and however it is packed.
+"""The rows of one object, whatever its format and however it is packed, and what ends them early.
 
 Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
-loop. Rows that were complete before the damage come first, then the object's `Poison`. Owner: the
-process that decodes; tests, in their own process.
+loop. Rows that were complete before the damage come first, then the object's `Poison`. An object
+ends at its limit of rows, and at its first bad row if bad rows end objects. An unforeseen exception
+becomes the object's `Poison`, also a lack of memory: an object of 900 bytes once asked for 8 GB.
+Neighbouring rows that are bad for the same reason are one run. Owner: the process that decodes; in
+tests, their own process.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from penstock.core.rows.costs import BLOCK_COST_BYTES
-from penstock.errors import Poison
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.errors import PenstockError, Poison, Unforeseen
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.judging import PIECE_ROWS, Judge, add, cost_of
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand, Stream, Wanted
 from penstock.formats.registry import open_parser, ranged_format
 
-# As much as some Arrow batches; to hand over a piece costs a tenth of a millisecond.
+# As much as some Arrow batches. To hand over a piece costs a tenth of a millisecond.
 PIECE_BYTES: Final = 2 << 20
+# After this many rows that were read one by one, the rows so far are handed on.
+PIECE_ROWS: Final = 128
 
 
 def read_object(
@@ -31,7 +35,7 @@ def read_object(
     wanted: Wanted = lambda start, stop: True,
 ) -> Iterator[Run]:
     """The object's rows; unwanted rows may come as runs without payload."""
-    return Judge(options).passing(_read(source, options, key, format, compression, wanted))
+    return ObjectEnd(options).cut(_read(source, options, key, format, compression, wanted))
 
 
 def decoded(
@@ -43,7 +47,7 @@ def decoded(
     format: str | None = None,
     compression: str | None = None,
 ) -> Iterator[list[Run]]:
-    """The runs of an object whose bytes are here, as a stream in chunks of this size."""
+    """The runs of an object that is in memory, read as if it came in chunks of this size."""
     ready: list[list[Run]] = []
     pieces = Pieces(ready.append)
     source = AtHand(data, chunk_bytes, pieces.flush)
@@ -62,9 +66,70 @@ def decoded(
         raise failure
 
 
+class ObjectEnd:
+    """Where the rows of one object end: at a limit, at a bad row, or at an unforeseen exception."""
+
+    def __init__(self, options: RowOptions) -> None:
+        self._options = options
+        self._rows = 0
+
+    def cut(self, runs: Iterable[Run]) -> Iterator[Run]:
+        """The runs up to the object's end, where it raises `Poison`. May be called again, with more
+        runs of the same object.
+        """
+        try:
+            for run in runs:
+                if run.error is not None and self._options.fail_on_bad_row:
+                    raise Poison("bad_row", self._described(run))
+                left = self._options.rows - self._rows
+                if run.rows > left:
+                    # The rows below the limit are answered, also if a run reaches beyond it.
+                    if left:
+                        yield _first(run, left)
+                    said = f"it has more than {self._options.rows} rows (limits.rows)"
+                    raise Poison("too_large", said)
+                self._rows += run.rows
+                yield run
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise Unforeseen.of("bad_format", error) from error
+
+    def _described(self, run: Run) -> str:
+        where = f' of member "{run.member}"' if run.member is not None else ""
+        return f"row {self._rows}{where}: {run.error} (rows.on_bad_row is fail_object)"
+
+
+def _first(run: Run, rows: int) -> Run:
+    return run._replace(
+        rows=rows,
+        payload=None if run.payload is None else run.payload.cut(0, rows),
+        kept=None if run.kept is None else run.kept.cut(0, rows),
+        since_ms=None if run.since_ms is None else run.since_ms[:rows],
+    )
+
+
+def add(piece: list[Run], run: Run) -> None:
+    """Append the run. If it and the last run are bad for the same reason, make them one run."""
+    before = piece[-1] if piece and run.error is not None else None
+    if before is not None and (before.error, before.member) == (run.error, run.member):
+        piece[-1] = before._replace(rows=before.rows + run.rows)
+    else:
+        piece.append(run)
+
+
+def cost_of(run: Run) -> int:
+    """The bytes of the run's good rows, as the byte budget counts them. Bad rows cost nothing."""
+    if run.payload is None:
+        return 0
+    kept_bytes = run.kept.nbytes if run.kept is not None else 0
+    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
+
+
 class Pieces:
-    """Hands on rows in pieces for which the byte budget is asked once, and all complete rows before
-    it waits for more bytes. Neighbouring rows that are bad for the same reason are one run.
+    """Gathers runs to pieces and hands each on by `give`: the byte budget is asked once for a
+    piece. Its owner calls `flush` before it waits for more bytes, so that complete rows do not
+    wait.
     """
 
     def __init__(self, give: Callable[[list[Run]], object]) -> None:
@@ -73,7 +138,7 @@ class Pieces:
         self._nbytes = self._bad_rows = 0
 
     def take(self, runs: Iterator[Run]) -> None:
-        """Take all runs. Rows that were complete before an error are handed on before it."""
+        """Take all runs. If they end by an error, the runs before it are handed on first."""
         try:
             for run in runs:
                 self.add(run)
@@ -120,7 +185,8 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
     for chunk in chunks:
         start = 0
         while start < len(chunk):
-            # Asked for every time: sniffing may find that the bytes expand.
+            # Asked before each step: once the parser has seen the first bytes, it may want smaller
+            # steps, because the bytes expand.
             stop = start + parser.step_bytes
             yield from parser.feed(chunk[start:stop])
             start = stop

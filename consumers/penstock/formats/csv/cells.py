@@ -1,6 +1,6 @@
-"""Cells of a CSV row: taken apart, as JSON or number texts, and kept with their row.
+"""The cells of one CSV row: divided and unquoted, written as JSON, and kept beside their row.
 
-Rule: one row at a time, no state. Owner: the CSV parser.
+Rule: each call is about one row, without state. Owner: the reader of CSV rows.
 """
 
 import re
@@ -12,11 +12,11 @@ from math import isinf
 from penstock.core.rows.kept import Kept
 from penstock.errors import Poison
 from penstock.formats.base.kept_columns import moment_ms
-from penstock.formats.base.rows import BadRow, shown
+from penstock.formats.base.row_by_row import BadRow, shown
 from penstock.formats.magic import named_by_magic
 from penstock.formats.text.lines import RawRows
 
-# Besides the empty cell: how spreadsheets, R and databases write a missing value.
+# How a missing value is written: as an empty cell, or as spreadsheets, R and databases write it.
 MISSING = ("", "NA", "N/A", "null", "NULL")
 MISSING_CELLS = frozenset(text.encode() for text in MISSING)
 TEXTS_ONLY = (
@@ -31,13 +31,13 @@ OLD_MAC = (
     "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
     '"CSV", not its "CSV (Macintosh)")'
 )
-# As numbers: to look for bytes of one byte costs Python an exception each time.
+# Numbers, because Python raises and drops an exception at each `b'"' in row`.
 _QUOTE, RETURN = b'"\r'
-# Begins with a literal comma, which is found fast, and matches at every comma. An open quote takes
-# the rest of the text.
+# One cell with the comma before it; the literal comma makes the search fast. A quote that is not
+# closed takes the rest of the text.
 _QUOTED_CELLS = re.compile(rb'(?s),(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|(".*+|[^,]*+))')
 _QUOTED = re.compile(rb'"[^"]*+"')
-# Bytes that no text file has and every binary one: NUL to BS, vertical feeds, SO to US, DEL.
+# Bytes that text files do not have and binary files do: NUL to BS, vertical feeds, SO to US, DEL.
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _JSON_NUMBER = re.compile(
     rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
@@ -45,19 +45,21 @@ _JSON_NUMBER = re.compile(
 
 
 def check_text(header: bytes) -> None:
-    """Refuse binary data, which could pass for a header without rows."""
+    """Raises `Poison` for binary data, which could pass for a header without rows."""
     if _BINARY.search(header):
         unknown = f'binary data begins with "{shown(header)}": is this CSV?'
         raise Poison("bad_format", named_by_magic(header) or unknown)
 
 
 def is_old_mac(row: bytes) -> bool:
-    """Does the row have line ends of an old Mac outside quotes?"""
+    """Does the row hold line ends of old Macs, outside quotes?"""
     return b"\r" in _QUOTED.sub(b"", row).rstrip(b"\r")
 
 
 class TooManyCells(BadRow):
-    """More than `limits.columns`: taking such a row apart costs fifty times its own size."""
+    """A row has more cells than `limits.columns`. Divided into cells, a row takes fifty times its
+    own size.
+    """
 
 
 def split_cells(row: bytes, max_cells: int) -> list[bytes]:
@@ -68,23 +70,25 @@ def split_cells(row: bytes, max_cells: int) -> list[bytes]:
         return row.split(b",")
     cells: list[bytes] = []
     for quoted, tail, plain in _QUOTED_CELLS.findall(b"," + row):
-        if plain.startswith(b'"'):  # possible in the last row only
+        if plain.startswith(b'"'):  # only the last row of a file may end inside quotes
             raise BadRow(f"cell {len(cells)} opens a quote that is never closed")
         cells.append(plain or quoted.replace(b'""', b'"') + tail)
     return cells
 
 
 def json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
-    """A JSON number as it stands, empty as null, all else as a string: `007` keeps its zeros."""
+    """The cell as JSON: a JSON number as it stands, an empty cell as null, all else as a string (so
+    `007` keeps its zeros).
+    """
     if _JSON_NUMBER.fullmatch(cell):
-        if isinf(float(cell)):  # a reader of the batch would refuse all its rows
+        if isinf(float(cell)):  # the model would refuse the whole batch, with all its rows
             raise OutOfRange(cell)
         return cell
     return json_string(text(cell).decode()).encode() if cell else b"null"
 
 
 class OutOfRange(Exception):
-    """A number that JSON can write and no float can hold."""
+    """The cell is a JSON number that is too large for a float."""
 
     def __init__(self, cell: bytes) -> None:
         super().__init__(cell)
@@ -92,6 +96,7 @@ class OutOfRange(Exception):
 
 
 def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
+    """The rows that are no comments."""
     if isinstance(block, bytes):
         return comments.sub(b"", block)
     return [row for row in block if not comments.match(row + b"\n")]
@@ -99,9 +104,10 @@ def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
 
 @dataclass(frozen=True, slots=True)
 class CsvKept:
-    """The cells that stay with their row (`rows.keep`, `rows.time`); called with good rows. As in
-    `kept_columns`, a cell that cannot be kept is null and makes no row bad. `kept`: the names as
-    JSON, each with the place of its cells; `original` gives a cell as it stands in the file.
+    """Called with good rows, gives the cells that stay with them (`rows.keep`, `rows.time`). A cell
+    that cannot be kept becomes null; its row stays good. `kept`: the names of the kept columns as
+    JSON, each with the place of its cells. `time`: the place of the time's cells. `original` gives
+    a cell as it stands in the file.
     """
 
     kept: Sequence[tuple[bytes, int]]

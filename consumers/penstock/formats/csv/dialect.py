@@ -1,12 +1,14 @@
 """What the first row of a CSV tells: how cells are separated and numbers written; is it a header?
 
-Rule: text of another dialect becomes text with commas and points by exchanging single bytes, before
-anything else looks at it, and is exchanged back where it is kept or shown. So there is one reader,
-and the usual text passes unchanged. Quoted text does not count for finding the dialect.
+Rule: text of another dialect is turned into text with commas and points, by exchanging single
+bytes, before it is read. Where a piece of text is kept or shown, its bytes are exchanged back. So
+one reader reads all dialects, and the usual text passes unchanged. Quoted text is ignored when the
+dialect is found.
 
-header = "auto" takes a first line without any number for a header; for JSON rows only if the second
-line has a number, since in a file of texts nothing tells a header from a row (a lone line of texts
-is a header). Naming a column means there is a header. Cells count from 0. Owner: the CSV parser.
+With `rows.header` "auto", a first line without any number is a header. If the rows become JSON, the
+second line must have a number, too: in a file of texts nothing tells a header from a row. A first
+line of texts that is the only line is a header. If columns are named in the configuration, there is
+a header. Cells count from 0. Owner: the CSV parser.
 """
 
 import re
@@ -30,7 +32,7 @@ Header = Literal["auto", "yes", "no"]
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """`comment`: what a line that is no row begins with."""
+    """`comment`: lines that begin with this text are not rows."""
 
     header: Header = "auto"
     delimiter: Delimiter = "auto"
@@ -45,30 +47,31 @@ DELIMITERS: Final[dict[str, bytes]] = {
     "pipe": b"|",
 }
 _OTHERS: Final = (b";", b"\t", b"|")
-# As numbers: to look for bytes of one byte costs Python an exception each time.
+# Numbers, because Python raises and drops an exception at each `b"," in line`.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
-# A first row longer than this is judged by its beginning.
+# Of a first row that is longer than this, only the beginning is looked at.
 LOOK_BYTES: Final = 64 << 10
 # A line of the characters that `bytes.strip` removes.
 _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
-# Takes the place of a comma or point that means neither. No text file has it, and no reader of ours
-# takes it for a blank or a part of a number.
+# Takes the place of a comma or point that neither separates cells nor belongs to a number. Text
+# files do not have this byte, and our readers take it neither for a blank nor for a part of a
+# number.
 _ASIDE: Final = b"\x1f"
 _QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
 
 
 class Dialect:
-    """`read` every chunk; `back` undoes the exchange for a piece of text."""
+    """`read` exchanges the bytes of a chunk; `back` undoes that for a piece of text."""
 
     def __init__(self, delimiter: bytes, decimal: bytes, comment: bytes) -> None:
         self._table: bytes | None = None
         self._back: bytes | None = None
-        # Matches a line of comment with its newline, after the exchange.
+        # Matches a comment line with its newline, after the exchange.
         self.comments: re.Pattern[bytes] | None = None
         if delimiter != b"," or decimal != b".":
             ours = delimiter + decimal
-            # One of the two signs is new, and one of comma and point is unused: exchanged in a
-            # circle, as `;` to `,` to aside to `;`, so that it can be undone.
+            # The signs are exchanged in a circle, so that it can be undone: a CSV of `;` and points
+            # has `;` become `,`, a comma `_ASIDE`, and `_ASIDE` become `;`.
             left_out = bytes(sign for sign in b",." if sign not in ours)
             freed = bytes(sign for sign in ours if sign not in b",.")
             before, after = ours + left_out + _ASIDE, b",." + _ASIDE + freed
@@ -78,14 +81,14 @@ class Dialect:
             self.comments = re.compile(rb"(?m)^%b[^\n]*+\n" % re.escape(self.read(comment)))
 
     def read(self, data: bytes) -> bytes:
-        """The text in the reader's dialect."""
+        """The text with commas and points."""
         return data if self._table is None else data.translate(self._table)
 
     def back(self, text: bytes) -> bytes:
         return text if self._back is None else text.translate(self._back)
 
 
-# The dialect of nearly all files; shared, as it has no state.
+# The dialect of nearly all files. All parsers share it, because it has no state.
 COMMON: Final = Dialect(b",", b".", b"")
 
 
@@ -97,7 +100,7 @@ def passed_over(comment: bytes) -> re.Pattern[bytes]:
 
 
 class Finder:
-    """Fed until it knows the dialect."""
+    """Finds the dialect in the first bytes of a file."""
 
     def __init__(self, options: CsvOptions) -> None:
         self._held = bytearray()
@@ -106,10 +109,10 @@ class Finder:
         self._comment = options.comment.encode() if options.comment else b""
         self._rows = RowEnds(b"".join(_OTHERS) + (b"," if options.decimal == "." else b""))
         self._comments = LineEnds()
-        self._start = 0  # of the first row that is neither blank nor a comment, as far as is known
+        self._start = 0  # blank lines and comments end here, as far as they are known
 
     def find(self, data: bytes, *, is_all: bool) -> Dialect | None:
-        """None: more must come first."""
+        """Take the next bytes. None: more bytes are needed. `is_all`: no more will come."""
         self._held += data
         if self._delimiter != "auto":
             return Dialect(DELIMITERS[self._delimiter], self._decimal, self._comment)
@@ -118,11 +121,13 @@ class Finder:
 
     @property
     def rest(self) -> bytes:
-        """All bytes that it was fed, without the blank lines and comments at the beginning."""
+        """All bytes so far, without the blank lines and comments at the beginning."""
         return bytes(memoryview(self._held)[self._start :])
 
     def _first_row(self, *, is_all: bool) -> bytes | None:
-        """The first row, from at most `LOOK_BYTES`, so that chunks of any size give the same."""
+        """The first row, or its beginning. It is looked for in at most `LOOK_BYTES`, so that chunks
+        of any size give the same dialect. None: more bytes are needed.
+        """
         held = self._held
         text = held if len(held) <= LOOK_BYTES else held[:LOOK_BYTES]
         while True:
@@ -134,14 +139,15 @@ class Finder:
             if not is_comment and text[start:end].strip():
                 return bytes(text[start:end])
             self._rows.forget()
-            # All comments that follow at once: one by one, 64 KiB of them take 50 ms.
+            # Pass over all comments that follow at once: 64 KiB of them take 50 ms one by one.
             found = passed_over(self._comment).match(text, end + 1)
             assert found is not None
             self._start = found.end()
 
     def _separator(self, row: bytes) -> bytes:
-        """A comma if there is one, unless the cells are all numbers only with another separator, as
-        in `1,5;2,5`. Of several others the most frequent one.
+        """What separates the cells of the first row: the comma, if the row has commas that are not
+        decimal signs, or else the most frequent of the other signs. The commas are decimal signs by
+        the configuration, or if all cells are numbers with the other sign, as in `1,5;2,5`.
         """
         bare = _QUOTED.sub(rb"\1", row) if b'"' in row else row
         others = [sign for sign in _OTHERS if sign in bare]
@@ -164,8 +170,8 @@ def is_decimal_comma(cell: bytes) -> bool:
 
 
 def is_common(options: CsvOptions, head: bytes) -> bool:
-    """Is it surely the common dialect, by the options or the first line? If not, a `Finder` looks,
-    which takes some 5 us.
+    """Do the options or the first line prove that the dialect is the common one? Else the caller
+    must ask a `Finder`, which takes some 5 us.
     """
     if options.decimal != "." or options.comment is not None:
         return False
@@ -192,7 +198,7 @@ def is_header(
         return True
     if any(map(is_number, cells)):
         return False
-    # Numbers with the other decimal sign make it a row: a bad one, whose reason says why.
+    # Numbers with a decimal comma make the line a row: a bad row, whose error names rows.decimal.
     if any(is_decimal_comma(dialect.back(cell)) for cell in cells):
         return False
     if options.as_numbers:
@@ -207,7 +213,9 @@ def is_header(
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
-    """The index of a column. `places`: the header's names; `columns`: how many cells a row has."""
+    """The place of a column, named or numbered in the configuration. `places`: those of the names
+    in the header; `columns`: how many cells a row has. Raises `Poison` if there is no such column.
+    """
     if isinstance(column, str):
         if column in places:
             return places[column]

@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from penstock.core.rows.payload import Matrix
 from penstock.errors import Poison
-from penstock.formats.archives.containers import breaks_off
-from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
-from penstock.formats.media.ogg import Links, links_of
+from penstock.formats.media.container_ends import OggParts, breaks_off, ogg_parts
+from penstock.formats.media.rows_into_runs import Gathered
 
 EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 
@@ -63,10 +62,10 @@ def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Itera
     import soundfile  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
     head = source.read(0, _HEAD_BYTES)
-    links = links_of(source) if head.startswith(b"OggS") else Links([0], source.size, None)
+    parts = ogg_parts(source) if head.startswith(b"OggS") else OggParts([0], source.size, None)
     ms = 0.0
     try:
-        for begin, stop in zip(links.begins, [*links.begins[1:], links.stop], strict=True):
+        for begin, stop in zip(parts.begins, [*parts.begins[1:], parts.stop], strict=True):
             file = SourceFile(_Part(source, begin, stop))
             with soundfile.SoundFile(io.BufferedReader(file, _BUFFER_BYTES)) as sound:
                 if sound.format not in _FORMATS:
@@ -83,7 +82,7 @@ def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Itera
             raise no_such("WAV, FLAC or OGG", head) from error
         said = str(error).strip() or type(error).__name__
         raise Poison("bad_format", f"the recording cannot be read: {said}") from error
-    broken = links.broken or breaks_off(source)
+    broken = parts.broken or breaks_off(source)
     if broken is not None:
         raise Poison("bad_format", f"the recording breaks off: {broken}")
 

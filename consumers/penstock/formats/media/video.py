@@ -16,11 +16,11 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Form, Payload
 from penstock.errors import Poison
-from penstock.formats.archives.containers import Boxes, breaks_off, is_transport_stream
-from penstock.formats.base.rows_into_runs import Gathered
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
+from penstock.formats.media.container_ends import Boxes, breaks_off, is_transport_stream
+from penstock.formats.media.rows_into_runs import Gathered
 from penstock.formats.pictures import pillow
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
 

@@ -7,7 +7,7 @@ TIFF 6.0.
 
 import struct
 
-from penstock.formats.base.rows import BadRow
+from penstock.formats.base.row_by_row import BadRow
 from penstock.formats.magic import no_such
 
 # Start of frame: all of C0 to CF but the tables and the arithmetic conditioning (T.81, table B.1).

@@ -1,8 +1,8 @@
 """Avro object containers: each record is a row; decoded by fastavro, the extra `avro`.
 
-Rule: before the library sees anything, blocks are framed and unpacked here, within limits, and the
-schema is checked. A record is a JSON object, or the numbers of its fields. Layout: Avro 1.12,
-"Object Container Files".
+Rule: the library gets one record at a time. Before that, the blocks are found and unpacked here,
+within limits, and the schema is checked. As JSON a row is an object; as numbers, the numbers of its
+fields. Layout: Avro 1.12, "Object Container Files".
 """
 
 import base64
@@ -20,22 +20,26 @@ from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import ErrorCode, Poison, missing_extra
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
-from penstock.formats.base.rows import BadRow, join_floats, read_rows, too_long
+from penstock.formats.base.row_by_row import BadRow, read_rows, too_long
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.csv.numbers import to_float32
+from penstock.formats.csv.numbers import join_floats, to_float32
 from penstock.formats.magic import no_such
-from penstock.formats.tables.avro_codecs import CODECS, MOST_UNPACKED_BYTES, UNPACKING
-from penstock.formats.tables.avro_schema import check_schema
+from penstock.formats.tables.avro_limits import (
+    MOST_UNPACKED_BYTES,
+    NOT_UNPACKED,
+    UNPACK,
+    check_schema,
+)
 from penstock.formats.tables.batches import chosen
 
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _HEADER: Final = {"type": "map", "values": "bytes"}
 MOST_HEADER_BYTES: Final = 4 << 20
-# Writers make blocks of 16 kB to some MB.
+# Usual writers make blocks of 16 kB to some MB.
 MOST_BLOCK_BYTES: Final = 16 << 20
 _RUN_ROWS: Final = 4_096
-# Types of fields that are a number in every record, never null.
+# Types whose values are numbers and never null.
 _PLAIN: Final = frozenset({"int", "long", "float", "double", "boolean"})
 _AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
 
@@ -56,14 +60,15 @@ class AvroParser(Parser):
         self._options = options
         self._held = bytearray()
         self._begun = False
-        self._unpack: Callable[[bytes], bytes] = CODECS["null"]
+        self._unpack: Callable[[bytes], bytes] = UNPACK["null"]
         self._schema: Any = None
         self._sync = b""
         self._fields: list[str] = []
         self._given: list[str] = []
         self._blocks = self._read_records = 0
-        self._width = 0  # numbers in a row; 0 until the first good one came
-        self._get: Callable[[Any], Any] | None = None  # of a record, where all are numbers
+        self._width = 0  # numbers in a row; 0 until the first good row came
+        # Takes the wanted fields out of a record. None: some of them may be no numbers.
+        self._get: Callable[[Any], Any] | None = None
 
     def feed(self, data: bytes) -> Iterator[Run]:
         self._held += data
@@ -80,7 +85,7 @@ class AvroParser(Parser):
         return iter(())
 
     def _begin(self) -> bool:
-        """Read the header; False: its bytes are incomplete yet."""
+        """Read the header. False: more bytes are needed."""
         head = bytes(self._held[:MOST_HEADER_BYTES])
         if head[: len(MAGIC)] != MAGIC[: len(head)]:
             raise no_such("Avro object container", None)
@@ -103,16 +108,16 @@ class AvroParser(Parser):
     def _settle(self, metadata: dict[str, bytes]) -> None:
         options = self._options
         codec = metadata.get("avro.codec", b"null").decode(errors="replace")
-        if codec not in CODECS:
+        if codec not in UNPACK:
             raise Poison("bad_format", f"Avro of the codec {codec!r} is not read")
-        self._unpack = CODECS[codec]
+        self._unpack = UNPACK[codec]
         try:
             text = metadata.get("avro.schema", b"")
             schema = self._schema = self._avro.parse_schema(orjson.loads(text))
             check_schema(schema)
         except Poison:
             raise
-        # A schema comes from strangers, and the library raises many kinds of errors for wrong ones.
+        # For a wrong schema the library raises errors of many kinds.
         except Exception as error:
             raise Poison("bad_format", f"the Avro schema cannot be read: {error!r}") from None
         kinds: dict[str, Any] = {}
@@ -129,7 +134,7 @@ class AvroParser(Parser):
             self._get = itemgetter(*self._given)
 
     def _next_block(self) -> tuple[bytes, int] | None:
-        """The bytes of the next block, and how many records they hold; None: it is incomplete."""
+        """The next block's bytes, and how many records are in them. None: more bytes are needed."""
         held = self._held
         records, at = _number(held, 0)
         nbytes, at = _number(held, at) if at else (0, 0)
@@ -149,7 +154,7 @@ class AvroParser(Parser):
     def _rows(self, data: bytes, records: int) -> Iterator[Run]:
         try:
             unpacked = self._unpack(data)
-        except UNPACKING as error:
+        except NOT_UNPACKED as error:
             raise self._damaged(f"cannot be unpacked: {error}") from None
         if len(unpacked) > MOST_UNPACKED_BYTES:
             raise self._damaged(
@@ -164,14 +169,14 @@ class AvroParser(Parser):
             raise self._damaged("has more bytes than its records")
 
     def _damaged(self, what: str, code: ErrorCode = "bad_format") -> Poison:
-        """The error of the block that is being read."""
+        """The error for the block that is being read."""
         where = f"block {self._blocks} of the Avro file, from row {self._read_records} on,"
         return Poison(code, f"{where} {what}; write the file again")
 
     def _read(self, file: io.BytesIO, records: int) -> list[Any]:
         try:
             return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
-        # On damaged data the library lets errors of Python's types through.
+        # For damaged data the library raises errors of many kinds, also Python's own.
         except Exception as error:
             raise self._damaged(f"has a record that cannot be read: {error!r}") from None
 
@@ -226,11 +231,11 @@ class AvroParser(Parser):
 
 
 def _columns(record: Any, names: Sequence[str]) -> bytes:
-    """The kept columns of a row. Values without a JSON form never make the row bad."""
+    """The kept columns of a row as JSON; null if JSON has no form for them: the row stays good."""
     try:
         found = {name: record[name] for name in names}
         return orjson.dumps(found, default=_json_value, option=_AS_JSON)
-    except TypeError:  # as of arrays within arrays, 255 deep
+    except TypeError:  # such as arrays within arrays, 255 deep
         return orjson.dumps(dict.fromkeys(names))
 
 
@@ -239,12 +244,12 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
-        return orjson.Fragment(str(value))  # all digits, which a float has not
+        return orjson.Fragment(str(value))  # a float would lose digits
     raise TypeError(type(value).__name__)
 
 
 def _number(held: bytearray, at: int) -> tuple[int, int]:
-    """A zigzag number and where it ends; the end is 0 if the number is incomplete yet."""
+    """The zigzag number at `at`, and where it ends. The end is 0 if more bytes are needed."""
     value = shift = 0
     for end in range(at, min(len(held), at + 10)):
         value |= (held[end] & 0x7F) << shift

@@ -1,8 +1,9 @@
-"""JSON elements to rows: one reader for NDJSON's lines and a JSON array's elements.
+"""JSON elements to rows: the lines of NDJSON, or the elements of a JSON array.
 
-Rule: a matrix row is an array of numbers, or an object whose values are taken in the order of
-`columns`, else of the first row's keys. The first row fixes the width. JSON rows are handed on
-unchanged after a check that they are valid (NaN, Infinity and nesting above 1024 are not).
+Rule: a row of numbers is an array, or an object whose values are taken in the order of
+`rows.columns`, else of the first row's keys. The first row fixes how many numbers a row has. Rows
+that go to the model as JSON are handed on unchanged, after a check that they are valid (NaN,
+Infinity and nesting above 1024 are not).
 """
 
 import json
@@ -16,29 +17,28 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.formats.base.kept_columns import KeepRows, of_json, with_kept
-from penstock.formats.base.rows import (
+from penstock.formats.base.row_by_row import (
     MOST_EXACT_ROWS,
     BadRow,
-    LinesParser,
-    join_floats,
-    parse_halving,
     read_rows,
     shown,
 )
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.csv.numbers import parse_table
-from penstock.formats.text.lines import RawRows, portions, rows_of, split_first
+from penstock.formats.csv.numbers import join_floats, parse_table
+from penstock.formats.text.halving import parse_halving, portions
+from penstock.formats.text.lines import RawRows, rows_of, split_first
+from penstock.formats.text.text import LinesParser
 
 _SPACE = b" \t\r\n"
 _FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")
 _BRACKETS_TO_SPACES = bytes.maketrans(b"[]", b"  ")
 _NUMBERS = {int, float}
-# So many kept values are handled before others have a turn: 1 ms.
+# At most this many kept values are looked at in a turn, which takes 1 ms.
 _MOST_KEPT = 2_048
 
 
 def open_ndjson(options: RowOptions) -> LinesParser:
-    """A line that is not JSON is one bad row; the lines after it are read."""
+    """In NDJSON a line that is not JSON is one bad row; the lines after it are read."""
     return LinesParser(options, JsonRowReader(options, broken=BadRow).read)
 
 
@@ -46,14 +46,16 @@ class JsonRowReader:
     """Remembers the width or the keys that the first row fixed."""
 
     def __init__(self, options: RowOptions, *, broken: Callable[[str], Exception]) -> None:
-        """`broken` makes the error for text that is not JSON: `BadRow`, or worse."""
+        """`broken` makes the error for text that is not JSON: `BadRow`, or `Poison` if the rest of
+        the object cannot be read either.
+        """
         self._matrix = options.as_numbers
         self._max_values = options.max_columns
         self._broken = broken
         columns = options.columns or ()
         self._keys: Sequence[str] = [name for name in columns if isinstance(name, str)]
         self._indexes = [index for index in columns if isinstance(index, int)]
-        self._width = 0  # values in an array row; 0 until the first one came
+        self._width = 0  # values in a row that is an array; 0 until the first such row came
         self._stays = options.stays
         self._keep = of_json(options) if options.stays else None
 
@@ -61,7 +63,7 @@ class JsonRowReader:
         return self._read(block) if self._keep is None else self._read_kept(block, self._keep)
 
     def _read_kept(self, block: RawRows, keep: KeepRows) -> Iterator[Run]:
-        """Read a few rows at a time, as kept values are looked at row by row."""
+        """Read a few rows at a time, because kept values are looked at row by row."""
         most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_KEPT // len(self._stays)))
         for some in portions(block, most_rows):
             yield from with_kept(self._read(some), rows_of(some), keep)
@@ -70,7 +72,7 @@ class JsonRowReader:
         if not self._matrix:
             return read_rows(rows_of(block), self._element, JsonRows.of)
         if not (self._width or self._keys):
-            with suppress(BadRow):  # reported in its place, below
+            with suppress(BadRow):  # the same row is read again below, and its error reported
                 self._numbers(split_first(block)[0])
         if self._keys:
             return self._exact(rows_of(block))
@@ -103,11 +105,11 @@ class JsonRowReader:
             raise self._why_unread(row.strip(_SPACE)) from None
 
     def _why_unread(self, row: bytes) -> Exception:
-        """The error of a row. A number beyond float64 or half a surrogate is JSON, but has no value
-        in Python.
+        """The error for a row that orjson refused. The row may be JSON all the same: a number
+        beyond float64, or half a surrogate, has no value in Python.
         """
         try:
-            orjson.loads(row)  # its words count from the row's first byte
+            orjson.loads(row)  # again, so that its error counts columns from the first byte here
         except orjson.JSONDecodeError as error:
             why = str(error)
         try:
@@ -160,7 +162,7 @@ class JsonRowReader:
 
 
 def _is_json(row: bytes) -> bool:
-    """Is a bad row JSON by its grammar? Bytes that are not UTF-8 count as text."""
+    """Does the row follow JSON's grammar? Bytes that are not UTF-8 count as letters."""
     try:
         json.loads(
             row.decode(errors="replace"), parse_int=str, parse_float=str, parse_constant=_refuse
@@ -171,9 +173,10 @@ def _is_json(row: bytes) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN and its like
+    raise ValueError(constant)  # NaN, Infinity, -Infinity: no JSON
 
 
 def _most_values(row: bytes) -> int:
-    """An upper bound: every value except the outermost follows a comma or a bracket."""
+    """No row has more values than this: each but the outermost follows a comma, bracket or colon.
+    """
     return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")

@@ -1,9 +1,10 @@
-"""Cuts chunks of text into blocks of complete rows, the same ones however the chunks are cut.
+"""Where rows of text end: cuts chunks of text into blocks of complete rows.
 
-Rule: a row ends at a newline, and a carriage return before it belongs to the end; a carriage return
-alone is text. In CSV a newline inside quotes does not end a row; a quote opens only at the start of
-a cell (RFC 4180). At most one unfinished row is held, and each byte is looked at once. A row above
-the limit is not held: it is one bad row, and reading goes on at the next newline after the limit.
+Rule: the rows are the same wherever the chunks are cut. A row ends at a newline, together with a
+carriage return before the newline; a carriage return alone is text. In CSV a newline inside quotes
+does not end a row, and a quote opens only at the start of a cell (RFC 4180). At most one unfinished
+row is held, and each byte is looked at once. A row above the limit is not held: it is one bad row,
+and reading goes on at the next newline after the limit.
 """
 
 import re
@@ -11,34 +12,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-# Complete rows: as one text of lines, each ended by a newline and none blank; or as a list, if rows
-# may contain newlines.
+# Complete rows: one text of lines, each ended by a newline and none of them blank; or a list, if a
+# row may contain newlines itself.
 RawRows = bytes | list[bytes]
 
-# As numbers: for `b'"' in data`, Python 3.11 raises and drops an exception each time, half a
+# Numbers, because Python 3.11 raises and drops an exception at each `b'"' in data`: half a
 # microsecond.
 _RETURN, _QUOTE, _SPACE, _TAB = b'\r" \t'
 
 _BLANK_LINES: Final = re.compile(rb"\n\n++")  # begins with a literal, so that it is found fast
 _ONLY_BLANKS: Final = re.compile(rb"(?m)^[ \t]++\n")
-# All repeats are possessive: there is no second reading, so a quote still open at the end means
-# "not yet a row".
+# All repeats are possessive, so a pattern has only one reading of a text: a quote that is open at
+# the end of the text means that the row is not complete yet.
 _QUOTED_TEXT: Final = rb'[^"]*+(?:""[^"]*+)*+'
 _IN_QUOTES: Final = re.compile(_QUOTED_TEXT)
-# So many rows that were found one by one are a block: 2 ms, after which others may have a turn.
+# A block holds at most this many rows that were found one by one. Finding them takes 2 ms; then
+# other objects may have a turn.
 _MATCHED_ROWS: Final = 1_024
 
 
 class Patterns(NamedTuple):
-    """For one set of separators. The first three: the rest of a row up to its newline, seen from
-    inside quotes, from inside a cell, and from the start of a cell.
+    """For one set of separators. The first three match the rest of a row up to its newline: from a
+    place inside quotes, from a place inside a cell, and from the start of a cell.
     """
 
     quoted: re.Pattern[bytes]
     within: re.Pattern[bytes]
     start: re.Pattern[bytes]
-    to_next: re.Pattern[bytes]  # from within a cell to the start of the next one
-    cells: re.Pattern[bytes]  # complete ones
+    to_next: re.Pattern[bytes]  # from a place inside a cell to the start of the next cell
+    cells: re.Pattern[bytes]  # complete cells
 
 
 @cache
@@ -56,7 +58,7 @@ def patterns(separators: bytes) -> Patterns:
 
 
 class RowEnds:
-    """Finds the ends of rows in text that grows, and looks at each byte once."""
+    """Finds the ends of CSV rows in a text that grows, and looks at each byte once."""
 
     def __init__(self, separators: bytes = b",") -> None:
         self._of = patterns(separators)
@@ -65,7 +67,8 @@ class RowEnds:
 
     def find(self, text: bytes | bytearray, start: int) -> int:
         """The place of the newline that ends the row beginning at `start`; -1: more bytes are
-        needed. The next call is for the same row; `moved` tells if it has moved in the text.
+        needed. After -1 the next call must be for the same row; if that row has moved in the text
+        meanwhile, the caller says so by `moved`.
         """
         at = self._at
         found = self._rest.match(text, at or start)
@@ -77,22 +80,22 @@ class RowEnds:
         return found.end() - 1
 
     def moved(self, nbytes: int) -> None:
-        """So many bytes were taken off the front of the text."""
+        """`nbytes` bytes were taken off the front of the text."""
         self._at = max(0, self._at - nbytes)
 
     def forget(self) -> None:
-        """The next row is another one."""
+        """The next call of `find` is for another row."""
         self._rest, self._at = self._of.start, 0
 
     def _look(self, text: bytes | bytearray, at: int) -> None:
-        """Go on through the unfinished row, which has no newline outside quotes so far."""
+        """Go on through the unfinished row, in which every newline so far is inside quotes."""
         of = self._of
         rest = self._rest
         while at < len(text):
             if rest is of.quoted:
                 at = _end(_IN_QUOTES, text, at)
                 if at >= len(text) - 1:
-                    break  # a quote at the very end may be half of two
+                    break  # a quote at the very end may be the first of two
                 at, rest = at + 1, of.within
             elif rest is of.within:
                 at = _end(of.to_next, text, at)
@@ -115,7 +118,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes | bytearray, at: int) -> int:
 
 
 class LineEnds:
-    """As `RowEnds`, of lines in which a quote means nothing."""
+    """Does what `RowEnds` does, for lines in which a quote is an ordinary character."""
 
     def __init__(self) -> None:
         self._at = 0
@@ -136,17 +139,19 @@ class RowSplitter:
     """Holds the unfinished row between two chunks."""
 
     def __init__(self, limit_bytes: int, *, quotes: bool, blanks: bool = False) -> None:
-        """`blanks`: is a line of blanks only a row?"""
+        """`quotes`: newlines inside quotes do not end a row. `blanks`: a line that holds nothing
+        but blanks is a row.
+        """
         self._limit_bytes = limit_bytes
         self._blanks = blanks
         self._quotes = quotes
         self._ends: RowEnds | LineEnds | None = None  # made when it is needed
         self._held = bytearray()
-        self._is_quoted = False  # what is held has a quote
-        self._discarding = False
+        self._is_quoted = False  # the held bytes have a quote
+        self._discarding = False  # inside a row that is too long, up to its newline
 
     def feed(self, data: bytes) -> Iterable[RawRows | None]:
-        """Blocks of complete rows; None in the place of a row above the limit."""
+        """Blocks of complete rows; None in the place of a row that is above the limit."""
         if self._discarding:
             newline = data.find(b"\n")
             if newline < 0:
@@ -163,7 +168,7 @@ class RowSplitter:
         if not end:
             held += data
             return ()
-        # The usual way: no quotes, so every newline ends a row.
+        # The usual case: there are no quotes, so every newline ends a row.
         text = data[:end]
         if held:
             text = bytes(held) + text
@@ -174,13 +179,13 @@ class RowSplitter:
         return _without_blanks(text, self._blanks)
 
     def whole(self, data: bytes) -> Iterable[RawRows | None]:
-        """As `feed` with all bytes of the text: the last row is complete, too."""
+        """Does what `feed` does, with all bytes of the text: so the last row is complete, too."""
         if not data or len(data) > self._limit_bytes or (self._quotes and _QUOTE in data):
             return self.feed(data)
         return _without_blanks(data if data.endswith(b"\n") else data + b"\n", self._blanks)
 
     def close(self) -> Iterable[RawRows | None]:
-        """The last row, if its newline is missing; also one whose quote was never closed."""
+        """The last row, if no newline ends it; also a row whose quote was never closed."""
         return self._last() if self._held else ()
 
     def _last(self) -> Iterator[RawRows | None]:
@@ -189,7 +194,7 @@ class RowSplitter:
             yield [bytes(self._held[:-1])]
 
     def _match_rows(self) -> Iterator[RawRows | None]:
-        """The exact way: find and measure row by row."""
+        """Find the rows one by one, and measure each: some may be quoted, or too long."""
         held, limit = self._held, self._limit_bytes
         if self._ends is None:
             self._ends = RowEnds() if self._quotes else LineEnds()
@@ -226,11 +231,11 @@ def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
     """The lines without the blank ones; each ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
-    # A pattern, not `in`, which takes 0.12 us a row to find two bytes, as long as to read four
+    # A pattern, because `in` needs 0.12 us a row to find two bytes: as long as reading four
     # numbers.
     if _BLANK_LINES.search(text):
         text = _BLANK_LINES.sub(b"\n", text)
-    # To look for a blank costs next to nothing, and most numbers have none beside them.
+    # The pattern is slow and most texts of numbers have no blanks, so look for a blank first.
     if not blanks and (_SPACE in text or _TAB in text):
         text = _ONLY_BLANKS.sub(b"", text)
     text = text.removeprefix(b"\n")
@@ -254,6 +259,7 @@ def count_rows(block: RawRows) -> int:
 
 
 def split_first(block: RawRows) -> tuple[bytes, RawRows]:
+    """The first row, and the others."""
     if isinstance(block, bytes):
         row, _, rest = block.partition(b"\n")
         return row, rest
@@ -266,23 +272,3 @@ def join_blocks(first: RawRows, second: RawRows) -> RawRows:
     if isinstance(first, bytes) and isinstance(second, bytes):
         return first + second
     return rows_of(first) + rows_of(second)
-
-
-def portions(block: RawRows, most_rows: int) -> Iterator[RawRows]:
-    """The block, in pieces of at most this many rows."""
-    rows = count_rows(block)
-    if rows <= most_rows:
-        yield block
-    else:
-        for half in halves(block, rows):
-            yield from portions(half, most_rows)
-
-
-def halves(block: RawRows, rows: int) -> tuple[RawRows, RawRows]:
-    if isinstance(block, list):
-        return block[: rows // 2], block[rows // 2 :]
-    # By bytes: cheaper than counting lines. A last line longer than all others stands alone.
-    middle = block.find(b"\n", len(block) // 2) + 1
-    if middle == len(block):
-        middle = block.rfind(b"\n", 0, -1) + 1
-    return block[:middle], block[middle:]

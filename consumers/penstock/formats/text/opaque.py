@@ -1,23 +1,23 @@
-"""One object, or one member of an archive, is one row: its bytes as they are.
+"""A whole object, or a whole member of an archive, as one row: its bytes as they are.
 
-Rule: at most `limits.row_bytes` are held; a larger object is one bad row and is not held. An empty
-member of an archive is a bad row: its writer lost a frame. An empty object has no row, as in every
-format.
+Rule: an object above `limits.row_bytes` is one bad row, and is not held. An empty member of an
+archive is a bad row, because a frame is missing in the archive. An empty object has no row, as in
+every format.
 """
 
 from collections.abc import Callable, Iterator
 
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.rows import BadRow, bad_row, too_long
+from penstock.formats.base.row_by_row import BadRow, bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 
-# Makes the one row of these bytes. Raises `BadRow`.
+# Makes the row of all bytes. Raises `BadRow`.
 MakeRow = Callable[[bytes], Payload]
 
 
 class OneRowParser(Parser):
-    """Push parser of one object that `make` turns into its row."""
+    """Push parser of an object from whose bytes `make` makes the one row."""
 
     def __init__(self, options: RowOptions, make: MakeRow) -> None:
         self._limit_bytes = options.row_bytes
@@ -54,8 +54,8 @@ def opaque(data: bytes) -> BytesRows:
 
 
 class UnreadParser(Parser):
-    """A member that cannot be read: one bad row that says why. Its bytes are passed over, and the
-    other members are read.
+    """For a member of an archive that cannot be read: passes over its bytes, and gives one bad row
+    that says why. The other members are read.
     """
 
     def __init__(self, why: str) -> None:

@@ -1,10 +1,11 @@
-"""Text: a row a line, or with `rows.text = "file"` a row a file; as opaque bytes or JSON strings.
+"""Files whose rows are lines; and the format `text`, whose row may also be the whole file.
 
-Rule: a line ends at a newline, and a carriage return before it belongs to the end; blank lines are
-passed over. As JSON a row must be UTF-8; as bytes it is handed on unchanged.
+Rule: a line ends at a newline, together with a carriage return before the newline; empty lines are
+passed over. A row of `text` is a JSON string, for which it must be UTF-8, or opaque bytes that are
+handed on unchanged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,17 +13,49 @@ import orjson
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.rows import BadRow, LinesParser, read_rows
+from penstock.formats.base.row_by_row import BadRow, bad_row, read_rows, too_long
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.text.lines import RawRows, rows_of
+from penstock.formats.text.lines import RawRows, RowSplitter, rows_of
 from penstock.formats.text.opaque import OneRowParser, opaque
 
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """What a row is."""
+    """`text`: which part of the file is a row."""
 
     text: Literal["line", "file"] = "line"
+
+
+class LinesParser(Parser):
+    """Push parser of a file whose rows are lines; `read` makes the runs of a block of rows."""
+
+    def __init__(
+        self,
+        options: RowOptions,
+        read: Callable[[RawRows], Iterable[Run]],
+        *,
+        blanks: bool = False,
+    ) -> None:
+        """`blanks`: a line that holds nothing but blanks is a row."""
+        self._limit_bytes = options.row_bytes
+        self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=blanks)
+        self._read_block = read
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.feed(data))
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.whole(data))
+
+    def close(self) -> Iterator[Run]:
+        return self._read(self._splitter.close())
+
+    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
+        for block in blocks:
+            if block is None:
+                yield bad_row(too_long(self._limit_bytes))
+            else:
+                yield from self._read_block(block)
 
 
 def open_text(options: RowOptions) -> Parser:

@@ -19,7 +19,7 @@ from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.store_choice import Place, Places
 from penstock.core.window.window import WindowLimits
-from penstock.decoders.in_process import DecodersAtHand
+from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Unreachable
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits

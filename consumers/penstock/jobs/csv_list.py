@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from penstock.formats.base.source import Source, SourceFile
-from penstock.jobs.columns import Columns
+from penstock.jobs.list_columns import Columns
 from penstock.messages.errors import SchemaError
 
 GZIP = b"\x1f\x8b"

@@ -1,8 +1,8 @@
-"""A JSON array of rows, split at its top level without holding the array.
+"""A JSON array of rows: divided at the commas of its top level, without holding the array.
 
 Rule: brackets and commas count only outside strings. The text between two top-level commas is one
-row; if it is not JSON, the array is `bad_format`. JSON that Python cannot hold is one bad row, as
-in NDJSON. At most one unfinished row is held.
+row. If that text is not JSON, the array is `bad_format`. If it is JSON that Python cannot hold, it
+is one bad row, as in NDJSON. At most one unfinished row is held.
 """
 
 import re
@@ -18,13 +18,14 @@ from penstock.formats.magic import no_such
 from penstock.formats.text.json_rows import JsonRowReader
 from penstock.formats.text.lines import RawRows
 
-# Looking for the cuts takes memory of forty times the piece, and 3 ms if it is rows of one byte.
+# To find the cuts takes forty times the memory of the piece, and 3 ms if its rows have one byte
+# each.
 _PIECE_BYTES = 8 << 10
 _SPACE = b" \t\r\n"
 _QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
-# How each byte changes the depth, and whether it matters for the cuts at all.
+# How each byte changes the depth of brackets, and which bytes matter for finding the cuts.
 _STEP = np.zeros(256, np.int64)
 _STEP[list(b"[{")] = 1
 _STEP[list(b"]}")] = -1
@@ -110,15 +111,15 @@ class JsonArrayParser(Parser):
 
 
 class Cutter:
-    """Finds the commas between rows, and the array's end, by depth and strings alone."""
+    """Finds the commas between rows, and the array's end, by counting brackets outside strings."""
 
     def __init__(self) -> None:
         self._depth = 1  # inside the array
         self._in_string = 0
-        self._escaped = False  # the byte before was an unpaired backslash
+        self._escaped = False  # the last byte was a backslash that escapes the next byte
 
     def cut(self, data: bytes) -> tuple[list[int], bool]:
-        """The places in `data` where rows end; True if the last one is the array's end."""
+        """The places in `data` where rows end. True: the last place is the array's end."""
         text = self._without_escapes(data)
         bytes_ = np.frombuffer(text, np.uint8)
         at = np.flatnonzero(_MATTERS[bytes_])
@@ -139,7 +140,7 @@ class Cutter:
         return cuts.tolist(), False
 
     def _without_escapes(self, data: bytes) -> bytes:
-        """`data` in the same length, with escaped quotes blanked."""
+        """`data` with each backslash and the byte that it escapes replaced by two other bytes."""
         if self._escaped and data:
             data = b"_" + data[1:]
             self._escaped = False
@@ -151,7 +152,7 @@ class Cutter:
 
 
 def is_array(text: bytes | bytearray) -> bool:
-    """Is the text one array from its first byte to its last, by its brackets?"""
+    """Is the text, by its brackets, one array from its first byte to its last?"""
     cutter = Cutter()
     for start in range(1, len(text), PLAIN_STEP_BYTES):
         piece = bytes(text[start : start + PLAIN_STEP_BYTES])
@@ -162,6 +163,6 @@ def is_array(text: bytes | bytearray) -> bool:
 
 
 def _block_of(rows: list[bytes]) -> RawRows:
-    """The rows as lines if possible, as lines can be read in bulk."""
+    """The rows as lines if no row holds a newline: lines can be read in bulk."""
     text = b"\n".join(rows)
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"

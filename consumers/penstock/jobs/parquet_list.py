@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.formats.base.source import Source, SourceFile
-from penstock.jobs.columns import Columns, field_of
+from penstock.jobs.list_columns import Columns, field_of
 from penstock.messages.errors import SchemaError
 
 MAGIC = b"PAR1"

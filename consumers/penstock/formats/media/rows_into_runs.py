@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Matrix, Payload
 from penstock.errors import Poison
-from penstock.formats.base.rows import too_long
+from penstock.formats.base.row_by_row import too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Wanted
 

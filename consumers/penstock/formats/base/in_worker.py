@@ -1,8 +1,9 @@
-"""Decides which objects are decoded in the worker: small ones of plain text, or opaque.
+"""Decides which objects the worker decodes itself, and decodes them in turns.
 
-Rule: these are read by linear code, in turns of a few milliseconds. All others, and all that may be
-others, are decoded by a separate process that may crash. Gzip data counts by its unpacked size.
-Owner: the stage that expands objects.
+Rule: the worker decodes small objects of plain text and opaque ones, by linear code, in turns of a
+few milliseconds. Every other object, and every object that might be something else, is decoded by a
+separate process, which may crash. Of gzip data the unpacked size counts. Owner: the stage that
+expands objects.
 """
 
 import zlib
@@ -13,20 +14,20 @@ from penstock.core.rows.costs import BLOCK_COST_BYTES
 from penstock.errors import PenstockError
 from penstock.formats.archives.codecs import codec_of
 from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS
-from penstock.formats.base.judging import PIECE_ROWS, Judge, add, cost_of
 from penstock.formats.base.parser_chain import Parser, feed_whole
+from penstock.formats.base.reading import PIECE_ROWS, ObjectEnd, add, cost_of
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import open_parser, told_format
 
-# The slowest text, bad rows, is read at 10 MB/s: one turn takes 3 ms of the event loop.
+# Bad rows are the slowest text, read at 10 MB/s: so a turn takes 3 ms of the event loop.
 TURN_BYTES: Final = 32 << 10
-# Rows of this size are handed on before others are read. Bulk reads give more.
+# Rows that have this size together are handed on before more are read. One bulk read may give more.
 _PIECE_BYTES: Final = 16 << 10
 
 # The first bytes of an object, by which a format may recognise it.
 _HEAD_BYTES: Final = 512
-# A line of these formats is taken apart as a whole: a line of JSON, or a first line of CSV, of the
-# largest width takes up to 4 ms. Embeddings are mostly half as wide.
+# Formats of which a whole line is divided at once. A line of JSON, or the first line of a CSV,
+# takes up to 4 ms if it has the largest width allowed here. Most embeddings are half as wide.
 _TAKEN_APART: Final = ("csv", "ndjson", "json")
 _LINE_BYTES: Final = 64 << 10
 _LINE_CELLS: Final = 2_048
@@ -42,8 +43,8 @@ def open_inline(
     format: str | None = None,
     compression: str | None = None,
 ) -> "Iterator[Turn] | None":
-    """The reading of a whole object. None: a separate process must decode it. Raises `Poison` if
-    its name or first bytes show that it cannot be read.
+    """Begin to read a whole object. None: a separate process must decode it. Raises `Poison` if its
+    name or first bytes show that it cannot be read.
     """
     if len(data) > most_bytes:
         return None
@@ -59,8 +60,8 @@ def open_inline(
     found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
     if found is None or not found.is_plain(options) or _is_wide(data, found.name):
         return None
-    # Unpacked data is plain now. For all other data the reader compares the name with the first
-    # bytes.
+    # If the name promises packed data and the object is not packed, the parser refuses it; but what
+    # was unpacked here must not be taken for such an object.
     left = "none" if is_packed else compression
     parser = open_parser(options, key=key, format=format, compression=left)
     starts = range(0, max(1, len(data)), TURN_BYTES)
@@ -68,17 +69,18 @@ def open_inline(
 
 
 class Turn(NamedTuple):
-    """What was read in a few milliseconds, after which others may have a turn."""
+    """The rows that were read in a few milliseconds. Then other objects may have a turn."""
 
     runs: list[Run]
     is_last: bool
 
 
 def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Iterator[Turn]:
-    """All rows of an object: at least a turn for each piece of its bytes, and more if it makes many
-    rows. Rows that were complete before the damage come first, then the object's `Poison`.
+    """All rows of an object: one turn for each piece of its bytes, and more turns if the piece
+    makes many rows. Rows that were complete before the damage come first, then the object's
+    `Poison`.
     """
-    judge, left, is_first = Judge(options), iter(pieces), True
+    end, left, is_first = ObjectEnd(options), iter(pieces), True
     after: bytes | None = next(left)
     while after is not None:
         piece, after = after, next(left, None)
@@ -88,7 +90,7 @@ def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Itera
         runs: list[Run] = []
         nbytes = rows = 0
         try:
-            for run in judge.passing(fed):
+            for run in end.cut(fed):
                 add(runs, run)
                 nbytes += cost_of(run)
                 rows += run.rows
@@ -109,7 +111,7 @@ def _fed(parser: Parser, piece: bytes, *, is_whole: bool, is_last: bool) -> Iter
 
 
 def _is_wide(data: bytes, format: str) -> bool:
-    """Is any line so long that reading it takes more than a few milliseconds?"""
+    """Is there a line that takes more than a few milliseconds to read?"""
     start = 0
     while format in _TAKEN_APART and start + _LINE_CELLS < len(data):
         end = data.rfind(b"\n", start, start + _LINE_CELLS)

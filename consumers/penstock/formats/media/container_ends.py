@@ -1,28 +1,37 @@
-"""Does a recording or a video end where its own container says that it does?
+"""Where a recording or a video ends: does its container say that something is missing?
 
-Rule: the decoding libraries ignore a missing end; here it is found by the lengths at the beginning,
-if the container has them. Only a few bytes are read in several places. Layouts: RIFF (Microsoft),
-ISO 14496-12, Matroska (RFC 9559), MPEG-TS (ISO 13818-1).
+Rule: the decoding libraries do not report a missing end. It is found here by the lengths that the
+container states, if it states any. Only headers are read, a few bytes in each place. An Ogg file
+may hold several recordings one after the other (internet radio, `cat`); the libraries read only the
+first, so the begin of each is found here, too. Layouts: RIFF (Microsoft), ISO 14496-12, Matroska
+(RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6 and 4).
 """
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.formats.base.source import Source
 
-# At most this many headers of boxes are read separately; those seen while frames were read are
-# free.
+# At most this many headers of boxes, or chunks of a WAV, are read here. Boxes whose headers were
+# seen while frames were read do not count.
 _MOST_BOXES: Final = 1_000
 _BOX_HEAD_BYTES: Final = 16
 _TS_PACKET_BYTES: Final = 188
 _EBML: Final = b"\x1a\x45\xdf\xa3"
 _SEGMENT: Final = b"\x18\x53\x80\x67"
+_OGG_PAGE: Final = b"OggS"
+_OGG_HEAD_BYTES: Final = 27
+_OGG_MOST_SEGMENTS: Final = 255
+_OGG_FIRST, _OGG_LAST = 2, 4  # flags of a page, in its byte 5
+# Behind the last page some programs write tags and padding of this length, without pages.
+_OGG_JUNK_BYTES: Final = 64 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", b"moof", b"sidx")
 
 
 class Boxes:
-    """Follows the boxes of an MP4 while others read it, so that a thousand fragments need no reads
-    of their own. `at`: where the next box begins that was not seen.
+    """Follows the boxes of an MP4 from one to the next. It is shown the bytes that are read for the
+    frames, so a thousand fragments need no reads of their own. `at`: the begin of the first box
+    that was not seen.
     """
 
     def __init__(self) -> None:
@@ -32,7 +41,7 @@ class Boxes:
         self._tail = (0, b"")
 
     def saw(self, start: int, data: bytes) -> None:
-        """The reader of frames has read these bytes."""
+        """These bytes were read for the frames."""
         before, tail = self._tail
         if before + len(tail) == start:
             start, data = before, tail + data
@@ -41,12 +50,12 @@ class Boxes:
         self._tail = (start + max(0, len(data) - _BOX_HEAD_BYTES), data[-_BOX_HEAD_BYTES:])
 
     def step(self, head: bytes) -> None:
-        """Go on by the box at `at`, with as much of its header as there is."""
+        """Go on behind the box at `at`. `head`: as much of its header as there is."""
         nbytes = int.from_bytes(head[:4], "big")
         if nbytes == 1:
             nbytes = int.from_bytes(head[8:16], "big")
         self.is_broken = nbytes != 0 and nbytes < 8
-        self.is_open = nbytes >= 8  # 0: to the end of the file
+        self.is_open = nbytes >= 8  # 0: the box reaches to the end of the file
         self.at += nbytes
 
 
@@ -68,7 +77,7 @@ def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
 
 
 def is_transport_stream(head: bytes) -> bool:
-    """Does each packet begin as it must? Text that does so by chance lacks the other bytes."""
+    """Does each packet begin with `G`, as it must? A text with `G` in these places has no NUL."""
     return bool(head) and set(head[:512:_TS_PACKET_BYTES]) == {ord("G")} and b"\0" in head
 
 
@@ -77,8 +86,8 @@ def _short(promised: int, size: int) -> str | None:
 
 
 def _wave(source: Source) -> str | None:
-    """Looks for the chunk `data`. A writer that could not seek back left its length as 0 or all
-    ones: with all ones the samples are read to the end of the file, with 0 none are read.
+    """Looks for the chunk `data`. A writer that cannot seek back leaves its length as 0 or as all
+    ones. With all ones libsndfile reads samples to the end of the file, with 0 it reads none.
     """
     at, size = 12, source.size
     while at + 8 <= size:
@@ -92,7 +101,8 @@ def _wave(source: Source) -> str | None:
 
 
 def _after_nothing(source: Source, begin: int) -> str | None:
-    """After an empty `data`, whole chunks may follow up to the end; any other bytes are samples."""
+    """Behind an empty `data` there may be whole chunks up to the end; all other bytes are samples.
+    """
     at, size = begin, source.size
     for _ in range(_MOST_BOXES):
         if at + 8 > size:
@@ -107,7 +117,7 @@ def _after_nothing(source: Source, begin: int) -> str | None:
 
 
 def _matroska(head: bytes, size: int) -> str | None:
-    """The segment reaches from the header to the end; live streams do not state its length."""
+    """The segment reaches from the header to the end. Live streams do not state its length."""
     header, begin = _vint(head, 4)
     at = begin + header
     if head[at : at + 4] != _SEGMENT:
@@ -118,7 +128,7 @@ def _matroska(head: bytes, size: int) -> str | None:
 
 
 def _vint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """The number of variable length at `at`, and where it ends."""
     first = data[at] if at < len(data) else 0
     nbytes = 9 - first.bit_length()
     if not first or at + nbytes > len(data):
@@ -140,3 +150,43 @@ def _boxes(source: Source, boxes: Boxes) -> str | None:
         if boxes.is_open and boxes.at + 8 > size != boxes.at
         else None
     )
+
+
+class OggParts(NamedTuple):
+    """Where each recording begins, and where the last one stops. `broken`: why the file ends early,
+    in words; None: it does not.
+    """
+
+    begins: list[int]
+    stop: int
+    broken: str | None
+
+
+def ogg_parts(source: Source) -> OggParts:
+    """Goes from page to page, and reads the header of each once."""
+    begins: list[int] = []
+    at, was_first, is_last = 0, False, False
+    while at < source.size:
+        head = source.read(at, at + _OGG_HEAD_BYTES + _OGG_MOST_SEGMENTS)
+        if not head.startswith(_OGG_PAGE):
+            break
+        stop = _page_end(head, at)
+        if stop is None or stop > source.size:
+            return OggParts(begins or [0], source.size, "its last page is not all there")
+        is_first, is_last = bool(head[5] & _OGG_FIRST), bool(head[5] & _OGG_LAST)
+        # If a recording has several streams, such as a picture, their first pages follow each
+        # other.
+        if is_first and not was_first:
+            begins.append(at)
+        at, was_first = stop, is_first
+    begins = begins or [0]
+    if _OGG_PAGE in source.read(at, at + _OGG_JUNK_BYTES):
+        return OggParts(begins, source.size, f"at byte {at} there is no page")
+    return OggParts(begins, at, None if is_last else "its last page is not there")
+
+
+def _page_end(head: bytes, at: int) -> int | None:
+    """Where the page ends; None: its header breaks off."""
+    if len(head) < _OGG_HEAD_BYTES or len(head) < _OGG_HEAD_BYTES + head[26]:
+        return None
+    return at + _OGG_HEAD_BYTES + head[26] + sum(head[_OGG_HEAD_BYTES : _OGG_HEAD_BYTES + head[26]])

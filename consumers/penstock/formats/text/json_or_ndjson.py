@@ -1,16 +1,16 @@
-"""JSON of an unknown kind: are its rows the elements of one array, or one a line (NDJSON)?
+"""JSON of an unknown kind: are its rows the elements of one array, or its lines (NDJSON)?
 
-Rule: an array that is complete in the first line, with more text after it, is a row of NDJSON; any
-other array holds the rows. If the array is the whole text, it holds the rows as well, except when
-nothing names the object JSON and the first element is a scalar: then it is one row. Until this is
-known the first line is held, up to the limit of a row.
+Rule: if the first line is a complete array and more text follows, the lines are the rows. Any other
+array has the rows as its elements, also if it is a single line; except that a single line of
+scalars is one row if nothing names the object as JSON. Until the kind is known the first line is
+held, up to the limit of a row.
 """
 
 from collections.abc import Callable, Iterator
 
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.text.json import JsonArrayParser, is_array
+from penstock.formats.text.json_array import JsonArrayParser, is_array
 from penstock.formats.text.json_rows import open_ndjson
 
 _SPACE = b" \t\r\n"
@@ -23,7 +23,7 @@ class JsonParser(Parser):
         self._is_named = is_named
         self._parser: Parser | None = None
         self._line = bytearray()
-        self._is_complete = False  # the newline of the first line came
+        self._is_complete = False  # the first line is there, with its newline
 
     def feed(self, data: bytes) -> Iterator[Run]:
         if self._parser is None:
@@ -45,7 +45,7 @@ class JsonParser(Parser):
         yield from self._parser.close()
 
     def _take(self, data: bytes) -> None:
-        """Add to the first line; choose the parser once the kind is known."""
+        """Add the bytes to the first line; choose the parser as soon as the kind is known."""
         line = self._line
         if not line or self._is_complete:
             data = data.lstrip(_SPACE)
@@ -62,7 +62,7 @@ class JsonParser(Parser):
         line, limit = self._line, self._options.row_bytes
         end = data.find(b"\n") + 1
         if len(line) + (end or len(data)) > limit:
-            self._settle(JsonArrayParser, data)  # too long for a row of NDJSON
+            self._settle(JsonArrayParser, data)  # the line is too long for a row of NDJSON
             return
         self._is_complete = bool(end)
         line += data[: end or None]
@@ -70,5 +70,6 @@ class JsonParser(Parser):
             self._take(data[end:])
 
     def _settle(self, parser: Callable[[RowOptions], Parser], data: bytes) -> None:
+        """Choose the parser; it is fed the held line, to which `data` is added here."""
         self._parser = parser(self._options)
         self._line += data

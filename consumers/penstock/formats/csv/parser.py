@@ -1,0 +1,107 @@
+"""The push parser of CSV (RFC 4180): finds dialect, header and columns, then has the rows read.
+
+Rule: the first row tells the dialect, so nothing is read before the first row is complete. If the
+first row is a text, the second row may have to tell whether the first is a header; until then the
+first one waits. A header, or without one the first row, fixes how many cells a row has.
+Owner: the reading of one object.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.errors import Poison
+from penstock.formats.base.parser_chain import Parser
+from penstock.formats.base.row_by_row import BadRow, bad_row, too_long
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.csv.cells import (
+    LONE_LINE,
+    OLD_MAC,
+    RETURN,
+    TooManyCells,
+    check_text,
+    is_old_mac,
+    split_cells,
+    without,
+)
+from penstock.formats.csv.dialect import COMMON, CsvOptions, Finder, is_common, is_header
+from penstock.formats.csv.row_reader import CsvRows
+from penstock.formats.text.lines import RawRows, RowSplitter, join_blocks, split_first
+
+
+class CsvParser(Parser):
+    def __init__(self, options: RowOptions) -> None:
+        self._options = options
+        self._own = options.of(CsvOptions)
+        self._dialect, self._is_settled = COMMON, False
+        self._finder: Finder | None = None  # until the dialect is settled
+        self._splitter = RowSplitter(options.row_bytes, quotes=True)
+        self._waiting: RawRows = b""  # a first row that may be a header or not
+        self._rows: CsvRows | None = None  # made when the columns are known
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.feed(self._translated(data, is_all=False)))
+
+    def whole(self, data: bytes) -> Iterator[Run]:
+        return self._read(self._splitter.whole(self._translated(data, is_all=True)))
+
+    def close(self) -> Iterator[Run]:
+        if not self._is_settled:
+            yield from self._read(self._splitter.feed(self._translated(b"", is_all=True)))
+        yield from self._read(self._splitter.close())
+        if self._waiting and self._rows is None:
+            check_text(self._dialect.back(split_first(self._waiting)[0]))
+            self._options.notices.once(LONE_LINE)
+
+    def _translated(self, data: bytes, *, is_all: bool) -> bytes:
+        """The text with commas and points; empty as long as the file's dialect is unknown."""
+        if not self._is_settled:
+            if self._finder is None and is_common(self._own, data):
+                self._is_settled = True
+                return data
+            self._finder = self._finder or Finder(self._own)
+            found = self._finder.find(data, is_all=is_all)
+            if found is None:
+                return b""
+            self._dialect, self._is_settled = found, True
+            data, self._finder = self._finder.rest, None
+        return self._dialect.read(data)
+
+    def _read(self, blocks: Iterable[RawRows | None]) -> Iterator[Run]:
+        for block in blocks:
+            if block is None:
+                yield self._too_long()
+                continue
+            rows = block
+            if self._dialect.comments is not None:
+                rows = without(self._dialect.comments, block)
+            if rows and self._rows is None:
+                rows = self._begin(join_blocks(self._waiting, rows))
+            if rows and self._rows is not None:
+                yield from self._rows.read(rows)
+
+    def _too_long(self) -> Run:
+        message = too_long(self._options.row_bytes)
+        if self._rows is None:
+            raise Poison("too_large", f"the first {message}: is this CSV?")
+        return bad_row(message)
+
+    def _begin(self, block: RawRows) -> RawRows:
+        """Settle header and columns by the first rows. Returns the rows that are data; none if the
+        second row must be seen first.
+        """
+        first, rest = split_first(block)
+        if RETURN in first and is_old_mac(first):
+            raise Poison("bad_format", OLD_MAC)
+        try:
+            cells = split_cells(first, self._options.max_columns)
+            header = is_header(cells, rest, self._options, self._dialect)
+        except TooManyCells as bad:
+            raise Poison("too_large", f"the first {bad}") from None
+        except BadRow as bad:
+            raise Poison("bad_format", f"the CSV has no first row: {bad}") from None
+        if header is None:
+            self._waiting = block
+            return b""
+        if header:
+            check_text(self._dialect.back(first))
+        self._rows = CsvRows(self._options, self._dialect, cells if header else [], len(cells))
+        return rest if header else block

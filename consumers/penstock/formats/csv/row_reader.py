@@ -1,0 +1,212 @@
+"""Rows of a CSV whose header and columns are known: float32 matrices, or JSON arrays.
+
+Rule: rows are read many at a time if that gives exactly what reading them one by one gives; else
+one by one, so that a bad row says which cell is wrong. `rows.columns` chooses among the cells;
+cells count from 0. Owner: the parser of one object.
+"""
+
+from collections.abc import Iterable, Iterator
+from json.encoder import encode_basestring as json_string
+from math import isfinite, isnan
+
+import numpy as np
+
+from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.errors import Poison
+from penstock.formats.base.kept_columns import with_kept
+from penstock.formats.base.row_by_row import (
+    MOST_EXACT_ROWS,
+    BadRow,
+    read_rows,
+    shown,
+)
+from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.csv.cells import (
+    MISSING,
+    MISSING_CELLS,
+    CsvKept,
+    OutOfRange,
+    json_cell,
+    split_cells,
+)
+from penstock.formats.csv.dialect import CsvOptions, Dialect, index_of, is_decimal_comma
+from penstock.formats.csv.numbers import (
+    UNDERSCORE,
+    is_number,
+    join_floats,
+    parse_columns,
+    parse_table,
+)
+from penstock.formats.text.halving import EXACT_ROWS, parse_halving, portions
+from penstock.formats.text.lines import RawRows, count_rows, rows_of
+
+# At most this many cells are read one by one in a turn; a cell takes up to 1 us.
+_MOST_EXACT_CELLS = 2_048
+
+
+class CsvRows:
+    """`header`: its cells; empty if the CSV has none. `columns`: how many cells a row has. Raises
+    `Poison` for a chosen or kept column that the CSV does not have.
+    """
+
+    def __init__(
+        self, options: RowOptions, dialect: Dialect, header: list[bytes], columns: int
+    ) -> None:
+        self._options = options
+        self._original = dialect.back  # gives a piece of text as it stands in the file
+        self._header = header
+        self._columns = columns
+        self._most_rows = max(1, min(MOST_EXACT_ROWS, _MOST_EXACT_CELLS // columns))
+        self._chosen: list[int] | None = None  # None: all cells
+        self._keep: CsvKept | None = None  # None: no cells stay with their row
+        missing = options.missing
+        self._missing_json = (
+            None if missing is None else b"%r" % missing if isfinite(missing) else b"null"
+        )
+        if options.columns is not None or options.stays:
+            self._choose([self._name(cell) for cell in header])
+
+    def read(self, block: RawRows) -> Iterable[Run]:
+        return self._runs(block) if self._keep is None else self._read_kept(block, self._keep)
+
+    def _choose(self, names: list[str]) -> None:
+        """Look up the columns that the model gets, and those that stay with the row."""
+        options, columns = self._options, self._columns
+        places: dict[str, int] = {}
+        for at, name in enumerate(names):
+            places.setdefault(name, at)  # of two columns of one name the first one counts
+        if options.columns is not None:
+            self._chosen = [index_of(column, places, columns) for column in options.columns]
+        if not options.stays:
+            return
+        self._keep = CsvKept(
+            [
+                (json_string(name).encode(), index_of(name, places, columns))
+                for name in dict.fromkeys(options.keep)
+            ],
+            None if options.time is None else index_of(options.time, places, columns),
+            options.max_columns,
+            self._json_cell,
+            self._original,
+        )
+        if self._chosen is None:
+            self._chosen = [at for at, name in enumerate(names) if name not in options.stays]
+            if not self._chosen:
+                raise Poison("bad_format", "rows.keep and rows.time leave no column of the CSV")
+
+    def _read_kept(self, block: RawRows, keep: CsvKept) -> Iterator[Run]:
+        """Read a few rows at a time, because kept cells are looked at row by row."""
+        for some in portions(block, self._most_rows):
+            yield from with_kept(self._runs(some), rows_of(some), keep)
+
+    def _runs(self, block: RawRows) -> Iterable[Run]:
+        if self._options.as_numbers:
+            return parse_halving(block, self._bulk_matrix, self._exact_matrix)
+        return self._read_json(block)
+
+    def _bulk_matrix(self, block: RawRows) -> Run | None:
+        missing = self._options.missing
+        values = None
+        if isinstance(block, bytes) and self._chosen is None:
+            values = parse_table(block, self._columns)
+        if values is None and count_rows(block) > EXACT_ROWS and self._is_for_columns(block):
+            text = block if isinstance(block, bytes) else b"\n".join(block) + b"\n"
+            chosen = range(self._columns) if self._chosen is None else self._chosen
+            nulls = () if missing is None else MISSING
+            values = parse_columns(text, self._columns, chosen, nulls)
+            if values is not None and len(values) != count_rows(block):
+                return None  # pyarrow ends rows at other places than we do
+            if values is not None and missing is not None:
+                values[np.isnan(values)] = missing
+        return None if values is None else Run(len(values), Matrix(values))
+
+    def _is_for_columns(self, block: RawRows) -> bool:
+        """May reading by columns succeed? A block of lines of which all cells are read, and that
+        `parse_table` refused, has bad rows; only with `rows.missing` may its cells be empty.
+        """
+        plain = isinstance(block, bytes) and self._chosen is None
+        return not plain or self._options.missing is not None
+
+    def _read_json(self, block: RawRows) -> Iterator[Run]:
+        # The block is not halved: if one row has texts, all rows have texts.
+        run = self._bulk_json(block)
+        if run is not None:
+            yield run
+        else:
+            yield from read_rows(rows_of(block), self._element, JsonRows.of, self._most_rows)
+
+    def _bulk_json(self, block: RawRows) -> Run | None:
+        if isinstance(block, list) or self._chosen is not None:
+            return None
+        if parse_table(block, self._columns) is None:
+            return None
+        # All cells are JSON numbers: `1,2\n3,4\n` becomes `[1,2],[3,4]` without touching them.
+        newlines = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+        ends = newlines + 2 * np.arange(1, len(newlines) + 1)
+        body = b"[" + block[:-1].replace(b"\n", b"],[") + b"]"
+        return Run(len(ends), JsonRows(body, ends))
+
+    def _exact_matrix(self, rows: list[bytes]) -> Iterator[Run]:
+        return read_rows(rows, self._numbers, join_floats, self._most_rows)
+
+    def _numbers(self, row: bytes) -> list[float]:
+        cells = self._cells(row)
+        if UNDERSCORE not in row:
+            try:
+                values = list(map(float, cells))
+                if self._options.missing is None or not any(map(isnan, values)):
+                    return values
+            except ValueError:
+                pass  # `_number` says below which cell is wrong
+        return [self._number(index, cell) for index, cell in self._numbered(cells)]
+
+    def _number(self, index: int, cell: bytes) -> float:
+        missing = self._options.missing
+        if is_number(cell):
+            value = float(cell)
+            return missing if missing is not None and isnan(value) else value
+        mend = ""
+        if cell.strip() in MISSING_CELLS:
+            if missing is not None:
+                return missing
+            mend = " (see rows.missing)"
+        elif self._options.of(CsvOptions).decimal == "." and is_decimal_comma(self._original(cell)):
+            mend = " (see rows.decimal)"
+        text = shown(self._original(cell))
+        raise BadRow(f'{self._where(index)} "{text}" is not a number{mend}')
+
+    def _element(self, row: bytes) -> bytes:
+        cells = self._cells(row)
+        try:
+            return b"[%b]" % b",".join(map(self._json_cell, cells))
+        except UnicodeDecodeError:
+            raise BadRow("row is not UTF-8 text") from None
+        except OutOfRange as bad:
+            index = next(index for index, cell in self._numbered(cells) if cell == bad.cell)
+            text = shown(self._original(bad.cell))
+            raise BadRow(f'{self._where(index)} "{text}" is beyond the range of a number') from None
+
+    def _json_cell(self, cell: bytes) -> bytes:
+        if self._missing_json is not None and cell.strip() in MISSING_CELLS:
+            return self._missing_json
+        return json_cell(cell, self._original)
+
+    def _cells(self, row: bytes) -> list[bytes]:
+        """The chosen cells of a row. Raises `BadRow` if the row has more or fewer than it should.
+        """
+        cells = split_cells(row, self._options.max_columns)
+        if len(cells) != self._columns:
+            raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
+        return cells if self._chosen is None else [cells[index] for index in self._chosen]
+
+    def _numbered(self, cells: list[bytes]) -> Iterator[tuple[int, bytes]]:
+        """The chosen cells of a row, each with its number in the whole row."""
+        return zip(self._chosen or range(len(cells)), cells, strict=True)
+
+    def _where(self, index: int) -> str:
+        """A cell for an error: its number, and its column's name if there is a header."""
+        name = f' of column "{self._name(self._header[index])}"' if self._header else ""
+        return f"cell {index}{name}"
+
+    def _name(self, cell: bytes) -> str:
+        return self._original(cell).strip().decode(errors="replace")

@@ -1,0 +1,92 @@
+"""What keeps a hostile Avro file from being decoded without end: checked schemas, bounded blocks.
+
+Rule: a schema that contains itself, or arrays of values without bytes, is refused, because by it a
+few bytes could be decoded without end. The schema is checked in the form that the library parsed
+it to, with full names. Whatever a block claims, it is unpacked to at most one byte more than
+`MOST_UNPACKED_BYTES`; by that byte the parser sees that the block is too large. Pure. Owner: the
+Avro parser.
+"""
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import cramjam
+from backports import zstd
+
+from penstock.errors import Poison
+from penstock.formats.archives.codecs import WINDOW_BYTES
+
+MOST_UNPACKED_BYTES: Final = 64 << 20
+_MOST: Final = MOST_UNPACKED_BYTES + 1
+_CRC_BYTES: Final = 4
+# By name of a type: do its values take no bytes? None while the type is being checked.
+Seen = dict[str, bool | None]
+
+
+def check_schema(parsed: Any) -> None:
+    """Raises `Poison` for a schema by which bytes could be decoded without end."""
+    _is_empty(parsed, {})
+
+
+def _is_empty(schema: Any, seen: Seen) -> bool:
+    """Do values of this type take no bytes?"""
+    if isinstance(schema, str):
+        if schema in seen and seen[schema] is None:
+            said = f"the Avro schema holds itself ({schema}), which is not read"
+            raise Poison("bad_format", said)
+        return bool(seen.get(schema, schema == "null"))
+    if isinstance(schema, list):
+        for branch in schema:
+            _is_empty(branch, seen)
+        return False
+    kind = schema["type"]
+    if kind == "array":
+        if _is_empty(schema["items"], seen):
+            raise Poison("bad_format", "the Avro schema has arrays of nothing")
+        return False
+    if kind == "map":
+        _is_empty(schema["values"], seen)
+        return False
+    if kind in ("record", "error"):
+        seen[schema["name"]] = None
+        full = [field for field in schema["fields"] if not _is_empty(field["type"], seen)]
+        found = not full
+        seen[schema["name"]] = found
+        return found
+    if kind in ("fixed", "enum"):
+        seen[schema["name"]] = kind == "fixed" and not schema["size"]
+        return bool(seen[schema["name"]])
+    return _is_empty(kind, seen)
+
+
+def _snappy(data: bytes) -> bytes:
+    body, check = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+    if cramjam.snappy.decompress_raw_len(body) > MOST_UNPACKED_BYTES:
+        return bytes(_MOST)
+    unpacked = bytes(cramjam.snappy.decompress_raw(body))
+    if zlib.crc32(unpacked).to_bytes(_CRC_BYTES, "big") != check:
+        raise ValueError("its checksum is wrong")
+    return unpacked
+
+
+# By the name of a codec, what unpacks a block; and the errors for damaged blocks.
+UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "null": bytes,
+    "deflate": lambda data: zlib.decompressobj(-15).decompress(data, _MOST),
+    "bzip2": lambda data: bz2.BZ2Decompressor().decompress(data, _MOST),
+    "xz": lambda data: lzma.LZMADecompressor(memlimit=WINDOW_BYTES).decompress(data, _MOST),
+    "zstandard": lambda data: zstd.ZstdDecompressor().decompress(data, _MOST),
+    "snappy": _snappy,
+}
+NOT_UNPACKED: Final = (
+    zlib.error,
+    lzma.LZMAError,
+    zstd.ZstdError,
+    cramjam.DecompressionError,
+    OSError,
+    EOFError,
+    ValueError,
+)
