@@ -94,7 +94,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "s3fs": ("adapters/s3/",),
     "botocore": ("adapters/s3/", "bench/topics_and_bucket.py"),
     "aiobotocore": ("adapters/s3/",),
-    "aiohttp": ("adapters/", "ops/", "embedded/", "bench/", "demo/", "scenes/health.py"),
+    "aiohttp": ("adapters/", "ops/", "embedded/", "bench/", "demo/", "scenes/page.py"),
     "grpc": ("adapters/model_servers/oip/",),
     "opentelemetry": ("adapters/otel/",),
     "google": ("adapters/model_servers/oip/grpc_messages.py",),
@@ -103,7 +103,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "soundfile": ("formats/media/audio.py",),
     "PIL": ("formats/pictures/pillow.py",),
     "faust": ("scenes/faust/",),
-    "prometheus_client": ("telemetry/", "ops/", "scenes/health.py"),
+    "prometheus_client": ("telemetry/", "ops/", "scenes/page.py"),
     "click": ("commands/",),
 }
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.errors import Fatal
-from penstock.ops.topics import mind_topics
+from penstock.ops.topic_checks import mind_topics
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after

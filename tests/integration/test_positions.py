@@ -3,7 +3,7 @@
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from penstock.ops.topics import GONE_S, LOOK_EVERY_S
+from penstock.ops.topic_checks import GONE_S, LOOK_EVERY_S
 from tests.integration.conftest import MakeTopics
 from tests.support.broker_stage import CLIENTS, Client
 from tests.support.services import Services, Topics

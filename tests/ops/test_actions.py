@@ -11,7 +11,7 @@ from penstock.commands.time_option import epoch_ms
 from penstock.dlq.choice import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, dead_letter, decode_dead_letter
 from penstock.messages.prediction import Source
-from penstock.ops.listening import serving
+from penstock.ops.http_server import serving
 from penstock.ops.page.actions import Actions, Line, Redrive, line, redrive
 
 

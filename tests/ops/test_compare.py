@@ -10,8 +10,7 @@ from rich.console import Console
 
 from penstock.messages.prediction import Source
 from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
-from penstock.ops.compare import Comparing, Found
-from penstock.ops.compare_table import render
+from penstock.ops.compare import Comparing, Found, render
 
 
 def summary(number: int, worker: str = "w", **changes: Any) -> bytes:

@@ -14,11 +14,11 @@ import pytest_asyncio
 from aiohttp import web
 
 from penstock import config
-from penstock.ops.listening import as_json, paths, serving
+from penstock.ops.http_server import as_json, paths, serving
 from penstock.ops.page.live import EVERY_S, Live
 from penstock.ops.page.samples import PATH, shown
 from penstock.ops.page.shell import page
-from penstock.ops.problems import problems
+from penstock.ops.problems.found_in_status import problems
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
 from tests.support.status_documents import WAY_MS, document, letter, stopped, stream

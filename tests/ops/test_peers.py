@@ -9,9 +9,9 @@ import orjson
 from aiohttp import web
 
 from penstock import config
-from penstock.ops.listening import as_json, serving
+from penstock.ops.http_server import as_json, serving
 from penstock.ops.page.peers import MOST_BYTES, Peers
-from penstock.ops.problems import problems
+from penstock.ops.problems.found_in_status import problems
 from tests.support.status_documents import document
 from tests.support.waiting import until
 from tests.support.worker import own_port
@@ -87,6 +87,13 @@ async def test_one_that_is_silent_or_talks_nonsense_is_named_with_the_reason() -
     assert found[strange].startswith("its answer is no status: ")
     assert found[endless] == "its answer is no status: it is too long"
     assert found["no.invalid:8900"].startswith("its name has no address: ")
+
+
+async def test_figures_of_a_wrong_kind_are_no_status_and_end_no_worker() -> None:
+    workers = [{"flow": {"p99_ms": "slow"}}, {"flow": {"p99_ms": 1.0}}]
+    async with member({"v": 1, "processes": workers}) as strange:
+        [found] = await told(strange)
+    assert found["why"].startswith("its answer is no status: ")
 
 
 async def test_one_that_takes_the_question_and_says_nothing_is_silent() -> None:

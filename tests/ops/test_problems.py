@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.ops.limits import FULL
-from penstock.ops.problems import MOST_NAMED, NEWS_MS, problems
+from penstock.ops.problems.found_in_status import MOST_NAMED, NEWS_MS, problems
+from penstock.ops.problems.limits import FULL
 from tests.support.status_documents import document, letter, stopped, stream
 
 
@@ -147,6 +147,20 @@ def test_skew_names_the_partition_and_its_hot_stream() -> None:
     [(level, kind, what)] = said(found)
     assert (level, kind) == ("warn", "skew")
     assert what == "partition 0 has 94 % of all that is owed, most of it of cam-2"
+
+
+def test_partitions_of_the_same_number_in_two_topics_are_told_apart() -> None:
+    parts = [one | {"topic": topic} for topic in ("a", "b") for one in document()["assignments"]]
+    found = flow(bound_by="skew") | {
+        "assignments": [parts[0] | {"lag": 900}, *(one | {"lag": 10} for one in parts[1:])],
+        "streams": [stream("cam-1", rows_per_s=5.0)],
+    }
+    [(_, _, what)] = said(found)
+    assert what == "partition a/0 has 88 % of all that is owed"
+    halted = stopped("cam-7")
+    other = halted | {"topic": "other", "stopped": []}
+    [(_, _, what)] = said({"assignments": [halted, other]})
+    assert what.startswith(f"cam-7 stands still at {halted['topic']}/3, ")
 
 
 def test_a_store_that_takes_most_of_the_way_is_slow_though_it_limits_nothing() -> None:

@@ -12,7 +12,7 @@ from penstock import config
 from penstock.adapters.http.running_worker import status_of
 from penstock.commands.observing import top
 from penstock.errors import Fatal, Unreachable
-from penstock.ops.listening import as_json, serving
+from penstock.ops.http_server import as_json, serving
 from penstock.ops.top_table import render
 
 STREAM = {

@@ -7,11 +7,11 @@ import pytest
 from penstock.errors import Fatal
 from penstock.messages.scene import decode_scene
 from penstock.scenes.backlog import WaitingClock
-from penstock.scenes.boundary import Out
 from penstock.scenes.changelog import CLAIM_BYTES
 from penstock.scenes.core.rules import Rules, Streams
 from penstock.scenes.core.state import load
 from penstock.scenes.judge import Judge
+from penstock.scenes.ledger_ports import Out
 from penstock.scenes.shared_parts import steady
 from tests.scenes.flows import EPOCH
 from tests.scenes.world import PATTERN, Crash, Kafka, World, said

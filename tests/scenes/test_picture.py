@@ -17,7 +17,7 @@ from penstock.scenes.core.arrival import read_arrival
 from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.rules import Place, Rules, Streams
 from penstock.scenes.core.site import Site
-from penstock.scenes.late import Late
+from penstock.scenes.late_topic import Late
 from tests.scenes.flows import EPOCH
 
 SITE = {"yard": ["a", "b", "c", "d"]}

@@ -7,7 +7,7 @@ from msgspec.json import encode
 
 from penstock.messages.scene import decode_late
 from penstock.scenes.core.rules import Streams
-from penstock.scenes.late import Late
+from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.rekey import Rekey
 from tests.scenes.flows import EPOCH, arrival

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from penstock.scenes.boundary import Logged, Out
 from penstock.scenes.changelog import CLAIM_KEY
 from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.rules import Rules, Streams
-from penstock.scenes.figures import Watch
-from penstock.scenes.late import Late
+from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Keyed, Ledger
+from penstock.scenes.ledger_ports import Logged, Out
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey import Rekey
 from penstock.scenes.settings import Names
+from penstock.scenes.site_figures import Watch
 from tests.scenes.flows import EPOCH, arrival
 
 PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"

@@ -13,7 +13,7 @@ from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.rows.payload import Payload
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
-from penstock.ops.topics import LEAST_RECORD_BYTES
+from penstock.ops.topic_checks import LEAST_RECORD_BYTES
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time
 from tests.formats.support import tar_of

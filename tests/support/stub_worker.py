@@ -15,7 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from penstock import config
-from penstock.ops.listening import NO_PARTITION, as_json, inherited_listener, serving
+from penstock.ops.http_server import NO_PARTITION, as_json, inherited_listener, serving
 from penstock.ops.processes.member import INSTANCE_ID
 from penstock.process import parent
 

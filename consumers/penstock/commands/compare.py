@@ -40,7 +40,7 @@ def compare(
     import msgspec
 
     from penstock.ops.compare import compare as read
-    from penstock.ops.compare_table import render
+    from penstock.ops.compare import render
 
     cfg = context.load(quiet=True)
 

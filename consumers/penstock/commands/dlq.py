@@ -102,7 +102,7 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
 
 
 def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None:
-    from penstock.dlq.lines import go_on
+    from penstock.dlq.stopped_lines import go_on
 
     cfg = context.load(quiet=True)
 

@@ -122,7 +122,7 @@ def _wait_in_reserve() -> None:
 
 
 def _rehearse(context: Context, most: int, *, as_json: bool) -> None:
-    from penstock.verify.answers.rehearsal import Rehearsal
+    from penstock.verify.answers.dry_run import Rehearsal
     from penstock.worker.dry_run import dry_run
 
     resolved = context.resolve(quiet=True)
@@ -150,7 +150,7 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
     """Log in a line what this worker does, and which keys of the file the environment overrides.
     For several members only the supervisor logs it.
     """
-    from penstock.ops.listening import HTTP_FD
+    from penstock.ops.http_server import HTTP_FD
 
     if HTTP_FD in os.environ:
         return

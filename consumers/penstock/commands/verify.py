@@ -30,7 +30,7 @@ def verify(
 ) -> None:
     """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
     from penstock.verify.findings import render
-    from penstock.verify.reading import verify as judge
+    from penstock.verify.read_topics import verify as judge
 
     cfg = context.load()
 

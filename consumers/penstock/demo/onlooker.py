@@ -20,7 +20,7 @@ from penstock.messages.prediction import ObjectId
 from penstock.ports import Commit
 from penstock.verify.findings import Report
 from penstock.verify.live import LiveJudge
-from penstock.verify.reading import scope_of
+from penstock.verify.read_topics import scope_of
 
 WAIT_MS = 100
 # Seconds between two rounds of judging; each round asks for the ends of the topics once.

@@ -17,7 +17,7 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.topics import TopicShape, create_topics, topic_shapes
 from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.topic_rules import SETTINGS, Facts, Part, judge
-from penstock.ops.topics import check_rekey, check_topics
+from penstock.ops.topic_checks import check_rekey, check_topics
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 

@@ -1,21 +1,29 @@
-"""`penstock compare`: how far a shadow model agrees with the live one, from the shadow topic.
+"""`penstock compare`: reads the shadow topic, and tables how far a shadow agrees with the live
+model.
 
-Rule: all counts come from summary records, each counted once. Disagreement records only give
-examples, as some may be missing. Another version of a model, or another tolerance, makes another
-comparison. Memory grows with streams and comparisons, not with rows. Owner: the command.
+Rule: all counts come from summary records, and each summary counts once. Disagreement records only
+give examples, because some of them may be missing. Answers of another version of a model, or by
+another tolerance, are a comparison of their own. Memory grows with the number of streams and
+comparisons, not with rows. Owner: the command.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
+
+import orjson
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from penstock import config
 from penstock.adapters.kafka.reader import offsets, open_reader
 from penstock.core.comparing.comparison import Comparison, Share, Tally, Took
 from penstock.messages.errors import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
+from penstock.terminal_text import agreement, folded, utc, worst_streams
 
 # How many streams are counted by name, over all workers.
 MOST_STREAMS = 10_000
@@ -72,7 +80,7 @@ class Found:
 
 
 class Comparing:
-    """`take` each record of the topic, then `found`."""
+    """`take` each record of the topic, then call `found`."""
 
     def __init__(self, streams: Sequence[str], examples: int) -> None:
         """`streams`: globs; if there are any, only streams that match one are counted."""
@@ -80,7 +88,8 @@ class Comparing:
         self._most = examples
         self._found: dict[Rules, Found] = {}
         self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
-        # By worker the number of its last summary: a lower or equal one is a repetition.
+        # By worker: the number of its last summary. A summary whose number is not higher is a
+        # repeat.
         self._last: dict[str, int] = {}
         self.strange = 0
 
@@ -138,7 +147,9 @@ async def compare(
     examples: int,
     progress: Callable[[int, int], None],
 ) -> Comparing:
-    """Read what is on the shadow topic now, from `since` on (epoch milliseconds)."""
+    """Read the records that are on the shadow topic now. `since`: only those from this time on, in
+    epoch milliseconds.
+    """
     topic, comparing = cfg.output.shadow_topic, Comparing(streams, examples)
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
         spans = await (reader.spans(topic) if since is None else reader.spans_since(topic, since))
@@ -163,3 +174,58 @@ def _quantiles(took: Took) -> dict[str, float | None]:
         return None if found_s is None else round(found_s * 1000, 2)
 
     return {"p50": ms(0.5), "p99": ms(0.99)}
+
+
+def render(found: Found, worst: int) -> RenderableType:
+    """For `rich`: the report on one comparison, with the `worst` streams that agree least."""
+    return Group(*_parts(found, worst))
+
+
+def _parts(found: Found, worst: int) -> Iterator[RenderableType]:
+    rules, sums = found.rules, found.sums
+    yield Text(
+        f"{_model_name(rules.live)} and its shadow {_model_name(rules.shadow)}", style="bold"
+    )
+    what = " and ".join(rules.pointers) or "whole answers"
+    yield Text(
+        f"{utc(found.since)} to {utc(found.until)} (UTC); {what}, numbers within "
+        f"{rules.tolerance:g}"
+    )
+    yield Text(f"agreement: {agreement(found.share)} of {found.share.rows:,} rows")
+    missing = ((sums.dropped, "for want of room"), (sums.unanswered, "the shadow did not answer"))
+    for rows, why in missing:
+        if rows:
+            yield Text(f"not compared: {rows:,} rows, {why}")
+    yield _times(found)
+    if streams := sums.tally.worst(worst):
+        yield worst_streams(streams)
+    if found.examples:
+        yield folded(
+            ("disagreements", "stream", "live", "shadow"),
+            ((one.id, one.stream, _said(one.live), _said(one.shadow)) for one in found.examples),
+        )
+    if sums.unsent:
+        yield Text(f"{sums.unsent:,} disagreements have no record")
+
+
+def _times(found: Found) -> Table:
+    table = Table(pad_edge=False)
+    for name in ("time of a call", "p50", "p99"):
+        table.add_column(name)
+    for name, took in (("live", found.sums.live_took), ("shadow", found.sums.shadow_took)):
+        table.add_row(name, *(_shown_ms(took.quantile_s(share)) for share in (0.5, 0.99)))
+    return table
+
+
+def _said(said: Said) -> str:
+    if said.error is not None:
+        return f"rejected: {said.error}"
+    return orjson.dumps(said.prediction).decode()
+
+
+def _model_name(model: ModelId) -> str:
+    return model.name if model.version is None else f"{model.name} {model.version}"
+
+
+def _shown_ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.3g} ms"

@@ -1,7 +1,7 @@
 """How a worker's work flows: rates, how busy each part is, and what limits it.
 
-Rule: counters are noted once a second, which takes some tens of microseconds; everything else is
-computed when somebody asks, at most once a second however many ask. Owner: the health page.
+Rule: the counters are noted once a second, which takes some tens of microseconds. All other figures
+are computed when a page asks for them, and at most once a second. Owner: the status.
 """
 
 from collections import deque
@@ -20,32 +20,32 @@ from penstock.core.health.bound_by import (
     bound_by,
     is_late,
 )
-from penstock.ops.ages import Ages
+from penstock.ops.history import History
 from penstock.ops.lookout import Lookout
-from penstock.ops.steady_problems import Steady
+from penstock.ops.problems.over_time import SteadyValue
 from penstock.pipeline.backlog import Backlog
 from penstock.pipeline.life import Pipeline
 from penstock.process.clock import wanted_cpu_s
-from penstock.telemetry.recent import HISTORY, WINDOW_S, quantiles_ms
+from penstock.telemetry.recent import WINDOW_S, quantiles_ms
 from penstock.telemetry.streams import Told
 from penstock.telemetry.worker import Telemetry
 
 SAMPLE_S: Final = 1.0
-# Rates are over this time: long enough to be steady, short enough to be current.
+# Rates are means over this time: long enough to be steady, short enough to be current.
 OVER_S: Final = 10.0
-# How busy a part is must be seen sooner: a limit is told within ten seconds.
+# How busy a part is, is a mean over a shorter time, so that a limit is told within ten seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
-# What an object may take where `window.target_p99_ms` is off.
+# The time that an object may take if `window.target_p99_ms` is off.
 BOUND_S: Final = 0.1
-# A service that has not answered for less than this may be back with the next request.
+# A service that has not answered for less than this may answer the next request.
 AWAY_S: Final = 1.0
-# A backlog of less than this is work under way.
+# Messages that are worked off in less than this are no backlog.
 LEAST_DRAIN_S: Final = 1.0
 
 
 class Sample(NamedTuple):
-    """Counters at one moment, and the shares in use at it."""
+    """The counters at one moment, and which share of each resource was in use then."""
 
     at_s: float
     totals: Mapping[str, float]
@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What pages tell. `flow` and `history` as in the status."""
+    """The figures that the pages show. `flow`: as the status has it."""
 
     flow: dict[str, Any]
     streams: Told
@@ -85,9 +85,8 @@ class Flow:
         self._now_s = pipeline.wiring.adapters.clock.now
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
-        self._history: deque[dict[str, float | None]] = deque(maxlen=HISTORY)
-        self._ages = Ages()
-        self._limit: Steady[Bound] = Steady()
+        self.history = History()
+        self._limit: SteadyValue[Bound] = SteadyValue()
         self._last: tuple[float, Figures] | None = None
 
     def sample(self) -> None:
@@ -99,11 +98,10 @@ class Flow:
         if now_s >= self._next_s:
             self._next_s += WINDOW_S
             figures = self.look()
-            self._ages.note(figures.streams.streams)
-            self._note(figures.flow)
+            self.history.note(self._of_window(figures.flow), figures.streams.streams)
 
     def look(self) -> Figures:
-        """At most a second old."""
+        """The figures, at most a second old."""
         now_s = self._now_s()
         if self._last is None or now_s - self._last[0] >= SAMPLE_S:
             self._last = now_s, self._look(now_s)
@@ -118,26 +116,19 @@ class Flow:
         }
         return rates | {"over_s": round(over_s, 1)}
 
-    @property
-    def history(self) -> dict[str, Any]:
-        names = ("p99_ms", "rows_per_s", "backlog_s", "utilisation")
-        columns = {name: [one[name] for one in self._history] for name in names}
-        return {"every_s": int(WINDOW_S), **columns}
-
-    def _note(self, flow: Mapping[str, Any]) -> None:
+    def _of_window(self, flow: Mapping[str, Any]) -> dict[str, float | None]:
+        """What the history keeps of the window that has just ended."""
         p99s_ms = self._telemetry.streams.whole.p99s_ms(self._now_s())
-        self._history.append(
-            {
-                # The newest window has just begun.
-                "p99_ms": p99s_ms[-2] if len(p99s_ms) > 1 else flow["p99_ms"],
-                "rows_per_s": self.rates()["rows_per_s"],
-                "backlog_s": flow["backlog_s"],
-                "utilisation": flow["utilisation"],
-            }
-        )
+        return {
+            # The last value belongs to the window that has just begun.
+            "p99_ms": p99s_ms[-2] if len(p99s_ms) > 1 else flow["p99_ms"],
+            "rows_per_s": self.rates()["rows_per_s"],
+            "backlog_s": flow["backlog_s"],
+            "utilisation": flow["utilisation"],
+        }
 
     def _before(self, over_s: float) -> Sample:
-        """The newest sample that is so old, or the first."""
+        """The newest sample that is at least this old; if none is, the oldest one."""
         since_s = self._now_s() - over_s
         return next(
             (one for one in reversed(self._samples) if one.at_s <= since_s), self._samples[0]
@@ -169,7 +160,7 @@ class Flow:
         stopped = {stop.stream for stop in self._pipeline.stopped}
         told = self._telemetry.streams.told(backlog.streams, stopped, now_s)
         for one in told.streams:
-            one["ages_s"] = self._ages.of(one["stream"])
+            one["ages_s"] = self.history.ages_of(one["stream"])
         return Figures(self._flow(now_s, backlog, told), told, backlog)
 
     def _flow(self, now_s: float, backlog: Backlog, told: Told) -> dict[str, Any]:
@@ -212,8 +203,9 @@ class Flow:
     def _arrived_per_s(
         self, records_per_s: float, now: Sample, backlog: Backlog
     ) -> tuple[float, float]:
-        """Objects that arrive a second, and objects that wait, in Kafka or here. Kafka counts
-        records; each is taken to name as many objects as those that were read.
+        """How many objects arrive a second, and how many wait, in Kafka or in the worker. Kafka
+        only tells numbers of records: an unread record is taken to name as many objects as the
+        records that were read do on average.
         """
         read = now.totals["records"]
         per_record = (now.totals["delivered"] + backlog.objects) / read if read else 1.0

@@ -1,9 +1,8 @@
-"""Asks Kafka how long the input is and every model whether it answers, so that no page waits for
-them.
+"""Asks Kafka in the background where the input ends, and every model whether it answers. The pages
+show the last answers and their age, so no page waits for a service.
 
-Rule: pages show the last answers and their age. Every question has a deadline, and the next one
-follows after a pause, however often pages are asked. A question that fails changes nothing else.
-Owner: the health page.
+Rule: every question has a deadline, and a pause before the next one, however often the pages are
+asked. A question that fails affects nothing but the answers here. Owner: the worker's page.
 """
 
 import asyncio
@@ -18,12 +17,13 @@ from penstock.process.stopping import meanwhile
 
 log = logging.getLogger(__name__)
 
-# An open page asks every two seconds; one small request to a broker for each.
+# One small request to a broker.
 LAG_EVERY_S = 2.0
-# Each question to a model is a request for it: seldom while it answers, often until it does.
+# A question costs the model server a request, so a model that answers is asked seldom, and one that
+# is silent often.
 MODEL_EVERY_S = 5.0
 SILENT_MODEL_EVERY_S = 1.0
-# A busy model answers a probe only after the batches before it.
+# A busy model answers a question only after the batches that came before it.
 ANSWER_S = 5.0
 # Records a second are over this time.
 GROWTH_OVER_S = 10.0
@@ -51,7 +51,9 @@ class Growth:
 
 
 class Lookout:
-    """The last answers, while `watching`. `answers`: by model; None: not known yet."""
+    """The last answers, kept up to date while `watching`. `answers`: by model, whether it answers;
+    None: not known yet.
+    """
 
     def __init__(self, pipeline: Pipeline, model: Model) -> None:
         self._pipeline = pipeline
@@ -64,13 +66,13 @@ class Lookout:
         self.growth = Growth()
         self._known_s = self._clock.now()
         self._away_since_s: float | None = None
-        # What Kafka's client said when it last got no answer.
+        # The client's error when Kafka was last asked in vain.
         self.why_kafka: str | None = None
 
     @property
     def lags(self) -> Mapping[int, int]:
-        """How many records are not committed, by partition, by the ends that Kafka told last. A
-        partition whose end it has not told yet is left out.
+        """For each partition, how many records are not committed, by the end that Kafka told last.
+        A partition is left out until Kafka has told its end.
         """
         lanes, ends = self._pipeline.wiring.lanes, self._ends
         return {
@@ -80,13 +82,15 @@ class Lookout:
         }
 
     def asked_s(self, model: str) -> float | None:
-        """How long ago the question was asked that the model answered last, or failed to."""
+        """How long ago the last question was asked that the model has answered or has failed to
+        answer.
+        """
         at_s = self._asked_at_s.get(model)
         return None if at_s is None else round(self._clock.now() - at_s, 1)
 
     @property
     def lag_age_s(self) -> float:
-        """How old the answer is; without any, how long we have waited for it."""
+        """How old Kafka's last answer is; before the first one, how long we have waited for it."""
         return self._clock.now() - self._known_s
 
     @property
@@ -114,7 +118,7 @@ class Lookout:
             async with asyncio.timeout(ANSWER_S):
                 self._ends = await self._pipeline.wiring.adapters.source.end_offsets()
                 self.growth.add(self._clock.now(), self._ends)
-        # Whatever it is: a worker must not end because a page has no lag to show.
+        # Any exception: a worker must not end because a page cannot show the lag.
         except Exception as error:
             self.why_kafka = f"{error}" or type(error).__name__
             if self._away_since_s is None:
@@ -124,7 +128,8 @@ class Lookout:
         self._known_s, self._away_since_s = asked_s, None
 
     async def _ask_model_forever(self, name: str, model: Model) -> None:
-        # Until then the start asks it; more questions would only burden a server that comes up.
+        # Until the worker has joined its group, its start asks the model. More questions would only
+        # burden a server that is starting.
         await self._pipeline.joined.wait()
         while True:
             asked_s = self._clock.now()

@@ -1,6 +1,7 @@
 """The page of `penstock rekey`: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines.
 
-Rule: it only reads, and only when asked. `/` shows the status, too. Owner: the command.
+Rule: the page changes nothing, and its figures are collected at each request. `/` shows the status,
+too. Owner: the command.
 """
 
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from penstock import config
-from penstock.ops.listening import as_json, exposition, paths, serving_beside
+from penstock.ops.http_server import as_json, exposition, paths, serving_beside
 from penstock.telemetry.rekey import RekeyTelemetry
 
 
@@ -18,7 +19,7 @@ async def serve_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncI
     """Serve while the body runs; yields the URL."""
 
     async def readyz(_: web.Request) -> web.Response:
-        # One that stands by is ready, too: it takes over by itself.
+        # A rekeyer that stands by is ready, too: it takes over by itself.
         return web.Response(text=f"ready: {'rekeys' if telemetry.leads else 'stands by'}\n")
 
     async def metrics(request: web.Request) -> web.Response:

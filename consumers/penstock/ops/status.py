@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
-Rule: it changes nothing and asks nobody: of Kafka and the models it tells what they last answered
-(lookout.py); without any answer the field is null. Texts from outside stay JSON strings. Owner: the
-health page.
+Rule: the status changes nothing and asks no service. Of Kafka and the models it shows their last
+answers, which the lookout has; a field is null until there is an answer. Texts from outside stay
+JSON strings. Owner: the worker's page.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from penstock.errors import DISTRIBUTION
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.lookout import Lookout
-from penstock.ops.problems import found_in
-from penstock.ops.steady_problems import SteadyProblems
+from penstock.ops.problems.found_in_status import found_in
+from penstock.ops.problems.over_time import SteadyProblems
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
 
@@ -29,7 +29,9 @@ WORST = 5
 
 
 class Status:
-    """One per worker. Rates need `sampling` all the time, also while no page is open."""
+    """One per worker. `sampling` must run all the time, also while no page is open: the rates are
+    computed from its samples.
+    """
 
     def __init__(
         self, pipeline: Pipeline, telemetry: Telemetry, lookout: Lookout, group: str | None = None
@@ -105,7 +107,7 @@ class Status:
             "rejected": self._telemetry.rejections,
             "rates": self.flow.rates(),
             "flow": figures.flow,
-            "history": self.flow.history,
+            "history": self.flow.history.of_worker,
             "streams": figures.streams.streams,
             "streams_known": figures.streams.known,
             "streams_others": figures.streams.others,
@@ -113,7 +115,7 @@ class Status:
         }
 
     def _models(self) -> dict[str, Any]:
-        """Each of several models; empty if there is one."""
+        """If there are several models: the state of each."""
         wiring = self._pipeline.wiring
         if not wiring.settings.models:
             return {}
@@ -146,7 +148,9 @@ class Status:
         return found
 
     def _region(self) -> dict[str, Any]:
-        """If the worker is in a region: bytes by region, and which regions it helps."""
+        """If the worker is in a region: the bytes that it read from each region, and which regions
+        it helps.
+        """
         region, help_regions = self._telemetry.region, self._pipeline.wiring.help_regions
         if region is None:
             return {}
@@ -170,7 +174,7 @@ class Status:
         }
 
     def _shadow(self) -> dict[str, Any]:
-        """If there is a shadow: the comparison since the start of this worker."""
+        """If there is a shadow: how far it has agreed since the start of this worker."""
         shadow = self._pipeline.wiring.shadow
         if shadow is None:
             return {}
@@ -193,19 +197,20 @@ class Status:
         }
 
     def _rekeying(self) -> dict[str, Any]:
-        """If this worker is a rekeyer, too."""
+        """If the worker rekeys, too: how that goes."""
         rekeying = self._telemetry.rekeying
         return {} if rekeying is None else {"rekey": rekeying.status}
 
     def _routes(self) -> dict[str, Any]:
-        """Routes that have matched nothing, if there are any."""
+        """If there are routes that have matched no object: these."""
         routes = self._pipeline.wiring.intake.routes
         never = [str(route) for route in routes.never_matched]
         return {"routes": {"asked": routes.asked, "never_matched": never}} if never else {}
 
     def _outages(self) -> list[dict[str, Any]]:
-        """Services that do not answer. For Kafka the question for the lag counts as well as the
-        last commit: a worker with nothing to commit would not notice an outage.
+        """The services that do not answer. Kafka is away if commits fail, or if the lookout's
+        question for the ends of the input fails: a worker without work commits nothing, and would
+        not notice an outage by its commits.
         """
         outages = self._pipeline.wiring.outages
         away = {outage.service: (outage.away_s, outage.why) for outage in outages}

@@ -1,7 +1,7 @@
 """The table that `penstock top` prints.
 
-Rule: it prints what `/api/status` says, of one worker or of all that share a page, and computes
-nothing. Owner: the command.
+Rule: the table shows what `/api/status` says, of one worker or of all members that share a page,
+and computes nothing. Owner: the command.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.ops.problem import BAD
+from penstock.ops.problems.problem import BAD
 from penstock.terminal_text import cut, visible
 
 STREAMS = ("stream", "objects/s", "rows/s", "p50 ms", "p99 ms", "age s", "owed", "rejected", "last")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
 from penstock.errors import Fatal
-from penstock.scenes.boundary import Changelog, Logged, Out, Send
+from penstock.scenes.ledger_ports import Changelog, Logged, Out, Send
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from penstock.ports import Record
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
 from penstock.scenes.backlog import Backlog
-from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.ledger import Keyed
+from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.line import Line
 from penstock.scenes.shared_parts import parts_of
 

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 from penstock.errors import Fatal
 from penstock.scenes.backlog import WaitingClock
-from penstock.scenes.boundary import Changelog, Out, Send
 from penstock.scenes.changelog import ENDED, Book, Replay, State
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Site
 from penstock.scenes.core.sites_due import Due
 from penstock.scenes.core.state import OtherForm, SiteState, dump, load
-from penstock.scenes.figures import Watch
+from penstock.scenes.ledger_ports import Changelog, Out, Send
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey import Rekey
 from penstock.scenes.settings import Names
+from penstock.scenes.site_figures import Watch
 
 log = logging.getLogger(__name__)
 

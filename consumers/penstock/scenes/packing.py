@@ -4,12 +4,12 @@ Rule: if something is too large, answers are left out, the largest first, and th
 Members, ids and decisions are never left out. Owner: the ledger.
 """
 
-from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.changelog import CLAIM_BYTES
 from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, dump, without_answers
-from penstock.scenes.late import Late
+from penstock.scenes.late_topic import Late
+from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.settings import Names
 
 

@@ -10,10 +10,10 @@ import msgspec
 
 from penstock.messages.errors import SchemaError
 from penstock.messages.scene import TOO_LARGE
-from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.core.arrival import Arrival, read_arrival
 from penstock.scenes.core.rules import Place, Streams
-from penstock.scenes.late import Late
+from penstock.scenes.late_topic import Late
+from penstock.scenes.ledger_ports import Fits, Out
 
 
 class Rekey:

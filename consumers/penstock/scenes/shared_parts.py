@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from penstock import config
 from penstock.ports import Clock
-from penstock.scenes.boundary import Fits, Send
 from penstock.scenes.changelog import KafkaChangelog
 from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.rules import Streams
-from penstock.scenes.figures import Watch
-from penstock.scenes.late import Late
+from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Ledger
+from penstock.scenes.ledger_ports import Fits, Send
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey import Rekey
 from penstock.scenes.settings import Names, names, rules_of
+from penstock.scenes.site_figures import Watch
 
 
 class Parts(NamedTuple):

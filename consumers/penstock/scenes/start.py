@@ -15,10 +15,10 @@ from penstock.adapters.kafka.topics import (
     record_bytes,
 )
 from penstock.errors import missing_extra, usage
-from penstock.scenes.boundary import Fits
 from penstock.scenes.engine import Engine
-from penstock.scenes.health import serve_scenes
 from penstock.scenes.ledger import Ledger
+from penstock.scenes.ledger_ports import Fits
+from penstock.scenes.page import serve_scenes
 from penstock.scenes.settings import Names, names, rules_of
 
 log = logging.getLogger(__name__)

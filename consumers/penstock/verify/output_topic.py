@@ -8,8 +8,8 @@ through `_place`. Owner: the judge, which feeds records in offset order.
 from collections.abc import Iterator, Mapping
 
 from penstock.core.progress.ranges import END
+from penstock.verify.announced_again import Duplicates
 from penstock.verify.dead_letters import Letters
-from penstock.verify.duplicates import Duplicates
 from penstock.verify.fields import AskedFields, Fields
 from penstock.verify.findings import Findings, Kind
 from penstock.verify.input_topic import Asked, Done, Want
@@ -24,9 +24,9 @@ from penstock.verify.records import (
     identify,
     wrong_end,
 )
+from penstock.verify.repeat_gaps import Again, Between
 from penstock.verify.repeats import ObjectAt, Repeats, row_text
 from penstock.verify.result_objects import Claim
-from penstock.verify.resumed_repeats import Again, Between
 from penstock.verify.scope import Scope
 
 

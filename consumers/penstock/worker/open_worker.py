@@ -23,7 +23,7 @@ from penstock.adapters.stores.choice import open_objects
 from penstock.calls.wait_for_services import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError
-from penstock.ops.topics import check_topics
+from penstock.ops.topic_checks import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring

@@ -19,7 +19,7 @@ from penstock.adapters.kafka.topics import most_bytes
 from penstock.adapters.kafka.whole_source import WholeSource
 from penstock.calls.wait_for_services import until_answered
 from penstock.ops.rekey_page import serve_rekeyer
-from penstock.ops.topics import check_rekey, warn_of_retention
+from penstock.ops.topic_checks import check_rekey, warn_of_retention
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
 from penstock.process.stopping import stopped_after

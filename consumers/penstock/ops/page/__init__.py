@@ -1,1 +1,1 @@
-"""The live page: what it is made of, its one stream of updates, and what people may do on it."""
+"""The live page for people: its parts, the stream of its updates, and the actions on it."""

@@ -1,9 +1,10 @@
 """What people may do on the page: send dead letters back, let stopped lines go on.
 
-Rule: each action is the command that they could type, run beside the worker with its settings, so
-that nothing of it costs the worker's loop, and both do the same. It is asked for by POST with the
-token in a header, which no foreign page can send; without `http.token` there are no actions. One
-command runs at a time, for a bounded time. Owner: the page's server.
+Rule: an action runs the `penstock dlq` command that people could type, in a process beside the
+worker and with the worker's settings: so it does the same, and takes no time of the worker's event
+loop. An action is asked for by POST with the token in a header, which no foreign page can send;
+without `http.token` there are no actions. One command runs at a time, for a bounded time. Owner:
+the page's server.
 """
 
 import asyncio
@@ -21,27 +22,27 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from msgspec import Meta
 
-from penstock.ops.listening import HTTP_FD, as_json
+from penstock.ops.http_server import HTTP_FD, as_json
 
 log = logging.getLogger(__name__)
 
-# Set by the demo, whose worker may be killed on its page. As its name has no `__`, it is not read
-# as a configuration key.
+# The demo sets this environment variable, so that its worker can be killed on the page. Its name
+# has no `__`, so the configuration does not read it as a key.
 DEMO: Final = "PENSTOCK_DEMO"
-# Millions of letters are read in this time.
+# A command may take this long: enough to read millions of letters.
 MOST_S: Final = 300.0
-# Of what a command says.
+# Of a command's output, at most the last so many characters are shown.
 _SHOWN = 4_000
 
 Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
-# No word of a command can have a NUL.
+# An argument of a command cannot contain a NUL.
 Stream = Annotated[str, Meta(pattern=r"^[^\0]+\Z", max_length=4_000)]
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
 class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters. `glob`: the stream is one; `at_ms`: those of this millisecond; `since`: an
-    age, such as `15m`.
+    """Which letters are sent back. `glob`: `stream` is a glob, not a name. `at_ms`: only letters of
+    this millisecond. `since`: only letters up to this age, such as `15m`.
     """
 
     dry: bool
@@ -54,7 +55,7 @@ class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the stopped line of a stream is to go on."""
+    """How the stopped line of a stream goes on: at the object where it stands, or past it."""
 
     verb: Literal["resume", "skip"]
     stream: Stream
@@ -118,7 +119,7 @@ class Actions:
 
 
 def redrive(asked: Redrive) -> list[str]:
-    """The command's words. A value is never taken for an option, as it stands behind a `=`."""
+    """The command's words. A value stands behind a `=`, so that it is never taken for an option."""
     words = ["redrive"]
     words += ["--dry-run"] if asked.dry else []
     words += ["--latest"] if asked.latest else []
@@ -137,7 +138,7 @@ def line(asked: Line) -> list[str]:
 
 
 def _escaped(name: str) -> str:
-    """As a glob that matches this name alone."""
+    """A glob that matches only this name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
 
 
@@ -146,6 +147,6 @@ def _iso(at_ms: int) -> str:
 
 
 async def _kill(_: web.Request) -> web.Response:
-    """As `kill -9` would: nothing is drained, and no answer is sent."""
+    """End the worker as `kill -9` does: nothing is drained, and the request gets no answer."""
     os.kill(os.getpid(), signal.SIGKILL)
     return web.Response(status=500)

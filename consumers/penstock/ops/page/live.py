@@ -1,9 +1,9 @@
-"""`/api/live`: one stream of updates for all viewers of a page, a JSON document a line.
+"""`/api/live`: the updates of a page, a JSON document a line, the same for all its viewers.
 
-Rule: an update is made and encoded once a second at most, by the viewer who asks first, and the
-same bytes go to all; without a viewer nothing is made. A viewer who reads slowly misses updates,
-and the server lets one go who does not read at all (doorkeeper.py), so no memory grows. Owner: the
-page's server.
+Rule: an update is made and encoded at most once a second, when the first viewer needs it, and all
+viewers get the same bytes. Without a viewer no update is made. A viewer that reads slowly misses
+updates, and one that does not read at all is disconnected (`page_guards`), so memory does not grow.
+Owner: the page's server.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ import orjson
 from aiohttp import web
 
 EVERY_S: Final = 1.0
-# Enough for a wall of screens; each may hold some 100 kB of what it has not read.
+# Enough for a wall of screens. Some 100 kB of updates that a viewer has not read may be in memory.
 MOST_VIEWERS: Final = 64
 
 
 class Live:
-    """`look` makes an update. `serve` handles requests while the page is `open`."""
+    """`look` makes an update. `serve` handles the requests of viewers, while the page is `open`."""
 
     def __init__(self, look: Callable[[], Awaitable[Any]]) -> None:
         self._look = look
@@ -32,7 +32,9 @@ class Live:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """At the end viewers are let go, so that a server's end waits for none of them."""
+        """When the body ends, all viewers are disconnected, so that the server's end does not wait
+        for them.
+        """
         try:
             yield
         finally:
@@ -57,7 +59,7 @@ class Live:
         }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        with suppress(ConnectionError):  # the viewer left
+        with suppress(ConnectionError):  # raised when the viewer has left
             while True:
                 await response.write(line)
                 if await self._closes_before_the_next():

@@ -1,8 +1,10 @@
-"""The members of the group, each by its own page: what it does, and its first line.
+"""The other members of the group, as their own pages tell: the figures and the worst problem of
+each.
 
-Rule: they are asked only while somebody looks at this page, every few seconds, some at a time, each
-for a bounded time and a bounded answer; no page waits for them. A peer that is silent is told so,
-by its address. Of an answer only the fields here are read. Owner: the page's server.
+Rule: the peers that `http.peers` names are asked every few seconds, and only while somebody looks
+at this page. Few are asked at a time, and time and size of an answer are bounded; no page waits for
+them. A peer that does not answer is shown by its address, with the reason. Of an answer only the
+fields here are read. Owner: the page's server.
 """
 
 import asyncio
@@ -33,11 +35,16 @@ class _Assignment(Struct):
 class _Problem(Struct):
     level: str
     what: str
-    do: str
+
+
+class _Flow(Struct):
+    p99_ms: float | None = None
 
 
 class _Status(Struct):
-    """One worker's, or a supervisor's with its `processes`."""
+    """The status of a worker, or of a supervisor, whose `processes` have the status of each
+    worker.
+    """
 
     host: str = ""
     pid: int = 0
@@ -46,7 +53,7 @@ class _Status(Struct):
     backlog_s: float = 0.0
     assignments: list[_Assignment] = []
     rates: dict[str, float] = {}
-    flow: dict[str, Any] = {}
+    flow: _Flow = msgspec.field(default_factory=_Flow)
     problems: list[_Problem] = []
     processes: list["_Status"] = []
 
@@ -55,7 +62,7 @@ _decode = msgspec.json.Decoder(_Status).decode
 
 
 class Peers:
-    """`look` tells the last answers, and has the next ones asked for, while `watching`."""
+    """`look` returns the last answers, and has the peers asked again, if `watching` runs."""
 
     def __init__(self, settings: config.Http) -> None:
         """Raises `Fatal` if one of `http.peers` is no address."""
@@ -67,7 +74,7 @@ class Peers:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """None: there are no peers, or none was asked yet."""
+        """The last answers. None: `http.peers` names nobody, or no round of questions is over."""
         self._wanted.set()
         if self._members is None:
             return None
@@ -82,7 +89,7 @@ class Peers:
 
     async def _ask_forever(self) -> None:
         async with aiohttp.ClientSession(
-            # No kept connections: those to a member that ended are dead.
+            # Connections are not kept: a kept one would be dead once its member has ended.
             connector=aiohttp.TCPConnector(limit=AT_A_TIME, force_close=True),
             headers=self._headers,
         ) as session:
@@ -104,7 +111,7 @@ class Peers:
 
 
 async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
-    """Its numbers, or why there is none."""
+    """The addresses behind this name, or a silent peer if it has none."""
     try:
         return await numbers_of(named)
     except (OSError, UnicodeError, TimeoutError) as error:
@@ -144,7 +151,7 @@ async def _ask(
 def _told(status: _Status) -> dict[str, Any]:
     workers = status.processes or [status]
     lags = [one.lag for worker in workers for one in worker.assignments]
-    p99s = [worker.flow["p99_ms"] for worker in workers if worker.flow.get("p99_ms") is not None]
+    p99s = [worker.flow.p99_ms for worker in workers if worker.flow.p99_ms is not None]
     first = status.problems[0] if status.problems else None
     return {
         "host": workers[0].host,

@@ -1,8 +1,8 @@
 """`/api/samples`: rows beside their predictions, and the pictures among them.
 
-Rule: served only if `http.samples` is set, and, like all data, only with the token if there is one.
-Texts stay JSON strings. A picture is sent as a type that browsers only show, whatever type it
-claims to be. Owner: the page's server.
+Rule: these paths exist only if `http.samples` is set, and need the token if there is one. Texts
+stay JSON strings. A picture is sent with headers by which a browser shows it and never runs it,
+whatever its bytes are. Owner: the page's server.
 """
 
 from typing import Any, Final
@@ -11,14 +11,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from penstock.ops.flow import Flow
-from penstock.ops.listening import as_json
+from penstock.ops.http_server import as_json
 from penstock.pipeline.life import Pipeline
 
 PATH: Final = "/api/samples"
 
 
 def sample_pages(pipeline: Pipeline, flow: Flow) -> dict[str, Handler]:
-    """Empty if nothing may be shown."""
+    """The paths and their handlers; empty without `http.samples`."""
     samples = pipeline.wiring.samples
     if samples is None:
         return {}

@@ -1,10 +1,10 @@
 """`/`: the live page for people, one HTML document that loads nothing else.
 
-Rule: it has no data of a worker; it only knows whether there is a token to ask for. `frame.html`
-and `style.css` are shared by all pages, as is `frame.js`: token, helpers and the stream of updates.
-The other scripts each show one part. All are joined when the module is loaded. The script inserts
-texts as text, never as HTML, and headers limit what the browser may run and ask. Owner: the
-pages' servers.
+Rule: the document holds no data of a worker; it only says whether the viewer must be asked for a
+token. All pages share `frame.html`, `style.css` and `frame.js` (token, helpers, the stream of
+updates). Each other script shows one part of a page. The files are joined when this module is
+loaded. The scripts insert texts as text, never as HTML, and headers limit what the browser may run
+and load. Owner: the pages' servers.
 """
 
 import base64
@@ -18,10 +18,10 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from penstock.ops.listening import ASKS
+from penstock.ops.http_server import ASKS
 
 _HERE: Final = resources.files(__package__)
-# In this order: each uses what those before it define.
+# The order matters: a script uses what the scripts before it define.
 PARTS: Final = (
     "verdict",
     "figures",
@@ -39,7 +39,9 @@ PARTS: Final = (
 
 
 def shell_of(title: str, scripts: Sequence[Traversable]) -> str:
-    """The frame with these scripts behind its own; the last one defines `show`."""
+    """The whole document, with these scripts behind the frame's own. The last of them must define
+    `show`, which shows an update.
+    """
     script = "".join(one.read_text() for one in (_part("frame"), *scripts, _part("start")))
     frame = _HERE.joinpath("frame.html").read_text()
     style = _HERE.joinpath("style.css").read_text()
@@ -54,7 +56,9 @@ SHELL: Final = shell_of("penstock", [_part(name) for name in PARTS])
 
 
 def page_of(shell: str) -> Handler:
-    """A handler for this page. Its headers allow its own script and style only, by hash."""
+    """The handler that answers with this document. Its headers allow only the document's own script
+    and style, by their hashes.
+    """
     asking = shell.replace("<body>", "<body data-asks>", 1)
     headers = {
         "Content-Security-Policy": (

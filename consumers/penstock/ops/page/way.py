@@ -1,7 +1,8 @@
-"""`/api/way?id=ID`: how the object of an answer came here, if this worker delivered it of late.
+"""`/api/way?id=ID`: which way the object of an answer took through this worker, if the worker has
+delivered it lately.
 
-Rule: times of the stages in milliseconds, in the order of the flow. An id that nobody remembers is
-404. Owner: the page's server.
+Rule: the times of the stages are in milliseconds, in the order of the flow. An id that the worker
+does not remember is answered by 404. Owner: the page's server.
 """
 
 import os
@@ -12,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from penstock.core.records.output_records import Labels
-from penstock.ops.listening import as_json
+from penstock.ops.http_server import as_json
 from penstock.telemetry.ways import Way, Ways
 
 PATH: Final = "/api/way"
@@ -23,7 +24,7 @@ def way_page(ways: Ways, labels: Labels) -> dict[str, Handler]:
 
     async def told(request: web.Request) -> web.Response:
         query = request.query
-        # Another job may read the same messages, and answer them elsewhere.
+        # Workers of another job may answer the same messages, with the same ids, on another topic.
         if query.get("output", labels.output_topic) != labels.output_topic:
             return forgotten()
         model = query.get("model", labels.model)

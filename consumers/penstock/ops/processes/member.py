@@ -1,9 +1,10 @@
-"""One worker process at a time, in one place of the group, until all must stop.
+"""One place of the group, held by one worker process at a time, until all members must stop.
 
-Rule: a process that a signal ended, or that somebody else asked to end, has a successor in the same
-place, with the same listening socket: the worker in reserve at once, or a new process. One that has
-done its job has none. Until a new one is there, others take the place's partitions, as the group is
-told that it is free. Owner: the supervisor.
+Rule: if a signal ends the process, or if somebody but the supervisor asks the process to end, a
+successor takes the place, with the same listening socket: the worker in reserve at once, else a new
+process after a pause. Before such a pause the group is told that the place is free, so that other
+members take its partitions. A process that has done its job has no successor. Owner: the
+supervisor.
 """
 
 import asyncio
@@ -18,22 +19,23 @@ from typing import Final, NamedTuple, Self
 
 from penstock.config.variables import ENV_PREFIX
 from penstock.core.health.retry import Backoff
-from penstock.ops.listening import HTTP_FD
+from penstock.ops.http_server import HTTP_FD
 from penstock.ops.processes.spare import Spare
 
 log = logging.getLogger(__name__)
 
-# A member that dies again and again is started ever more seldom.
+# The pause before a restart grows while the member dies again and again.
 RESTART: Final = Backoff(first_s=1.0, most_s=60.0)
-# After a life longer than this (the longest pause), the count of failures begins anew.
+# After a life longer than this (the longest pause), failures are counted from 1 again.
 CALM_S: Final = 60.0
-# The variable by which each member gets a place of its own.
+# The environment variable that gives each member a place of its own.
 INSTANCE_ID: Final = f"{ENV_PREFIX}KAFKA__INSTANCE_ID"
 
 
 class Terms(NamedTuple):
-    """What all members have in common. `place`: each one's is this with its number behind;
-    `free`: tells the group that a place is free. `stop_s`: the time for a drain.
+    """What all members have in common. `place`: a member's place is this name with the member's
+    number behind. `free`: tells the group that a place is free. `stop_s`: how long a member may
+    take to end.
     """
 
     command: Sequence[str]
@@ -41,9 +43,9 @@ class Terms(NamedTuple):
     free: Callable[[str], Awaitable[None]]
     stop_s: float
     backoff: Backoff = RESTART
-    # The group takes nobody in the place of a dead member before it is told.
+    # The group accepts no successor in a dead member's place before the place is freed.
     frees_first: bool = False
-    # A member that has ended well is done.
+    # A member that ends with 0 has done its job, and gets no successor.
     is_job: bool = False
 
 
@@ -82,8 +84,8 @@ class Member:
             self._process.send_signal(signal.SIGHUP)
 
     async def live(self, spare: Spare | None) -> int:
-        """Run it until it exits with an error or all must stop; returns its exit code, 0 if it was
-        stopped.
+        """Keep a process in this place until it exits with an error, has done its job, or all must
+        stop. Returns the exit code of the last process; 0 if a signal ended it.
         """
         failures = 0
         now = asyncio.get_running_loop().time
@@ -97,7 +99,7 @@ class Member:
                 return max(code, 0)
             failures = 1 if now() - begun > CALM_S else failures + 1
             how = f"was ended by {signal.Signals(-code).name}" if code else "was asked to end"
-            # The reserve is for an accident, not for a member that cannot live.
+            # The worker in reserve would not help a member that dies again and again.
             successor = await self._replaced(spare, how) if failures == 1 else None
             if successor is None:
                 successor = await self._started_again(failures, how)
@@ -117,7 +119,7 @@ class Member:
         return process
 
     async def _started_again(self, failures: int, how: str) -> asyncio.subprocess.Process | None:
-        """None: all must stop."""
+        """A new process, after the pause; None: all must stop."""
         pause_s = self._terms.backoff.delay_s(failures, 0.0, random.random()) or 0.0
         log.warning("process %d %s; it is started again in %.1f s", self.number, how, pause_s)
         await self._terms.free(self._place)
@@ -137,8 +139,8 @@ class Member:
         )
 
     async def _one_life(self, process: asyncio.subprocess.Process) -> int:
-        """One process to its end. Returns its exit code, or the negative number of the signal that
-        ended it.
+        """Wait for the process to end. Returns its exit code, or the negative number of the signal
+        that ended it.
         """
         self._process = process
         log.info("process %d has the id %d", self.number, process.pid)

@@ -1,8 +1,8 @@
-"""One page for several workers: joins what their own pages answer.
+"""One page for several workers, joined from the answers of their own pages.
 
-Rule: every request is passed to the members' own pages; nothing is kept. Ready means that all
-members run and reach the model, and that at least one has partitions. If there are more members
-than partitions, those without are in reserve. Owner: the supervisor.
+Rule: every request is passed to all members' own pages, and no answer is kept. The whole is ready
+if all members run and reach the model, and at least one of them has partitions: if there are more
+members than partitions, the members without partitions wait in reserve. Owner: the supervisor.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
-from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving
+from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page.actions import Actions
 from penstock.ops.page.live import Live
-from penstock.ops.page.others import Others
+from penstock.ops.page.partitions import GroupPartitions
 from penstock.ops.page.peers import Peers
 from penstock.ops.page.samples import PATH, gone, shown
 from penstock.ops.page.shell import page
 from penstock.ops.page.way import PATH as WAY
 from penstock.ops.page.way import forgotten
-from penstock.ops.problems import problems
+from penstock.ops.problems.found_in_status import problems
 
-# A member's page waits for no service, so one that takes longer hangs.
+# A member's page waits for no service. A member that takes longer than this hangs.
 ANSWER_S: Final = 2.0
 
 
 class Member(Protocol):
-    """What the page needs to know about a worker."""
+    """The part of a supervisor's `Member` that the page needs."""
 
     @property
     def number(self) -> int: ...
@@ -50,7 +50,7 @@ class Member(Protocol):
 
 
 class Answer(NamedTuple):
-    """A member's answer; if none came, `text` says why."""
+    """A member's answer; if no answer came, `text` says why."""
 
     member: Member
     good: bool
@@ -66,11 +66,11 @@ async def serve_members(
     kafka: config.Kafka | None = None,
     actions: Actions | None = None,
 ) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL. `kafka`: of which the page tells the whole
-    group.
+    """Serve while the body runs; yields the page's URL. `kafka`: where the page asks for the
+    partitions of the whole group.
     """
     async with aiohttp.ClientSession(
-        # No kept connections: those to a member that ended are dead after its restart.
+        # Connections are not kept: a kept one would be dead once its member was started again.
         connector=aiohttp.TCPConnector(force_close=True),
         headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
         timeout=aiohttp.ClientTimeout(total=ANSWER_S),
@@ -103,13 +103,13 @@ async def serve_members(
         async def api_status(_: web.Request) -> web.Response:
             return as_json(await status())
 
-        others, peers = Others(kafka), Peers(settings)
+        group, peers = GroupPartitions(kafka), Peers(settings)
         handlers = {} if actions is None or not settings.token else actions.handlers
 
         async def update() -> dict[str, Any]:
             return {
                 "status": await status(),
-                "group": others.look(),
+                "group": group.look(),
                 "actions": list(handlers),
                 "peers": peers.look(),
                 "samples": settings.samples,
@@ -136,7 +136,7 @@ async def serve_members(
         if settings.samples:
             pages |= {PATH: samples, PATH + r"/{process:\d{1,4}}/{sample:\d{1,15}}": picture}
         async with (
-            others.watching(),
+            group.watching(),
             peers.watching(),
             serving(settings, pages, actions=handlers) as url,
             live.open(),
@@ -162,7 +162,7 @@ async def _ask(
 
 
 def _joined(answers: Sequence[Answer]) -> Iterator[dict[str, Any]]:
-    """The samples of all members, with the path of a picture here."""
+    """The samples of all members, each with the path of its picture on this page."""
     for answer in answers:
         number = answer.member.number
         for one in orjson.loads(answer.body)["samples"] if answer.good else ():
@@ -201,7 +201,8 @@ class _Merged:
             process = str(member.number)
             up.add_metric([process], good)
             restarts.add_metric([process], member.restarts)
-            # The samples of all members must stand under one HELP and TYPE per metric.
+            # In Prometheus' format a metric has one HELP and one TYPE, before the samples of all
+            # members.
             for found in text_string_to_metric_families(text) if good else ():
                 family = families.setdefault(
                     found.name, Metric(found.name, found.documentation, found.type)

@@ -1,8 +1,8 @@
-"""A worker that has loaded everything and waits, in reserve, for the place of one that dies.
+"""A worker process in reserve: it has loaded everything, and waits to take a dead member's place.
 
-Rule: it reads no configuration and asks no service before it has a place; until then it only costs
-memory. The next one is made only when the worker that took the place has had the cores for itself
-for a while. Owner: the supervisor.
+Rule: until it has a place, the process reads no configuration and asks no service: it costs only
+memory. When it has taken a place, the next one is started only after a while, so that the first has
+the processors for itself. Owner: the supervisor.
 """
 
 import asyncio
@@ -15,12 +15,13 @@ import orjson
 
 log = logging.getLogger(__name__)
 
-# A start takes up to two seconds of a core; the worker that took the place catches up meanwhile.
+# The pause before the next process is started: a start takes up to two seconds of a core, which the
+# worker that took the place needs to catch up.
 REST_S: Final = 10.0
 
 
 class Spare:
-    """`listeners`: the sockets of all members, as it may become any of them."""
+    """`listeners`: the sockets of all members, because the process may take any member's place."""
 
     def __init__(self, command: Sequence[str], listeners: Sequence[int]) -> None:
         self._command = command
@@ -29,8 +30,8 @@ class Spare:
         self._taken = asyncio.Event()
 
     def take(self, environ: Mapping[str, str]) -> asyncio.subprocess.Process | None:
-        """A worker that begins now, with these variables; None if there is none in reserve. If it
-        has not loaded everything yet, it begins when it has.
+        """Let the process in reserve begin its work, with these environment variables; None if no
+        process is in reserve. A process that is still loading begins when it has loaded everything.
         """
         process = self._process
         if process is None or process.returncode is not None:
@@ -42,7 +43,7 @@ class Spare:
         return process
 
     async def keep(self) -> None:
-        """Have one in reserve until cancelled."""
+        """Keep a process in reserve until cancelled."""
         while True:
             self._process = process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -58,7 +59,7 @@ class Spare:
             await asyncio.sleep(REST_S)
 
     async def _until_away(self, process: asyncio.subprocess.Process) -> None:
-        """It was taken, or has ended."""
+        """Wait until the process has taken a place, or has ended."""
         self._taken.clear()
         async with asyncio.TaskGroup() as tasks:
             either = [tasks.create_task(process.wait()), tasks.create_task(self._taken.wait())]

@@ -1,8 +1,9 @@
 """Starts, watches and ends several workers of the group on one machine.
 
-Rule: a member that exits with an error ends all with its exit code; each other end of a member is
-answered by a successor. No member outlives us: each has a pipe from us that the system closes if we
-die. A terminal's signals reach us alone, and we end the members. Owner: the command.
+Rule: if a member exits with an error, all end, with its exit code. If a member ends in any other
+way, a successor takes its place. No member outlives the supervisor: each has a pipe from it, which
+the system closes if the supervisor dies. A terminal's signals reach only the supervisor, which ends
+the members. Owner: the command.
 """
 
 import asyncio
@@ -28,8 +29,8 @@ from penstock.process.signals import on_stop
 
 log = logging.getLogger(__name__)
 
-# Time after the drain, to commit, leave the group and close the producer. Together with the default
-# of delivery.drain_ms this is 25 s, within the 30 s that Kubernetes grants.
+# After its drain a member has this time to commit, leave the group and close the producer. With the
+# default of delivery.drain_ms both take 25 s, within the 30 s that Kubernetes grants.
 LEAVE_S: Final = 10.0
 
 
@@ -43,9 +44,9 @@ async def supervise(
     kafka: config.Kafka | None = None,
     actions: Actions | None = None,
 ) -> int:
-    """Run the members until `stop` is set, one exits with an error, or all of a job are done.
-    Returns when all have ended, with the exit code of the whole. `reserve`: the command of a worker
-    in reserve, if there is one.
+    """Run the members until `stop` is set, one of them exits with an error, or all have done their
+    job. Returns the exit code of the whole, when all members have ended. `reserve`: the command of
+    a process in reserve, if there is to be one.
     """
     codes: list[int] = []
 
@@ -91,10 +92,10 @@ async def run_processes(
     has_spare: bool = False,
     job: Sequence[str] = (),
 ) -> None:
-    """`penstock run`, `count` times, until SIGTERM or SIGINT; with the options of a job until all
-    are done. If a member exits with an error, so
-    does this process, with the same code; the member has printed the reason. Each has a place of
-    its own in the group: without `kafka.instance_id` one for as long as we live.
+    """Run `penstock run` `count` times, until SIGTERM or SIGINT. `job`: the options of a job, which
+    ends when all members have done it. If a member exits with an error, this process exits with the
+    same code; the member has printed the reason. Each member has a place of its own in the group;
+    without `kafka.instance_id` the places last as long as the supervisor.
     """
     stop = asyncio.Event()
     on_stop(stop.set)

@@ -20,10 +20,10 @@ from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
 from penstock.scenes.backlog import Backlog
-from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.faust.settings import app_settings
 from penstock.scenes.faust.transport import App
 from penstock.scenes.ledger import Keyed
+from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from penstock.adapters.http.running_worker import Way
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
 from penstock.messages.scene import decode_scene
+from penstock.verify.answers.answer_text import object_text, said
 from penstock.verify.answers.trace import Found, Frame, Trace
-from penstock.verify.answers.words import object_text, said
 
 # As the page calls them.
 STAGES = {"kafka_in": "in", "hold_back": "hold-back"}

@@ -20,7 +20,7 @@ from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Prediction, Source, decode_prediction
 from penstock.ports import Where
 from penstock.terminal_text import clock_time, cut
-from penstock.verify.answers.words import said
+from penstock.verify.answers.answer_text import said
 
 WAIT_MS = 1_000
 # With --since: how long before that time the input records of the first answers are looked for.

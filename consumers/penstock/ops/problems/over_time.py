@@ -1,20 +1,21 @@
-"""The problems of a worker as they are told over time, so that no line flickers.
+"""Which problems a worker tells from second to second, so that no line of its page flickers.
 
-Rule: a problem appears at once. One that is measured, and not a state, stays until it was not found
-for `HOLD_S`, as bad as it was in that time; and a sentence that names one of many streams keeps to
-its stream for as long. Pure: time is an argument. Owner: the status.
+Rule: a problem appears at once. A problem that is measured, such as lateness, is told until it was
+not found for `HOLD_S`, and stays at its worst level of that time. While such a problem is told, its
+sentence keeps naming the same stream. A problem that is a state, such as a stopped line, is told
+exactly while it is found. Pure: time is an argument. Owner: the status.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from penstock.ops.problem import BAD, Problem
-from penstock.ops.problems import in_order
+from penstock.ops.problems.found_in_status import in_order
+from penstock.ops.problems.problem import BAD, Problem
 
-# Some looks of a page, which looks once a second.
+# Three updates of the page, which gets one a second.
 HOLD_S: Final = 3.0
-# The place of each kind of problem. Kinds that share a place are never found at the same time. The
-# kinds not listed are states, or last for a minute by themselves.
+# The measured kinds, and the place of each: of the kinds that share a place, only one is found at a
+# time. The other kinds are states, or are told for a minute anyway.
 PLACES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
@@ -27,15 +28,17 @@ PLACES: Final[Mapping[str, str]] = {
 Found = TypeVar("Found")
 
 
-class Steady(Generic[Found]):
-    """One of several values, or None."""
+class SteadyValue(Generic[Found]):
+    """A value that is measured again and again, told without flicker. A value stays until it was
+    not found for `HOLD_S`; only then another one is told.
+    """
 
     def __init__(self) -> None:
         self._told: Found | None = None
         self._seen_s = 0.0
 
     def tell(self, found: Found | None, now_s: float) -> Found | None:
-        """What to tell, after this was found. Another value waits until the one before has gone."""
+        """The value to tell now. `found`: the one that was measured just now."""
         if self._told is None or now_s - self._seen_s >= HOLD_S:
             self._told = found
         if self._told == found:
@@ -44,7 +47,9 @@ class Steady(Generic[Found]):
 
 
 class _Told(NamedTuple):
-    """`seen_s`: when it was found last; `bad_s`: when it was bad last."""
+    """A measured problem that is told. `seen_s`: when it was last found. `bad_s`: when its level
+    was last bad.
+    """
 
     problem: Problem
     seen_s: float
@@ -56,7 +61,7 @@ class SteadyProblems:
         self._told: dict[tuple[str, str | None], _Told] = {}
 
     def tell(self, found: Sequence[Problem], now_s: float) -> list[Problem]:
-        """What to tell, worst first, after these were found."""
+        """The problems to tell now, worst first. `found`: those that were found just now."""
         states = [one for one in found if one.kind not in PLACES]
         measured = {(PLACES[one.kind], one.service): one for one in found if one.kind in PLACES}
         told = {

@@ -16,7 +16,7 @@ from penstock.core.progress.cursor import Cursor, Progress, digest, encode
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.verify.reading import verify
+from penstock.verify.read_topics import verify
 from tests.verify.topics import Topics
 
 pytest.importorskip("confluent_kafka")

@@ -1,32 +1,33 @@
 """What is wrong with a worker, in words, from its status document: cause, stream, what to do.
 
-Rule: pure. It reads the document alone, so the page, the commands and a test see the same. A field
-that is missing or null is not known yet, and nothing is said of it. Worst first; empty: all is
-well. The sentences about what limits the throughput are in limits.py. Owner: the status.
+Rule: pure. Only the document is read, so the page, the commands and the tests find the same
+problems. A field that is missing or null is not known yet, and leads to no problem. The worst
+problem comes first; none means that all is well. The sentences about what limits the throughput are
+in `limits`. Owner: the status.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any, Final
 
-from penstock.ops.limits import buffer_full, limit, over_bound
-from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, one_line, seconds
+from penstock.ops.problems.limits import buffer_full, limit, over_bound
+from penstock.ops.problems.problem import BAD, WARN, Document, Problem, named, of, one_line, seconds
 
 # A stream counts as late from this age of its oldest object, or this multiple of the bound.
 LATE_S: Final = 2.0
 LATE_BOUNDS: Final = 10
-# Above this age, lateness is as bad as an error.
+# From this age on, lateness is as bad as an error.
 VERY_LATE_S: Final = 30.0
 # An outage shorter than this may be one lost request.
 AWAY_S: Final = 0.5
-# How long a rejection is news.
+# Rejections are told for this long.
 NEWS_MS: Final = 60_000
-# So many streams are named one by one.
+# At most this many streams have a sentence of their own.
 MOST_NAMED: Final = 3
-# A worker that started less than this ago still joins its group.
+# A worker that started less than this ago is still joining its group.
 JOINING_S: Final = 20.0
 
-# What to check, by the first word of a service's name.
+# By the first word of a service's name: what to check.
 MEND: Final = {
     "Kafka": "Check that the brokers run, and kafka.bootstrap_servers",
     "object": "Check that the store runs, and its endpoint_url",
@@ -36,12 +37,12 @@ MEND: Final = {
 
 
 def problems(document: Document) -> list[dict[str, Any]]:
-    """As a document has them, worst first."""
+    """The problems as a status document has them, worst first."""
     return [one._asdict() for one in found_in(document)]
 
 
 def found_in(document: Document) -> list[Problem]:
-    """The problems of one worker, or of the members that a supervisor's document has."""
+    """The problems of one worker, or of all members in a supervisor's document."""
     if "processes" in document:
         found = [one for member in document["processes"] for one in _of_member(member, document)]
     else:
@@ -50,7 +51,7 @@ def found_in(document: Document) -> list[Problem]:
 
 
 def in_order(found: Iterable[Problem]) -> list[Problem]:
-    """Worst first; of the equally bad, in the order of `KINDS`."""
+    """Worst first; those that are equally bad, in the order of `KINDS`."""
     return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
 
 
@@ -62,22 +63,21 @@ def _of_member(member: Document, document: Document) -> list[Problem]:
     own = [Problem(**one) for one in member.get("problems", ())]
     if len(document["processes"]) == 1:
         return own
-    # Beside members with partitions, one without waits in reserve.
+    # A member without a partition waits in reserve beside the others.
     return [one._replace(what=f"{name}: {one.what}") for one in own if one.kind != "no_partition"]
 
 
 def _stopped(document: Document) -> Iterator[Problem]:
-    stops = [stop for one in document.get("assignments") or () for stop in one["stopped"]]
-    topics = {one["partition"]: one["topic"] for one in document.get("assignments") or ()}
-    for stop in stops[:MOST_NAMED]:
+    assignments: Sequence[Mapping[str, Any]] = document.get("assignments") or ()
+    stops = [(one["topic"], stop) for one in assignments for stop in one["stopped"]]
+    for topic, stop in stops[:MOST_NAMED]:
         stream, typed = named(stop["stream"]), quote(stop["stream"])
         row = "" if stop["row"] is None else f", row {stop['row']}"
         yield Problem(
             BAD,
             "stopped",
-            f"{stream} stands still at {topics[stop['partition']]}/{stop['partition']}, offset "
-            f"{stop['offset']}{row}: {stop['limit']}; now {stop['code']}: "
-            f"{one_line(stop['message'])}",
+            f"{stream} stands still at {topic}/{stop['partition']}, offset {stop['offset']}{row}: "
+            f"{stop['limit']}; now {stop['code']}: {one_line(stop['message'])}",
             f"Mend the cause, then: penstock dlq resume {typed}. To have that object answered by "
             f"its error: penstock dlq skip {typed}",
             stop["stream"],
@@ -108,13 +108,13 @@ def _away(document: Document) -> Iterator[Problem]:
 
 
 def _answers_probes(document: Document, away_s: float) -> bool:
-    """Did the model answer a probe after the outage began?"""
+    """Has the model answered a question without rows since the outage began?"""
     asked_s = of(document, "model", "asked_s")
     return bool(of(document, "model", "answers")) and asked_s is not None and asked_s < away_s
 
 
 def _models(document: Document) -> Iterator[Problem]:
-    """Models that are silent or ill, if no outage tells of them already."""
+    """Models that are silent or ill, unless an outage of a model server is told already."""
     if any(outage["service"].startswith("model") for outage in document.get("outages") or ()):
         return
     alone = document.get("model")
@@ -134,7 +134,7 @@ def _models(document: Document) -> Iterator[Problem]:
 
 
 def _news(document: Document) -> list[Mapping[str, Any]]:
-    """The newest rejection of each stream and code, of the last minute."""
+    """The newest rejection of each stream and code within the last minute."""
     since_ms = document.get("now_ms", 0) - NEWS_MS
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for letter in document.get("letters") or ():
@@ -175,7 +175,7 @@ def _refused(document: Document) -> Iterator[Problem]:
 
 
 def _late(document: Document) -> Iterator[Problem]:
-    """Streams that are late, unless a rule above has told why."""
+    """Streams that are late, unless an outage or their rejections already say why."""
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
     known = document.get("streams_known") or len(streams)
     told = {letter["stream"] for letter in _news(document)}
@@ -239,7 +239,7 @@ def _no_partition(document: Document) -> Iterator[Problem]:
     yield Problem(WARN, "no_partition", "no partition is assigned to this worker", do)
 
 
-# What is most to be known first.
+# The most urgent kind first.
 KINDS: Final = (
     *("process", "stopped", "away", "unanswered_rows", "breaker", "refused"),
     *("model", "store", "kafka", "worker", "skew"),

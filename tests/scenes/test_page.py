@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from penstock import config
-from penstock.scenes.health import SHELL, serve_scenes
+from penstock.scenes.page import SHELL, serve_scenes
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import World, said
 

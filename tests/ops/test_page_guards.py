@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.ops.listening import serving
+from penstock.ops.http_server import serving
 
 LOCAL = ["localhost", "LOCALHOST:8900", "127.0.0.1:1", "127.8.9.1", "[::1]:8900", "localhost."]
 STRANGE = [

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from penstock import config
 from penstock.messages.scene import ClosedBy
-from penstock.ops.listening import NO_PARTITION, as_json, exposition, paths, serving_beside
+from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving_beside
 from penstock.ops.page.live import Live
 from penstock.ops.page.shell import page_of, shell_of
 from penstock.scenes.ledger import Ledger

@@ -1,12 +1,10 @@
-"""Serves a small HTTP page: where it listens, and which requests are refused.
+"""The HTTP server of all our pages: where it listens, which paths it has, and how it answers.
 
-Rule: light to import, because a supervisor imports little else. Requests for another host, and
-connections that do not get on, are refused (doorkeeper.py). If a token is configured, every path
-that tells or does something requires it: `/healthz` only says that we live, and the page at `/`
-holds no data and asks for the token. Owner of the server: the block that entered the context.
+Rule: this module is light to import, because a supervisor imports little else. Which requests and
+connections are refused is decided in `page_guards`. Owner of the server: the block that entered the
+context.
 """
 
-import hmac
 import logging
 import os
 import socket
@@ -17,37 +15,38 @@ from typing import Any, Final
 import msgspec
 import orjson
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from penstock import config
 from penstock.errors import Fatal, usage
-from penstock.ops.doorkeeper import REQUEST_S, Patience, host_check
+from penstock.ops.page_guards import REQUEST_S, SlowClients, host_check, token_check
 
 log = logging.getLogger(__name__)
 
-# The variable with the number of an inherited, listening socket. As its name has no `__`, it is not
-# read as a configuration key.
+# The environment variable with the number of the listening socket that a supervisor made for this
+# process. Its name has no `__`, so the configuration does not read it as a key.
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
-# What `/readyz` answers for a worker without a partition; a supervisor looks for this text.
+# What `/readyz` answers while the worker has no partition. The supervisor's page looks for this
+# text in the answers of its members.
 NO_PARTITION: Final = "no partition is assigned yet\n"
-# Whether the pages ask for a token.
+# Is a token configured, so that the page at `/` must ask the viewer for it?
 ASKS: Final = web.AppKey("asks", bool)
-# What is answered without a token.
-OPEN: Final = ("/", "/healthz")
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def inherited_listener() -> socket.socket | None:
-    """The socket a supervisor bound for this process, if one did."""
+    """The socket that a supervisor made for this process; None without a supervisor."""
     number = os.environ.get(HTTP_FD)
     return socket.socket(fileno=int(number)) if number else None
 
 
 def as_json(document: Any, status: int = 200) -> web.Response:
-    """A JSON answer that a browser never treats as a page, whatever texts are in it."""
+    """A JSON answer. Its headers keep a browser from treating it as a page, whatever texts are in
+    it.
+    """
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
     return web.Response(
         body=orjson.dumps(document),
@@ -58,8 +57,8 @@ def as_json(document: Any, status: int = 200) -> web.Response:
 
 
 def exposition(metrics: Collector, accept: str = "") -> web.Response:
-    """Metrics in Prometheus' text format; as OpenMetrics, which shows exemplars, for a reader that
-    accepts this.
+    """Metrics in Prometheus' text format. A reader whose `Accept` names OpenMetrics gets that
+    format, which has exemplars.
     """
     if _OPENMETRICS in accept:
         encode, content_type = choose_encoder(accept)
@@ -82,8 +81,8 @@ def paths(
     *,
     live: Handler | None = None,
 ) -> dict[str, Handler]:
-    """The paths of every page: for people, Kubernetes, Prometheus and programs; `live` feeds the
-    page, where there is one for people.
+    """The paths that every page has: for people, Kubernetes, Prometheus and programs. `live`: sends
+    the updates of a page that is made for people.
     """
     found = {
         "/": page,
@@ -104,12 +103,17 @@ async def serving(
     actions: Mapping[str, Handler] | None = None,
     request_s: float = REQUEST_S,
 ) -> AsyncIterator[str]:
-    """Serve while the body runs, on `listener` if there is one; yields the URL. Port 0 takes
-    a free one. `actions` change something: each by POST, and only if there is a token.
+    """Serve while the body runs; yields the URL. `listener`: the socket to use instead of
+    `http.host` and `http.port`; port 0 takes a free port. `actions`: paths that change something.
+    They are reached by POST, and exist only if a token is configured.
     """
     host = settings.host if listener is None else listener.getsockname()[0]
-    patience = Patience(request_s)
-    checks = (patience.check, host_check(host, settings.hosts or ()), _token_check(settings.token))
+    slow_clients = SlowClients(request_s)
+    checks = (
+        slow_clients.note_request,
+        host_check(host, settings.hosts or ()),
+        token_check(settings.token),
+    )
     app = web.Application(middlewares=checks)
     app[ASKS] = bool(settings.token)
     for path, page in pages.items():
@@ -125,7 +129,7 @@ async def serving(
         else:
             await _bind(web.TCPSite(runner, host, settings.port), settings)
         assert runner.server is not None
-        with patience.watching(runner.server):
+        with slow_clients.watching(runner.server):
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
@@ -133,8 +137,8 @@ async def serving(
 
 @asynccontextmanager
 async def serving_beside(settings: config.Http, pages: Mapping[str, Handler]) -> AsyncIterator[str]:
-    """`serving` for a process that may share its configuration with a worker: if `http.port` is
-    taken, on a free port.
+    """`serving` for a process that may share its configuration with a worker. If `http.port` is
+    taken, a free port is used.
     """
     async with AsyncExitStack() as cleanup:
         try:
@@ -154,18 +158,3 @@ async def _bind(site: web.TCPSite, settings: config.Http) -> None:
             f"http.host:port {settings.host}:{settings.port} cannot be used: "
             f"{error.strerror or error}. Set http.port to a free one, or to 0."
         ) from error
-
-
-def _token_check(token: str | None) -> Middleware:
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        # A header may be any bytes.
-        is_right = not token or hmac.compare_digest(
-            given.encode(errors="surrogateescape"), token.encode()
-        )
-        if not is_right and request.path not in OPEN:
-            return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
-        return await handler(request)
-
-    return check

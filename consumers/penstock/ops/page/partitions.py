@@ -1,7 +1,7 @@
-"""What the whole group does, from Kafka alone: every partition with its owner, wherever that runs.
+"""Every partition of the whole group with its owner, on whatever machine that runs, as Kafka tells.
 
-Rule: Kafka is asked only while somebody looks at a page, every few seconds, and no page waits for
-it: pages tell the last answer and its age. A question that fails changes nothing else. Owner: the
+Rule: Kafka is asked every few seconds, and only while somebody looks at the page. No page waits for
+Kafka: it shows the last answer and its age. A question that fails affects nothing else. Owner: the
 page's server.
 """
 
@@ -20,8 +20,8 @@ EVERY_S: Final = 5.0
 ANSWER_S: Final = 10.0
 
 
-class Others:
-    """`look` tells the last answer, and has the next one asked for, while `watching`."""
+class GroupPartitions:
+    """`look` returns the last answer, and has Kafka asked again, if `watching` runs."""
 
     def __init__(self, kafka: config.Kafka | None) -> None:
         self._kafka = kafka
@@ -31,7 +31,7 @@ class Others:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """None: nothing is known."""
+        """The group's partitions, or why Kafka did not tell them; None: not known yet."""
         self._wanted.set()
         if self._partitions is None and self._why is None:
             return None
@@ -46,7 +46,7 @@ class Others:
 
     async def _ask_forever(self, kafka: config.Kafka) -> None:
         await self._wanted.wait()
-        # Loaded when somebody looks: a supervisor imports little.
+        # Imported when somebody looks, because a supervisor imports little.
         from penstock.adapters.kafka.group.lag import GroupView  # noqa: PLC0415
 
         group = GroupView(kafka)
@@ -63,7 +63,7 @@ class Others:
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._partitions = [one._asdict() for one in await partitions()]
-        # Whatever it is: a worker must not end because a page cannot show its group.
+        # Any exception: a worker must not end because a page cannot show its group.
         except Exception as error:
             self._why = f"{error}" or type(error).__name__
             log.debug("Kafka does not tell of the group: %r", error)

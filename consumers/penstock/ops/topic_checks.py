@@ -1,9 +1,9 @@
-"""Checks that the topics fit the configuration and each other.
+"""Checks that the topics are there, and fit the configuration and each other.
 
-Rule: the worker checks before it reads the first record; `penstock doctor` checks the same. A
-misfit is a wrong setting: `Fatal`. While it runs, it looks whether they are still there: Kafka's
-clients wait for a topic that was deleted, and say at best that nobody answers. Owner: the
-application.
+Rule: the worker checks before it reads the first record, and `penstock doctor` checks the same. A
+topic that does not fit is a wrong setting and raises `Fatal`. While the worker runs, it looks again
+and again whether the topics are still there: Kafka's clients wait for a deleted topic without end,
+and say at best that nobody answers. Owner: the application.
 """
 
 import asyncio
@@ -24,16 +24,18 @@ RETENTION: Final = "retention.ms"
 # (16 kB), as many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
 LEAST_RECORD_BYTES = 50_000
 LOOK_EVERY_S: Final = 10.0
-# Missing in all looks of so long is gone: a broker that has just started may not know a topic for
-# half a minute, and one may be made again at once. A broker that knows none of our topics has
-# rather lost its metadata, and may get it back.
+# A topic is gone if every look within this time misses it: a broker that has just started may not
+# know a topic for half a minute, and a deleted topic may be created again at once.
 GONE_S: Final = 60.0
+# If all our topics are missing, the broker has probably lost its metadata, and may get it back.
 ALL_GONE_S: Final = 180.0
 ANSWER_S: Final = 5.0
 
 
 async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
-    """How many partitions each topic has. Raises `Fatal` if answers could not be written."""
+    """Returns how many partitions each topic has. Raises `Fatal` if a topic is missing, or if
+    answers could not be written.
+    """
     counts = {topic: await sink.partitions(topic) for topic in cfg.topics}
     for topic, count in counts.items():
         if not count:
@@ -55,7 +57,9 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
 
 
 async def check_rekey(cfg: config.Config) -> dict[str, int]:
-    """How many partitions the topics have that the rekeyer reads and writes."""
+    """Returns how many partitions each topic has that the rekeyer reads or writes. Raises `Fatal`
+    if one is missing.
+    """
     topics = [*cfg.kafka.inputs, *([cfg.kafka.rekey] if cfg.kafka.rekey is not None else [])]
     counts = await partition_counts(cfg.kafka, topics)
     for topic in topics:
@@ -65,7 +69,10 @@ async def check_rekey(cfg: config.Config) -> dict[str, int]:
 
 
 async def warn_of_retention(cfg: config.Config) -> None:
-    """The rekeyer keeps the times of its records, so Kafka deletes those of a backlog by them."""
+    """Warn if the topic of `kafka.rekey` keeps records for less time than an input topic. A record
+    keeps its time when the rekeyer passes it on, so an old record of a backlog would be deleted at
+    once.
+    """
     assert cfg.kafka.rekey is not None
     topics = [*cfg.kafka.inputs, cfg.kafka.rekey]
     shapes = await topic_shapes(cfg.kafka, topics, [RETENTION])
@@ -80,16 +87,16 @@ async def warn_of_retention(cfg: config.Config) -> None:
 
 
 def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
-    """The topics that keep records longer than this one. `told`: their `retention.ms`; -1: for
-    ever.
+    """The topics that keep records longer than `topic` does. `told`: the `retention.ms` of each; -1
+    means for ever.
     """
     kept_ms = {each: int(said) if int(said) >= 0 else float("inf") for each, said in told.items()}
     return [each for each, ms in kept_ms.items() if ms > kept_ms.get(topic, ms)]
 
 
 async def mind_topics(cfg: config.Config, sink: Sink) -> None:
-    """Raises `Fatal` when a topic has gone without which no answer is possible. A broker that does
-    not answer is waited for.
+    """Raises `Fatal` when an input, output or dead-letter topic has gone. While the broker does not
+    answer, no topic counts as gone.
     """
     needed = {*cfg.kafka.inputs, cfg.output.topic, cfg.output.dead_letter_topic}
     missing_s = dict.fromkeys(needed, 0.0)

@@ -6,8 +6,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ops.problem import BAD, WARN, Problem
-from penstock.ops.steady_problems import HOLD_S, Steady, SteadyProblems
+from penstock.ops.problems.over_time import HOLD_S, SteadyProblems, SteadyValue
+from penstock.ops.problems.problem import BAD, WARN, Problem
 
 # Looks of a page, some at the same moment, some after nobody looked for long.
 PAUSES_S: Final = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, HOLD_S, 60.0])
@@ -21,7 +21,7 @@ LIMIT: Final = Problem(WARN, "model", "the model is the limit", "")
 def test_a_limit_is_told_at_once_and_left_only_after_some_looks_without_it(
     looks: list[tuple[float, str | None]],
 ) -> None:
-    steady: Steady[str] = Steady()
+    steady: SteadyValue[str] = SteadyValue()
     now_s, told, seen_s = 0.0, None, 0.0
     for pause_s, found in looks:
         now_s += pause_s

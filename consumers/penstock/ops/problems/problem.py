@@ -1,6 +1,7 @@
-"""A problem, and how its sentence names things.
+"""A problem of a worker, and how its sentence writes names, times and shares.
 
-Rule: texts from outside are cut, and stay on one line. Owner: the rules of problems.py.
+Rule: texts from outside are cut, and stay on one line. Owner: `found_in_status` and `limits`, which
+both make problems.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ SHOWN_TEXT: Final = 200
 
 class Problem(NamedTuple):
     """`what`: cause and stream, in a sentence. `do`: how to mend it. `kind`: which rule found it.
-    `stream`: the one to look at, as it is called. `service`: the one that is away, or ill.
+    `stream`: the name of the stream to look at. `service`: the service that is away or ill.
     """
 
     level: str
@@ -29,7 +30,7 @@ class Problem(NamedTuple):
 
 
 def of(document: Document, *path: str) -> Any:
-    """The value at this path; None if a part of it is missing."""
+    """The value at this path of the document; None if a part of the path is missing."""
     found: Any = document
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None

@@ -9,8 +9,8 @@ predictions.
 from functools import partial
 
 from penstock.messages.scene import TOO_LARGE, encode_late
-from penstock.scenes.boundary import Fits, Out
 from penstock.scenes.core.state import Decided, Refused
+from penstock.scenes.ledger_ports import Fits, Out
 
 
 class Late:

@@ -15,7 +15,7 @@ from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Prediction, decode_prediction
 from penstock.ports import Outgoing
 from penstock.terminal_text import cut, visible
-from penstock.verify.answers.words import object_text, said
+from penstock.verify.answers.answer_text import object_text, said
 from penstock.verify.findings import counted
 
 FIRST_ROWS = 3

@@ -1,29 +1,31 @@
 """Which part limits a worker, in words, and what to scale: model, store, Kafka, worker, skew.
 
-Rule: pure; it reads `flow.bound_by` and tells the figures behind it. A limit alone is a warning; it
-is bad once answers are late by it. Owner: the rules of problems.py.
+Rule: pure. The limit is the one that `flow.bound_by` names; the sentence adds the figures behind
+it. A limit is a warning while answers are on time, and bad when they are late. Owner:
+`found_in_status`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.core.health.bound_by import are_most_late
-from penstock.ops.problem import BAD, WARN, Document, Problem, named, of, percent, seconds
+from penstock.ops.problems.problem import BAD, WARN, Document, Problem, named, of, percent, seconds
 
-# Above this share of objects over the bound, or this age of the oldest one, a limit does harm.
+# Answers are late if more than this share of objects is over the bound, or if the oldest object is
+# older than this.
 OVER_BOUND: Final = 0.01
 BACKLOG_S: Final = 2.0
-# A store whose first answer takes so long, and most of an object's way, is slow.
+# A store is slow if its first answer takes this long, and more than half of an object's way.
 SLOW_STORE_MS: Final = 500.0
-# The share of the buffer from which objects wait for room.
+# From this share of the buffer on, objects wait for room.
 FULL: Final = 0.95
-# From this share on an event loop has no time, whatever else is full.
+# From this share on the event loop is the limit, even if the buffer is full, too.
 FULL_LOOP: Final = 0.8
 
 
 def limit(document: Document) -> Iterator[Problem]:
-    """What `bound_by` names; or a store that is slow although it limits nothing. Of a full buffer
-    `buffer_full` tells.
+    """The limit that `bound_by` names; if there is none, a store that is slow all the same. A
+    worker that is limited by its full buffer is left to `buffer_full`.
     """
     by = of(document, "flow", "bound_by")
     if by == "worker" and _is_full(document) and _busy(document, "loop") < FULL_LOOP:
@@ -61,7 +63,8 @@ def _busy(document: Document, part: str) -> float:
 
 def _model(document: Document) -> tuple[str, str, str | None]:
     calls, allowed = of(document, "window", "calls"), of(document, "window", "most_calls")
-    # Calls that run go on when fewer are allowed.
+    # When fewer calls are allowed, the calls that run already go on: `calls` may be above
+    # `allowed`.
     most = max(calls or 0, allowed or 0)
     return (
         f"the model is the limit: {calls} of {most} calls busy{_each(document, 'call', 'each')}",
@@ -102,20 +105,27 @@ def _skew(document: Document) -> tuple[str, str, str | None]:
     assignments = document.get("assignments") or ()
     if not assignments:
         return "the partitions have unequal work", "Add keys or partitions", None
-    work = {one["partition"]: (one["lag"] or 0) + one["owed"] for one in assignments}
-    most = max(work, key=lambda number: work[number])
+    work = {
+        (one["topic"], one["partition"]): (one["lag"] or 0) + one["owed"] for one in assignments
+    }
+    topic, number = most = max(work, key=lambda part: work[part])
     share = work[most] / (sum(work.values()) or 1)
-    streams = [one for one in document.get("streams") or () if one["partition"] == most]
-    hot = max(streams, key=lambda one: one["rows_per_s"] or 0.0, default=None)
+    # The status of a stream has the number of its partition, but not the topic. If several topics
+    # have a partition of this number, its streams are not known.
+    is_alone = [other for _, other in work].count(number) == 1
+    streams = document.get("streams") or () if is_alone else ()
+    ours = [one for one in streams if one["partition"] == number]
+    hot = max(ours, key=lambda one: one["rows_per_s"] or 0.0, default=None)
     of_hot = "" if hot is None else f", most of it of {named(hot['stream'])}"
+    name = f"{number}" if len({topic for topic, _ in work}) == 1 else f"{topic}/{number}"
     return (
-        f"partition {most} has {percent(share)} of all that is owed{of_hot}",
+        f"partition {name} has {percent(share)} of all that is owed{of_hot}",
         "Spread it: a key of its own for each camera, more partitions, or output.order = 'stream'",
         None if hot is None else hot["stream"],
     )
 
 
-# The parts of the way, in words.
+# The parts of an object's way, in words.
 WAY: Final = {
     "kafka_in": "Kafka, before the worker",
     "queue": "the queue for a fetcher",
@@ -137,7 +147,9 @@ SENTENCES: Final[Mapping[str, Callable[[Document], tuple[str, str, str | None]]]
 
 
 def over_bound(document: Document) -> Iterator[Problem]:
-    """Answers are late although nothing is the limit: where most of the time goes."""
+    """Answers are late although nothing is the limit. The sentence says where most of the time
+    goes.
+    """
     over = of(document, "flow", "over_bound") or 0.0
     if over <= OVER_BOUND or of(document, "flow", "bound_by") is not None:
         return

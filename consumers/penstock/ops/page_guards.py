@@ -1,15 +1,16 @@
-"""Refuses requests to our pages that are for another host name, and clients that do not get on.
+"""Which requests to our pages are refused, by host name and by token, and which slow clients are
+disconnected.
 
 Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under
-that page's own host name, and read the answers. So a request whose Host is not a name of ours is
-refused. A numeric address is accepted, since rebinding needs a name, and probes of Kubernetes and
-mapped ports of containers use numbers; but if we listen on loopback, only loopback's. A connection
-without a complete request in time is closed, and so is one that takes nothing of its answer for as
-long, as the answer stays in memory. Owner: the block that serves the page.
+that page's own host name, and read the answers. So a request is refused if its Host is not a name
+of ours. A numeric address is accepted, because rebinding needs a name, and because probes of
+Kubernetes and mapped ports of containers use numbers. If we listen on loopback, only loopback's own
+numbers are accepted. Owner: the block that serves the page.
 """
 
 import asyncio
 import fnmatch
+import hmac
 import ipaddress
 import socket
 from collections.abc import Iterator, Sequence
@@ -22,13 +23,17 @@ from aiohttp.typedefs import Handler, Middleware
 
 from penstock.adapters.http.connections import is_address
 
-# Far more than a complete request, or the next piece of an answer, needs from the other side of the
-# world.
+# Far longer than a request, or the next piece of an answer, takes from the other side of the world.
 REQUEST_S: Final = 10.0
+# Paths that need no token: `/healthz` only says that we live, and the page at `/` holds no data and
+# asks for the token.
+OPEN: Final = ("/", "/healthz")
 
 
 def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
-    """`bound`: the address that we listen on. `hosts`: globs of further names that are ours."""
+    """Refuses a request for another host. `bound`: the address that we listen on. `hosts`: globs of
+    further names that are ours.
+    """
     known = ["localhost", *map(str.lower, hosts)]
     is_local = bound == "localhost" or _is_loopback(bound)
     if not is_local:
@@ -43,7 +48,8 @@ def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         asked = request.headers.get("Host")
-        # Every browser sends Host, so a request without it comes from a program and is harmless.
+        # Every browser sends Host. A request without it comes from a program, which DNS rebinding
+        # cannot trick.
         if asked is None or is_ours(asked):
             return await handler(request)
         text = "this is not the host that was asked for; add its name to http.hosts\n"
@@ -64,21 +70,39 @@ def _is_loopback(name: str) -> bool:
     return is_address(name) and ipaddress.ip_address(name).is_loopback
 
 
-class Patience:
-    """Closes connections that bring no complete request in time, or take nothing of an answer. The
-    middleware `check` notes each request; `watching` closes connections while the page is served.
+def token_check(token: str | None) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        # aiohttp decodes a header's bytes with `surrogateescape`, so `given` may be any text.
+        is_right = not token or hmac.compare_digest(
+            given.encode(errors="surrogateescape"), token.encode()
+        )
+        if not is_right and request.path not in OPEN:
+            return web.Response(status=401, text="give the token: Authorization: Bearer ...\n")
+        return await handler(request)
+
+    return check
+
+
+class SlowClients:
+    """Closes a connection that has brought no complete request in time, and one that has taken
+    nothing of its answer for as long: the answer stays in memory until it is taken. The middleware
+    `note_request` notes the connections with a request; `watching` closes connections while the
+    body runs.
     """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._asked: set[web.RequestHandler] = set()
         self._since_s: dict[web.RequestHandler, float] = {}
-        # How much of its answer each has not taken, and since when that is so.
+        # By connection: how many bytes of its answer are not taken, and since when this number has
+        # not changed.
         self._unread: dict[web.RequestHandler, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def check(self) -> Middleware:
+    def note_request(self) -> Middleware:
         @web.middleware
         async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
             self._asked.add(request.protocol)
@@ -119,5 +143,5 @@ class Patience:
             was, since_s = before.get(connection, (nbytes, now_s))
             self._unread[connection] = nbytes, since_s if nbytes == was else now_s
             if nbytes == was and now_s - since_s >= self._most_s:
-                # A close would wait until it is read.
+                # `close` would wait until the client has taken the answer.
                 transport.abort()

@@ -1,0 +1,1 @@
+"""What is wrong with a worker, in words, and what mends it."""
