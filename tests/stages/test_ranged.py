@@ -2,19 +2,23 @@
 
 import asyncio
 import io
+import zipfile
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Transient
-from penstock.ports import Answers, Location
+from penstock.ports import Answers, Location, Part
 from penstock.simulation.virtual_time import virtual_time
-from tests.support.pipelines import World, run_to_end, running, until
+from tests.support.pipelines import BUCKET, World, csv, run_to_end, running, until
 
 ROWS, GROUP = 40_000, 4_000
 
@@ -194,3 +198,83 @@ def test_who_waits_for_room_gives_its_decoder_to_the_head() -> None:
         assert [record["row"] for record in world.records()] == [*range(6_000)] * 2
 
     scenario()
+
+
+class Untagged(MemoryObjects):
+    """A store that tells no version of an object."""
+
+    async def open(self, location: Location) -> Any:
+        body = await super().open(location)
+        body.etag = None
+        return body
+
+
+def arrow(rows: int) -> bytes:
+    table, out = pa.table({"a": np.ones(rows, "f4")}), io.BytesIO()
+    with pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def zipped(rows: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a.csv", csv(rows))
+    return out.getvalue()
+
+
+BY_RANGES = {"parquet": parquet, "arrow": arrow, "zip": zipped}
+
+
+@pytest.mark.parametrize("store", [MemoryObjects, Untagged])
+@pytest.mark.parametrize("after", [parquet(9_000), parquet(5), csv(20), b""], ids=len)
+@pytest.mark.parametrize("before", BY_RANGES)
+def test_an_object_replaced_after_its_first_bytes_told_the_format_is_changed(
+    before: str, after: bytes, store: type[MemoryObjects]
+) -> None:
+    """Never damaged, and never without rows: both versions are good."""
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World().with_settings(pin=False)
+        world.objects = store()
+        world.announce("a", BY_RANGES[before](4_000))
+        replace_at_its_last_bytes(world.objects, after)
+        await run_to_end(world, 1)
+        [record] = world.records()
+        assert (record["row"], record["error"]["code"]) == (None, "changed")
+        [letter] = world.dead_letters()
+        assert letter["reference"]["key"] == "a"
+
+    scenario()
+
+
+def replace_at_its_last_bytes(objects: MemoryObjects, data: bytes) -> None:
+    """Just before the object is asked for its tail."""
+    ask = objects.part
+
+    async def part(location: Location, start: int, stop: int | None = None) -> Part:
+        if start < 0:
+            objects.put(BUCKET, location.key, data)
+        return await ask(location, start, stop)
+
+    objects.part = part  # type: ignore[method-assign]
+
+
+@virtual_time
+async def test_parts_of_another_version_than_was_asked_for_are_not_used() -> None:
+    """As from a store that ignores `If-Match`."""
+    world = World()
+    world.announce("a.parquet", parquet())
+    ask, asked = world.objects.part, 0
+
+    async def part(location: Location, start: int, stop: int | None = None) -> Part:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            world.objects.put(BUCKET, "a.parquet", parquet())
+        return await ask(location._replace(etag=None), start, stop)
+
+    world.objects.part = part  # type: ignore[method-assign]
+    await run_to_end(world, 1)
+    assert world.records()[-1]["error"]["code"] == "changed"

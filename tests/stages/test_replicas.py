@@ -8,6 +8,7 @@ from penstock.adapters.stores.replicas import LOOK_AGAIN_S, PATIENCE_S, Copy, Re
 from penstock.errors import Transient, Unreachable
 from penstock.ports import Location
 from penstock.simulation.virtual_time import virtual_time
+from tests.stages.test_ranged import ROWS, parquet
 from tests.support.pipelines import BUCKET, World, csv, rows_and_sums, running, until
 
 OBJECTS = 60
@@ -80,6 +81,27 @@ async def test_a_transfer_that_breaks_with_its_region_goes_on_in_the_other() -> 
         await until(lambda: world.next_offset() == 1)
     assert rows_and_sums(world) == [(0, row, 2.0 * row) for row in range(20)]
     assert theirs.opened[-1].etag == '"1"'
+
+
+@virtual_time
+async def test_a_table_whose_region_goes_while_it_is_read_goes_on_in_the_other() -> None:
+    """The other region has the same bytes under another version id."""
+    world = World()
+    ours, theirs = region_of(world)
+    ours.versioned, data = True, parquet()
+    theirs.put(BUCKET, "0.parquet", data)
+    ours.put(BUCKET, "0.parquet", data)
+    world.announce("0.parquet", timestamp_ms=0)
+
+    async def gone_after_the_tail(location: Location) -> None:
+        if len(ours.opened) > 1:
+            raise Unreachable("refused")
+
+    ours.on_open = gone_after_the_tail
+    async with running(world):
+        await until(lambda: world.next_offset() == 1)
+    assert [record["row"] for record in world.records()] == [*range(ROWS)]
+    assert len(theirs.opened) > 1
 
 
 @virtual_time

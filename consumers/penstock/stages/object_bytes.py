@@ -57,20 +57,25 @@ class Versions:
         version_id, etag = ticket.pin or (reference.version_id, reference.etag)
         return location._replace(version_id=version_id, etag=etag)
 
-    def pinned(self, ticket: Ticket) -> Location:
-        """The version of which we have a part already. It is required even without `objects.pin`,
-        as parts of two versions must not mix.
+    def begun(self, ticket: Ticket) -> Location:
+        """The version that this try began with, if the store told one. It is required even without
+        `objects.pin`, as parts of two versions must not mix.
         """
         reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
         assert reference is not None
-        if version_id is None and etag is None:
+        # Both, as a replica has other version ids and is asked by the entity tag.
+        return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
+
+    def pinned(self, ticket: Ticket) -> Location:
+        """Like `begun`. Raises `Poison` if the store tells no version."""
+        location = self.begun(ticket)
+        if location.version_id is None and location.etag is None:
             raise Poison(
                 "changed",
-                f"the store tells no version of {reference.bucket}/{reference.key}, so its parts "
+                f"the store tells no version of {location.bucket}/{location.key}, so its parts "
                 "could be of different versions",
             )
-        etag = None if version_id else etag
-        return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
+        return location
 
     def begin(self, ticket: Ticket, body: Body | Part) -> bool:
         """Bind the ticket to the version that is being read. False: this version is answered
@@ -153,21 +158,37 @@ class Supply:
         return b""
 
     async def tail(self) -> tuple[int, bytes]:
-        """The object's size, and its last bytes. From then on the object is read by ranges."""
+        """The object's size, and its last bytes. From then on the object is read by ranges. If this
+        try began as a stream, whose first bytes told the format, the tail is of the same version.
+        """
         if self._tail is None:
             await self.aclose()
             versions, ticket = self._versions, self._ticket
-            part = await versions.objects.part(versions.location(ticket), -TAIL_BYTES)
-            self._has_begun(part)
-            self._count(part.data)
+            if self.size < 0:
+                part = await versions.objects.part(versions.location(ticket), -TAIL_BYTES)
+                self._has_begun(part)
+                self._count(part.data)
+            else:
+                part = await self._more(versions.begun(ticket), -TAIL_BYTES, None)
             self._tail = (part.size, part.data)
         return self._tail
 
     async def part(self, start: int, stop: int) -> bytes:
-        location = self._versions.pinned(self._ticket)
-        part = await self._versions.objects.part(location, start, stop)
-        self._count(part.data)
+        part = await self._more(self._versions.pinned(self._ticket), start, stop)
         return part.data
+
+    async def _more(self, location: Location, start: int, stop: int | None) -> Part:
+        """Another part of the object that this try began with. Some stores tell no version, and
+        some answer with another one than they were asked for, so size and entity tag are compared.
+        """
+        part = await self._versions.objects.part(location, start, stop)
+        is_same = location.etag is None or part.etag in (None, location.etag)
+        if part.size != self.size or not is_same:
+            raise Poison(
+                "changed", f"{location.bucket}/{location.key} was replaced while it was read"
+            )
+        self._count(part.data)
+        return part
 
     async def aclose(self) -> None:
         if self._body is not None:

@@ -61,6 +61,15 @@ async def test_a_pinned_entity_tag_is_asked_for(location: Location, header: str)
     assert stub.seen[0].headers["If-Match"] == header
 
 
+async def test_another_version_than_the_pinned_one_is_changed() -> None:
+    """Some stores ignore `If-Match`."""
+    async with S3Stub({KEY.key: b"x"}) as stub, direct(stub) as (objects, _):
+        stub.ignores_pins = True
+        with pytest.raises(Poison) as caught:
+            await objects.open(KEY._replace(etag='"etag-0"'))
+    assert caught.value.code == "changed"
+
+
 async def test_a_pinned_version_is_asked_for() -> None:
     async with S3Stub({KEY.key: b"x"}) as stub, direct(stub) as (objects, _):
         assert await read(objects, KEY._replace(version_id="v7", etag="other")) == b"x"

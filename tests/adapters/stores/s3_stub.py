@@ -43,6 +43,7 @@ class S3Stub:
         self.objects = dict(objects)
         self.etag: str | None = '"etag-1"'
         self.version_id: str | None = None
+        self.ignores_pins = False
         self.seen: list[Seen] = []
         self.next: deque[Refusal | Cut | Silence] = deque()
         self.url = ""
@@ -73,7 +74,7 @@ class S3Stub:
             await asyncio.Event().wait()
         if key not in self.objects:
             return _refusal(404, "NoSuchKey")
-        if request.headers.get("If-Match", self.etag) != self.etag:
+        if request.headers.get("If-Match", self.etag) != self.etag and not self.ignores_pins:
             return _refusal(412, "PreconditionFailed")
         return await self._send(request, self.objects[key], cut=isinstance(step, Cut))
 

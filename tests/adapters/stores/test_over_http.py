@@ -294,3 +294,16 @@ async def test_a_part_that_never_comes_is_transient(client: Any) -> None:
         stub.next.extend([Cut()] * 4)
         with pytest.raises(Transient):
             await objects.part(Location("bucket", "key"), 0, 1000)
+
+
+async def test_another_version_than_the_pinned_one_is_changed_also_if_the_store_sends_it(
+    client: Any,
+) -> None:
+    """Some stores ignore `If-Match`."""
+    pinned = Location("bucket", "key", etag="etag-0")
+    async with S3Stub({"key": b"1234"}) as stub, Reading(client, stub) as objects:
+        stub.ignores_pins = True
+        for ask in (objects.open(pinned), objects.part(pinned, 0, 2)):
+            with pytest.raises(Poison) as caught:
+                await ask
+            assert caught.value.code == "changed"

@@ -28,7 +28,7 @@ from penstock.adapters.stores.names import (
     quoted,
     wants_etag,
 )
-from penstock.adapters.stores.transfer import SLOW_SILENCES
+from penstock.adapters.stores.transfer import SLOW_SILENCES, check_pin
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import LockedOut
 from penstock.ports import Body, Listed, Location, Objects, Part, WholeBody
@@ -93,9 +93,12 @@ class DirectObjects:
         if location.etag is not None and wants_etag(location):
             pin = b"If-Match: %b\r\n" % quoted(location.etag).encode()
         try:
-            return _whole(await site.ask(keys, path, query, pin))
+            whole = _whole(await site.ask(keys, path, query, pin))
         except (OSError, Unusable, TooLong):
             return None
+        if whole is not None:
+            check_pin(location, whole.etag)
+        return whole
 
     def _make_site(self, bucket: str) -> "tuple[_Site, str]":
         """The bucket's host, and the path before its keys."""

@@ -39,11 +39,12 @@ from penstock.adapters.stores.transfer import (
     SLOW_CHUNK_BYTES,
     ResumedBody,
     check_part,
+    check_pin,
     check_rest,
     repeated,
 )
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Poison
 from penstock.ports import Body, Listed, Location, Part
 
 
@@ -73,6 +74,11 @@ class S3fsObjects:
         if status != 200 or length is None:
             answer["Body"].close()
             raise no_sense(location, f"{status} with Content-Length {length}")
+        try:
+            check_pin(location, answer.get("ETag"))
+        except Poison:
+            answer["Body"].close()
+            raise
         return S3Body(self, location, answer, self._read_timeout_s)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
@@ -92,6 +98,7 @@ class S3fsObjects:
         size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
         if start > 0 and sent(answer)[0] != start:
             raise no_sense(location, "other bytes than were asked for")
+        check_pin(location, answer.get("ETag"))
         etag, version_id = pin_of(answer.get("ETag")), pin_of(answer.get("VersionId"))
         part = Part(data, size, etag, version_id)
         return check_part(part, location, start, stop)
