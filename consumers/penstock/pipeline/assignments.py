@@ -1,15 +1,13 @@
-"""The partitions of a worker: opened, suspended in a rebalance, handed back.
+"""What the worker does with the partitions that its group gives it and takes from it.
 
-Rule: a rebalance suspends lanes; it does not end them. What is on its way to the broker is awaited
-(`delivery.drain_ms`), what is delivered is committed, and from then on nothing leaves. If a
-partition comes back at the position where its lane stopped, the lane goes on with its work; if not,
-the lane is closed and its work dropped. To hand back for good is a drain: finish the objects that
-fit into the budget, commit, drop the rest. Owner: the pipeline.
+Rule: a rebalance suspends lanes; it does not end them. If a partition comes back at the position
+where its lane stopped, the lane goes on with its work. If not, the lane is closed, its work is
+dropped, and a new lane begins at the position that the group names. Owner: the pipeline.
 """
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +16,8 @@ from penstock.core.order.line_stop import LineStop
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, usage
 from penstock.lane.lane import Lane
-from penstock.pipeline.publishing_tasks import PublishingTasks
+from penstock.pipeline.handing_back import HandingBack
+from penstock.pipeline.open_lanes import OpenLanes
 from penstock.pipeline.takeover import Takeover
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import UNDECIDED, Commit
@@ -39,52 +38,54 @@ class Assignments:
         stopping: asyncio.Event,
     ) -> None:
         self._wiring = wiring
-        self._on_stopped = on_stopped
         self._stopping = stopping
         self._settings = wiring.settings
         self._lanes = wiring.lanes
         self._source = wiring.adapters.source
-        self._sink = wiring.adapters.sink
         self._output_partitions = wiring.settings.output_partitions
-        self._generation = 0
-        self._publishing = PublishingTasks()
+        self._open = OpenLanes(wiring, on_stopped)
+        self._takeover = self._make_takeover()
+        self._handing_back = HandingBack(
+            wiring, self._open, stopping, exactly_once=self.exactly_once
+        )
+        # Held while partitions are suspended or handed back: one request at a time.
         self._busy = asyncio.Lock()
-        # How often each partition was asked back, and the partitions that are being handed back.
+        # How often each partition was asked back, and which ones are being handed back now.
         self._asked_back: Counter[int] = Counter()
         self._leaving: Counter[int] = Counter()
-        # By partition the streams and records that an operator lets pass.
-        self.passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-        self._takeover: Takeover | None = None
-        adapters = wiring.adapters
-        if adapters.transactions is not None:
-            self._takeover = Takeover(
-                adapters.transactions,
-                wiring.publish,
-                self._begin,
-                self._end,
-                adapters.clock,
-                wiring.telemetry,
-                wiring.jitter,
-                idle_s=wiring.settings.times.commit_interval_s,
-                patience_s=wiring.settings.times.broker_patience_s,
-            )
+
+    def _make_takeover(self) -> Takeover | None:
+        adapters, times = self._wiring.adapters, self._settings.times
+        if adapters.transactions is None:
+            return None
+        return Takeover(
+            adapters.transactions,
+            self._wiring.publish,
+            self._open.begin,
+            self._open.close,
+            adapters.clock,
+            self._wiring.telemetry,
+            self._wiring.jitter,
+            idle_s=times.commit_interval_s,
+            patience_s=times.broker_patience_s,
+        )
 
     @property
     def exactly_once(self) -> bool:
         return self._takeover is not None
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        self._publishing.group = tasks
+        self._open.tasks_in = tasks
         if self._takeover is not None:
             self._takeover.pool.tasks = tasks
 
     def stop(self) -> None:
-        """Once all partitions are handed back."""
+        """Called once all partitions are handed back."""
         if self._takeover is not None:
             self._takeover.pool.stop()
 
     async def end(self) -> None:
-        """Once no task runs any more."""
+        """Called once no task runs any more."""
         if self._takeover is not None:
             await self._takeover.pool.close()
 
@@ -92,6 +93,10 @@ class Assignments:
         """False if the lane is over, or while a rebalance or a stop may take the partition."""
         is_there = self._lanes.get(lane.number) is lane
         return is_there and not (self._leaving[lane.number] or lane.suspended)
+
+    def let_pass(self, partition: int, stream: str, offset: int) -> None:
+        """From now on no line stops at this record: an operator wants it answered by its error."""
+        self._open.passing[partition].add((stream, offset))
 
     # Assigned.
 
@@ -101,11 +106,11 @@ class Assignments:
         if self._takeover is not None:
             self._takeover.pool.open()
         asked_back = {partition: self._asked_back[partition] for partition in starts}
-        await self._check_places(starts)
+        await self._check_output_partitions(starts)
         if self._stopping.is_set():
-            return {}  # a stop began meanwhile: it does not know the new ones
-        # While a lost position is looked up, a rebalance or a stop may ask the partition back. A
-        # rebalance then assigns it anew.
+            return {}  # a stop that began during the check does not know these partitions
+        # A rebalance or a stop may have asked a partition back during the check, too. Then this
+        # assignment of it is void; after a rebalance the group assigns it anew.
         ours = [
             partition
             for partition in sorted(starts)
@@ -113,10 +118,11 @@ class Assignments:
         ]
         kept = [partition for partition in ours if self._goes_on(partition, starts[partition])]
         anew = [partition for partition in ours if partition not in kept]
-        self._drop(anew)
-        first = self._generation + 1
+        # A lane that was suspended elsewhere than at this start has work that is no longer ours.
+        self._open.end_soon(anew)
+        first = self._open.generation + 1
         for partition in anew:
-            self._start(partition, self._work(partition, starts[partition]))
+            self._open.start(partition, self._work(partition, starts[partition]))
         if anew and self._takeover is not None:
             self._takeover.pool.take_back_left()
         for partition in kept:
@@ -126,51 +132,32 @@ class Assignments:
         return {partition: self._lanes[partition].read_next for partition in kept}
 
     def _goes_on(self, partition: int, start: Commit) -> bool:
-        """Was the partition suspended, and did nobody get further with it meanwhile?"""
+        """Was the partition suspended, and did no other member get further with it meanwhile?"""
         lane = self._lanes.get(partition)
         return lane is not None and lane.suspended and lane.was_left_at(start)
 
     def _work(self, partition: int, start: Commit) -> Coroutine[Any, Any, None]:
         if self._takeover is None:
-            return self._wiring.publish.lane_forever(self._begin(partition, start))
+            return self._wiring.publish.lane_forever(self._open.begin(partition, start))
         if start == UNDECIDED:
             return self._takeover.live(partition)
-        return self._takeover.live(partition, self._begin(partition, start))
+        return self._takeover.live(partition, self._open.begin(partition, start))
 
-    def _start(self, partition: int, work: Coroutine[Any, Any, None]) -> None:
-        if not self._publishing.start(partition, work):
-            # The worker ends: the next owner works on the partition.
-            self._end_all([partition])
-
-    async def _check_places(self, partitions: Collection[int]) -> None:
-        """Check the output topic again: the input topic may have got partitions since the start."""
+    async def _check_output_partitions(self, partitions: Collection[int]) -> None:
+        """Check the output topic again, because the input topic may have got partitions since the
+        start. Raises `Fatal` if the output topic has too few.
+        """
         wanted = max((self._source.where(n).partition for n in partitions), default=0) + 1
         if self._output_partitions is None or wanted <= self._output_partitions:
             return
         labels = self._settings.labels
         topic = labels.output_topic
-        self._output_partitions = found = await self._sink.partitions(topic)
+        self._output_partitions = found = await self._wiring.adapters.sink.partitions(topic)
         if found < wanted:
             raise usage(
                 f"{topic} has {found} partitions, {labels.input_topic} has {wanted} or more "
                 "by now; add partitions, or set output.partitioning = 'stream'. Nothing is lost."
             )
-
-    def _begin(self, partition: int, start: Commit) -> Lane:
-        self._generation += 1
-        passing = self.passing[partition]
-        lane = self._wiring.lane(partition, self._generation, start, self._on_stopped, passing)
-        self._lanes[partition] = lane
-        self._wiring.telemetry.partitions.set(len(self._lanes))
-        return lane
-
-    def _end(self, lane: Lane) -> None:
-        if self._lanes.get(lane.number) is lane:
-            log.info("closed %r", lane, extra=of_place(lane.topic, lane.partition))
-            lane.close()
-            del self._lanes[lane.number]
-            self._wiring.discard_dead()
-            self._wiring.telemetry.partitions.set(len(self._lanes))
 
     async def begin_again(self, partition: int) -> None:
         """Close the lane and open it anew, as if the partition were handed back and came again."""
@@ -179,9 +166,10 @@ class Assignments:
         if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
             return  # a rebalance or a stop took it meanwhile
         again = self._takeover.live if self._takeover is not None else self._live_again
-        self._start(partition, again(partition))
+        self._open.start(partition, again(partition))
 
     async def _live_again(self, partition: int) -> None:
+        """Read the committed position, then publish a lane that begins there."""
         while True:
             try:
                 start = (await self._source.rewind([partition])).get(partition)
@@ -191,139 +179,36 @@ class Assignments:
                 await asyncio.sleep(REWIND_AGAIN_S)
                 continue
             if start is not None:
-                await self._wiring.publish.lane_forever(self._begin(partition, start))
+                await self._wiring.publish.lane_forever(self._open.begin(partition, start))
             return
 
-    # Handed back.
+    # Asked back.
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        async with self._asking_back(partitions):
-            await self._suspend(partitions)
+        async with self._asking_back(partitions) as those:
+            await self._handing_back.suspend(those)
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        async with self._asking_back(partitions):
-            await self._hand_back(partitions)
+        async with self._asking_back(partitions) as those:
+            await self._handing_back.drain_and_close(those)
 
     async def all_revoked(self) -> None:
-        await self.revoked(self._publishing.partitions)
+        await self.revoked(self._open.partitions)
 
     @asynccontextmanager
-    async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[None]:
-        """A rebalance may come during the drain of a stop: it waits for that, then finds no
-        lane.
+    async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[Sequence[int]]:
+        """Marks the partitions as being handed back until the end of the block, even if a step in
+        the block fails: at each of its waits a lane may end and its partition be taken over anew.
+        A rebalance that comes during the drain of a stop waits for the drain, then finds no lane.
         """
-        partitions = tuple(partitions)  # the caller's may change meanwhile
-        self._asked_back.update(partitions)
-        self._leaving.update(partitions)
+        those = tuple(partitions)  # the caller's collection may change meanwhile
+        self._asked_back.update(those)
+        self._leaving.update(those)
         try:
             async with self._busy:
-                yield
+                yield those
         finally:
-            self._leaving -= Counter(partitions)
-
-    async def _suspend(self, partitions: Collection[int]) -> None:
-        """Lanes that cannot be suspended are closed: those that stopped, and those whose records
-        the broker does not acknowledge in time.
-        """
-        ours = self._publishing.of(partitions)
-        lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]
-        self._stop_takeovers(ours)
-        for lane in lanes:
-            lane.suspend()
-        late = await self._late(lanes)
-        if self._takeover is None:
-            await self._wiring.settle.try_to_commit(lanes)
-        kept = {
-            lane.number
-            for lane in lanes
-            if lane.alive and lane not in late and self._lanes.get(lane.number) is lane
-        }
-        await self._close([partition for partition in ours if partition not in kept], late)
-
-    def _stop_takeovers(self, partitions: Collection[int]) -> None:
-        for partition in partitions:
-            if partition not in self._lanes:
-                self._publishing.cancel(partition)
-
-    async def _late(self, lanes: Sequence[Lane]) -> Collection[Lane]:
-        """Wait until nothing of these lanes is on its way to the broker. Returns those of which
-        something is after all the time that there is.
-        """
-        try:
-            async with asyncio.timeout(self._settings.times.drain_s):
-                for lane in lanes:
-                    await lane.at_rest()
-        except TimeoutError:
-            late = [lane for lane in lanes if not lane.is_at_rest]
-            log.warning(
-                "what was on its way to Kafka or to the results' store from %d partitions did not "
-                "arrive within %.1f s of a rebalance; their work begins again at the last commit",
-                len(late),
-                self._settings.times.drain_s,
-            )
-            return late
-        return ()
-
-    async def _hand_back(self, partitions: Collection[int]) -> None:
-        """Drain and close the lanes of these partitions. They are marked as being handed back until
-        the end, even if a step fails: at every wait a lane may end and its partition be taken over
-        anew.
-        """
-        ours = self._publishing.of(partitions)
-        held = [self._lanes[partition] for partition in ours if partition in self._lanes]
-        # A suspended lane may deliver nothing more, and what it delivered is committed.
-        lanes = [lane for lane in held if not lane.suspended]
-        self._drop([lane.number for lane in held if lane.suspended])
-        ours = self._publishing.of(ours)
-        self._stop_takeovers(ours)
-        try:
-            if lanes:
-                await self._drain(lanes)
-        finally:
-            await self._close(ours, [lane for lane in lanes if lane.is_publishing])
-
-    async def _close(self, partitions: Sequence[int], late: Collection[Lane]) -> None:
-        """`late`: the lanes whose records may not all have reached the broker."""
-        self._end_all(partitions)
-        await self._publishing.end(partitions)
-        self._end_all(partitions)
-        # Other lanes may have records with the producer only while they are not suspended.
-        is_idle = all(lane.suspended for lane in self._lanes.values())
-        if late and self._takeover is None and is_idle:
-            await self._sink.forget()
-
-    def _drop(self, partitions: Sequence[int]) -> None:
-        """Close suspended lanes. Nothing of them can leave any more, so what takes time, as the
-        end of a transaction does, is not waited for: a rebalance goes on meanwhile.
-        """
-        self._end_all(partitions)
-        self._publishing.end_soon(partitions)
-
-    def _end_all(self, partitions: Collection[int]) -> None:
-        for partition in partitions:
-            if partition in self._lanes:
-                self._end(self._lanes[partition])
-
-    async def _drain(self, lanes: Sequence[Lane]) -> None:
-        self._wiring.drain()
-        for lane in lanes:
-            lane.drain()
-        try:
-            async with asyncio.timeout(self._settings.times.drain_s):
-                for lane in lanes:
-                    await lane.drained()
-        except TimeoutError:
-            log.warning(
-                "the drain took longer than %.1f s; the rest will be repeated",
-                self._settings.times.drain_s,
-            )
-        if self._takeover is None:
-            if self._stopping.is_set():
-                await self._wiring.settle.commit_at_last(lanes)
-            else:
-                await self._wiring.settle.try_to_commit(lanes)
-        if not self._stopping.is_set():
-            self._wiring.resume()
+            self._leaving -= Counter(those)
 
 
 def _with_generations(partitions: Sequence[int], first: int) -> str:

@@ -2,7 +2,7 @@
 
 Rule: every task has its parent here (one TaskGroup); the first failure ends all of them, and `run`
 raises it. A stop is a drain: take no new records, finish the objects that fit into the time budget,
-commit, drop the rest. Partitions come and go in assignments.py; the stages are made in wiring.py.
+commit, drop the rest. Partitions come and go in assignments.py; wiring.py makes the stages.
 """
 
 import asyncio
@@ -189,7 +189,7 @@ class Pipeline:
                     self._heard.add((lane.number, word))
                     found.append(f"{word.verb} stream {stop.stream!r} at offset {stop.offset}")
                     if word.verb == "skip":
-                        self.assignments.passing[lane.number].add((stop.stream, stop.offset))
+                        self.assignments.let_pass(lane.number, stop.stream, stop.offset)
         return found
 
     def _end_if_all_stopped(self) -> None:

@@ -30,9 +30,9 @@ from penstock.lane.lane import Lane
 from penstock.messages.prediction import Result
 from penstock.ports import Clock, Commit, Outgoing, Sink
 from penstock.stages.dead_letters import Reject
+from penstock.stages.delivery_times import DeliveryTimes
 from penstock.stages.encode_releases import Encode, Leaving, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
-from penstock.telemetry.ways import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
@@ -82,9 +82,9 @@ class Publish:
     ) -> None:
         """With `results` answers are written as objects before any record of them is published."""
         self._tracer = tracer
+        self._times = DeliveryTimes(paces, clock, telemetry, tracer)
         self._results = results
         self._sink = sink
-        self._paces = paces
         self._dedupe = dedupe
         self._reject = reject
         self._output_topic = labels.output_topic
@@ -188,7 +188,7 @@ class Publish:
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
-            self._delivered(step.releases, step.released_s)
+            self._times.delivered(step.releases, step.released_s)
         # Only now: the answers before the refused ones are delivered, so the line stops exactly
         # behind them. The first stop may close the lane.
         for one in step.refused:
@@ -243,60 +243,3 @@ class Publish:
         self._telemetry.streams.rejected(
             ticket.stream, ticket.owner.partition, code, message, rows, self._clock.now()
         )
-
-    def _delivered(self, releases: Sequence[Release], released_s: float) -> None:
-        streams, rows = self._telemetry.streams, 0
-        now_s, now_ms = self._clock.now(), self._clock.wall_ms()
-        latencies_s: list[float] = []
-        spent: list[TimeSpent] = []
-        finished: list[Release] = []
-        for release in releases:
-            ticket, latency_s = release.ticket, None
-            if release.finished:
-                finished.append(release)
-                latency_s = max(0, now_ms - ticket.record.timestamp_ms) / 1000
-                latencies_s.append(latency_s)
-                spent.append(_time_spent(release, latency_s, released_s, now_s))
-                way = _way(release, spent[-1], latency_s)
-                self._telemetry.ways.add(ticket.name, ticket.model, way)
-            its_rows = release.rows
-            rows += its_rows
-            streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
-        self._telemetry.rows_delivered(rows)
-        if not spent:
-            return
-        self._telemetry.objects_delivered(latencies_s, spent)
-        if self._tracer is not None:
-            for latency_s, trace_id in self._tracer.delivered(
-                finished, latencies_s, released_s, now_s
-            ):
-                self._telemetry.latency_example(latency_s, trace_id)
-        if self._paces:
-            for release, latency_s, one in zip(finished, latencies_s, spent, strict=True):
-                if (pace := self._paces.get(release.ticket.model)) is not None:
-                    pace.elsewhere(latency_s - one.wait - one.call)
-
-
-def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:
-    asked = release.blocks[-1].asked if release.blocks else None
-    return Way(spent, latency_s) if asked is None else Way(spent, latency_s, *asked)
-
-
-def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
-    """Where an object's time went, by its last rows."""
-    ticket = release.ticket
-    # The record's time is of another machine's clock: only the part before we received it uses it.
-    here_s = now_s - ticket.received_s
-    if not release.blocks or release.blocks[-1].answers is None:
-        return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)
-    last = release.blocks[-1]
-    return TimeSpent(
-        kafka_in=latency_s - here_s,
-        queue=ticket.fetching_s - ticket.received_s,
-        fetch=ticket.fetched_s - ticket.fetching_s,
-        decode=max(0.0, last.arrived_s - ticket.fetched_s),
-        wait=last.called_s - last.arrived_s,
-        call=last.answered_s - last.called_s,
-        hold_back=released_s - last.answered_s,
-        publish=now_s - released_s,
-    )
