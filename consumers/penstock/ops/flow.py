@@ -242,7 +242,7 @@ class Flow:
         wiring = self._pipeline.wiring
         away = {one.service for one in wiring.outages if (one.away_s or 0.0) >= AWAY_S}
         return Away(
-            model=any(track.calls.is_open for track in wiring.tracks.values())
+            model=any(track.calls.health.is_open for track in wiring.tracks.values())
             or any(service.startswith(MODEL) for service in away),
             store=any(service.startswith(STORE) for service in away),
             kafka=KAFKA in away or (self._lookout.kafka_away_s or 0.0) >= AWAY_S,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guard
-from penstock.core.bad_rows.bisect import leading
+from penstock.core.bad_rows.cuts import leading
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.releases import Release
 from penstock.core.records.failed_rows import Failed

@@ -43,7 +43,7 @@ class FailedCalls:
             # A wait counts for no longer than the slowest answer took: a healthy server would have
             # answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
-            rejected = search.unanswered(error, calls.heard, usual_s)
+            rejected = search.unanswered(error, calls.health.heard, usual_s)
         if rejected:
             return
         if search.rows == 1:
@@ -62,12 +62,12 @@ class FailedCalls:
         """
         calls = self._calls
         was_gone = False
-        if calls.is_silent and not await calls.is_healthy(rank):
+        if calls.health.is_silent and not await calls.is_healthy(rank):
             was_gone = await calls.until_healthy(rank)
             if not was_gone:
                 search.again()
                 return
-        chance = calls.chance_hang_ups.chance(calls.heard)
+        chance = calls.health.chance_of_hang_up
         if search.hung_up(error, chance, gone_after_s=after_s if was_gone else None):
             return
         if search.rows == 1 and was_gone:

@@ -181,7 +181,7 @@ class Predict:
             # All rows were answered, so the hang-ups during this search were chance: they tell how
             # often connections break without a bad row.
             if search.hang_ups and not search.has_suspects:
-                self._calls.chance_hang_ups.happened(search.hang_ups, self._calls.heard)
+                self._calls.health.hang_ups_were_chance(search.hang_ups)
                 search.hang_ups = 0
             # Before the answers are given out: with its answer a block lets go of its rows.
             copied = None if self._shadow is None else self._shadow.wants(part)
@@ -217,7 +217,7 @@ class Predict:
         """Apply the limits learned so far. Calls in flight: the smaller of pace and breaker. Rows a
         batch: the smaller of pace and the server's own limit.
         """
-        allowed, most_rows = self._calls.allowed, self._calls.most_rows
+        allowed, most_rows = self._calls.health.allowed, self._calls.most_rows
         if self._pace is None and (allowed, most_rows) == self._followed:
             return
         self._followed = (allowed, most_rows)

@@ -7,13 +7,16 @@ they are frequent, in groups that contain about one. Pure. Owner: predict, one s
 most searches end with one answer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
 from penstock.core.bad_rows.cuts import (
     border_near_middle,
     border_of_sizes,
     fitting,
+    leading,
+    of_living_lanes,
+    rows_of,
     smallest_first,
 )
 from penstock.core.bad_rows.lost_requests import LostRequests
@@ -116,7 +119,7 @@ class Search:
         """Reject and return rows of a sentenced object that were not drawn to be asked. Empty: go
         on with `ask`.
         """
-        self._untested = _alive(self._untested)
+        self._untested = of_living_lanes(self._untested)
         if self._suspects or self._lot is not None or not self._untested:
             return []
         trial_of = self._suspicions.trial_of
@@ -136,10 +139,10 @@ class Search:
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
         """Rows to send next, at most this many; none when every row is settled."""
-        self._suspects = _alive(self._suspects)
-        self._untested = _alive(self._untested)
+        self._suspects = of_living_lanes(self._suspects)
+        self._untested = of_living_lanes(self._untested)
         self._is_halving = bool(self._suspects)
-        if self._lot is not None and not _alive(self._lot[0]):
+        if self._lot is not None and not of_living_lanes(self._lot[0]):
             self._lot = None
         if self._lot is not None:
             self._asked = self._lot[0]
@@ -296,26 +299,3 @@ class Search:
 def _least(first: int | None, second: int | None) -> int | None:
     limits = [limit for limit in (first, second) if limit is not None]
     return min(limits) if limits else None
-
-
-def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
-    """The first `rows` rows (None: all) and the others; a block across the border is cut."""
-    if rows is None:
-        return blocks, []
-    for index, block in enumerate(blocks):
-        if block.rows > rows:
-            if not rows:
-                return blocks[:index], blocks[index:]
-            rest = block.split(rows)
-            return blocks[: index + 1], [rest, *blocks[index + 1 :]]
-        rows -= block.rows
-    return blocks, []
-
-
-def rows_of(blocks: Iterable[Block]) -> int:
-    return sum(block.rows for block in blocks)
-
-
-def _alive(blocks: list[Block]) -> list[Block]:
-    """The blocks without those of closed lanes."""
-    return [block for block in blocks if block.ticket.owner.alive]

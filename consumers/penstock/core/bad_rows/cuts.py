@@ -4,7 +4,7 @@ Rule: the first cuts are between two objects, small ones first. Pure. Owner: one
 rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby, pairwise
 
 from penstock.core.rows.blocks import Block, Ticket
@@ -64,3 +64,26 @@ def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
         if one.ticket is not following.ticket and abs(2 * before - whole) < abs(2 * best - whole):
             best = before
     return best
+
+
+def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
+    """The first `rows` rows (None: all) and the others; a block across the border is cut."""
+    if rows is None:
+        return blocks, []
+    for index, block in enumerate(blocks):
+        if block.rows > rows:
+            if not rows:
+                return blocks[:index], blocks[index:]
+            rest = block.split(rows)
+            return blocks[: index + 1], [rest, *blocks[index + 1 :]]
+        rows -= block.rows
+    return blocks, []
+
+
+def rows_of(blocks: Iterable[Block]) -> int:
+    return sum(block.rows for block in blocks)
+
+
+def of_living_lanes(blocks: list[Block]) -> list[Block]:
+    """The blocks without those of closed lanes."""
+    return [block for block in blocks if block.ticket.owner.alive]

@@ -1,0 +1,189 @@
+"""What the ends of requests say about the health of a model server.
+
+Rule: every request that was answered, refused or lost is reported here once; the gate, the outage
+and the metrics learn of it from here and nowhere else. The log tells when the server begins to fail
+and when it works again. Owner: the calls of one model.
+"""
+
+import logging
+import math
+from typing import Final
+
+from penstock.calls.gate import Gate
+from penstock.calls.outage import Outage
+from penstock.core.bad_rows.lost_requests import ChanceHangUps
+from penstock.core.health.breaker import Call
+from penstock.core.health.rows_unanswered import RowsUnanswered
+from penstock.errors import (
+    EXIT_FATAL,
+    Fatal,
+    HungUp,
+    NoAnswer,
+    Overloaded,
+    Poison,
+    Transient,
+    Unreachable,
+    WorkerDied,
+)
+from penstock.ports import Clock
+from penstock.telemetry.models import CallsTelemetry
+
+log = logging.getLogger(__name__)
+
+# After this many broken connections in a row without an answer, the server counts as silent.
+SILENT_HANG_UPS: Final = 3
+# After this many the server counts as gone. A server that breaks half of all connections by chance
+# breaks ten in a row one time in a thousand.
+GONE_HANG_UPS: Final = 10
+# The least time between two log lines about a server that fails now and then.
+QUIET_S: Final = 60.0
+# How long after an outage "no such model" counts as "still loading": a restarted server answers so
+# until it has loaded the model. MLServer takes some seconds, with a large network a minute.
+LOADING_S: Final = 120.0
+
+_OUTCOMES: Final[dict[type[Transient], str]] = {
+    Overloaded: "overloaded",
+    Unreachable: "unreachable",
+    NoAnswer: "unreachable",
+    HungUp: "unreachable",
+    WorkerDied: "worker_died",
+}
+
+
+class ServerHealth:
+    """Report each request by `answered` or `lost`. `allowed`: how many calls the gate lets through
+    at a time. `heard`: how many requests got an answer or a refusal so far. `was_answered`: the
+    model has answered since the worker began, so its settings are right.
+    """
+
+    def __init__(
+        self, gate: Gate, most_calls: int, clock: Clock, telemetry: CallsTelemetry, outage: Outage
+    ) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._telemetry = telemetry
+        self._outage = outage
+        self.was_answered = False
+        self.allowed = most_calls
+        self.heard = 0
+        self._chance_hang_ups = ChanceHangUps()
+        self._rows = RowsUnanswered()
+        self._hang_ups_in_a_row = 0
+        # True from a failure other than a broken connection until the next answer.
+        self._is_away = False
+        self._lost_s = -math.inf
+        # For the log.
+        self._was_open = self._was_logged = False
+        self._quiet_until_s = 0.0
+        self._odd_quiet_until_s = -math.inf
+        telemetry.model_health(is_open=False, calls=most_calls)
+
+    @property
+    def is_open(self) -> bool:
+        """True while only probes pass, because the server fails."""
+        return self._gate.is_open
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the server hung up `SILENT_HANG_UPS` times in a row without an answer between."""
+        return self._hang_ups_in_a_row >= SILENT_HANG_UPS
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the server gives no answers and this cannot be chance (`GONE_HANG_UPS`)."""
+        return self._is_away or self._hang_ups_in_a_row >= GONE_HANG_UPS
+
+    @property
+    def chance_of_hang_up(self) -> float:
+        """How often the server breaks the connection of a good request."""
+        return self._chance_hang_ups.chance(self.heard)
+
+    def hang_ups_were_chance(self, times: int) -> None:
+        """The server hung up this many times, and no bad row was the cause."""
+        self._chance_hang_ups.happened(times, self.heard)
+
+    @property
+    def may_be_loading(self) -> bool:
+        """Did the model work before, and was the server away within the last `LOADING_S`?"""
+        return self.was_answered and self._clock.now() - self._lost_s < LOADING_S
+
+    def answered(self, call: Call, *, has_rows: bool, refusal: Poison | None = None) -> None:
+        """The server answered, or it refused the rows: a server that refuses rows works."""
+        self._telemetry.model_request("answered" if refusal is None else "refused")
+        self._hang_ups_in_a_row = 0
+        self._is_away = False
+        self.was_answered = True
+        self._lost_s = -math.inf
+        self.heard += 1
+        if has_rows:
+            self._rows.answered()
+            self._look_at_answer(refusal)
+        else:
+            self._rows.idle_answered()
+        if not self._fails_at_rows():
+            self._outage.answered()
+        self._gate.answered(call)
+        self._tell_breaker()
+
+    def lost(self, call: Call, error: Transient, *, has_rows: bool) -> None:
+        """The server failed or did not answer. Raises `Fatal` when an outage has lasted too long."""
+        self._telemetry.model_request(_OUTCOMES.get(type(error), "ill"))
+        self._telemetry.retried("predict")
+        if isinstance(error, Unreachable):
+            self._lost_s = self._clock.now()
+            self._is_away = self._is_away or not isinstance(error, HungUp)
+        if has_rows and isinstance(error, NoAnswer):
+            self._rows.lost(error, self._clock.now())
+        if isinstance(error, HungUp):
+            self._hang_ups_in_a_row += 1
+            if self._hang_ups_in_a_row < GONE_HANG_UPS:
+                # The rows that were sent may be the cause, so the server is not blamed yet.
+                self._gate.dropped(call)
+                return
+        self._gate.failed(call, error)
+        self._tell_breaker(error)
+        # A server that answers questions but not rows is told as such, and not as away.
+        if isinstance(error, Unreachable) and not self._fails_at_rows():
+            self._outage.unreachable(error)
+
+    def stopping(self, error: Fatal) -> Fatal:
+        """The error that stops the worker. If the model worked before, the settings were right:
+        another exit code, and a text that says so.
+        """
+        if not self.was_answered:
+            return error
+        return Fatal(
+            f"{error}. It worked before: the line stops, and rows without an answer are not "
+            "committed",
+            exit_code=EXIT_FATAL,
+        )
+
+    def _fails_at_rows(self) -> bool:
+        """Does the server answer questions, but not rows? Then that is told as its outage."""
+        why = self._rows.why(self._clock.now())
+        if why is not None:
+            self._outage.fails(why)
+        return why is not None
+
+    def _look_at_answer(self, refusal: Poison | None) -> None:
+        """Tell of a server that answers 200 with something that is no answer of a model."""
+        said, now_s = self._rows.odd(refusal), self._clock.now()
+        if said is not None and now_s >= self._odd_quiet_until_s:
+            self._odd_quiet_until_s = now_s + QUIET_S
+            log.warning("the %s fails: %s", self._outage.service, said)
+
+    def _tell_breaker(self, error: Transient | None = None) -> None:
+        """Log and count it if the breaker opened or closed, or if `allowed` changed."""
+        allowed, is_open = self._gate.allowed, self._gate.is_open
+        if allowed == self.allowed and is_open == self._was_open:
+            return
+        # An unreachable server is logged by its outage.
+        is_news = self._clock.now() >= self._quiet_until_s and not isinstance(error, Unreachable)
+        if is_open and not self._was_open and is_news:
+            log.warning("the model server fails, only probes are sent: %s", error)
+            self._quiet_until_s, self._was_logged = self._clock.now() + QUIET_S, True
+        elif self._was_open and not is_open and self._was_logged:
+            log.warning("the model server works again")
+            self._was_logged = False
+        self.allowed, self._was_open = allowed, is_open
+        self._telemetry.model_health(is_open=is_open, calls=allowed)
