@@ -1,19 +1,23 @@
-"""`penstock watch` on a broker: which answers it shows, from when on, and how it ends."""
+"""`penstock watch` on a broker: which answers it shows, from when on, and how long each took."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
 from penstock import config
+from penstock.adapters.kafka.follower import Bite
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.embedded.broker import EmbeddedBroker
+from penstock.messages.prediction import Source
 from penstock.ports import Outgoing
 from penstock.process.clock import SystemClock
-from penstock.verify.answers.watch import Answer, Wanted, watch
+from penstock.verify.answers.watch import BEHIND, MOST_TIMES, Answer, Wanted, _Asked, watch
 
 pytest.importorskip("confluent_kafka")
 
@@ -78,3 +82,33 @@ async def test_streams_and_errors_choose(cfg: config.Config) -> None:
     assert shown.line.split()[1:4] == ["site-2/cam", "refs/2/1/0/0", '{"label":1}']
     shown = await first(cfg, Wanted(errors=True), *answers)
     assert r"not_found: no object a.csv\x1b[2J" in shown.line, "no text controls the terminal"
+
+
+def asked(times: _Asked, *offsets: int) -> None:
+    """Input records at these offsets come, each at the time of its offset."""
+    records = [SimpleNamespace(offset=offset, timestamp=offset) for offset in offsets]
+    times.note(Bite("refs", PARTITION, records))
+
+
+def at_ms(times: _Asked, offset: int) -> int | None:
+    return times.at_ms(Source("refs", PARTITION, offset))
+
+
+def test_answers_to_records_that_were_not_kept_make_room_for_later_ones() -> None:
+    times = _Asked()
+    asked(times, *range(MOST_TIMES + 1))
+    assert at_ms(times, MOST_TIMES) is None
+    assert at_ms(times, 3 * MOST_TIMES) is None
+    asked(times, 3 * MOST_TIMES + 1)
+    assert at_ms(times, 3 * MOST_TIMES + 1) == 3 * MOST_TIMES + 1
+
+
+def test_an_answer_costs_the_same_however_many_records_were_answered_before() -> None:
+    times = _Asked()
+    asked(times, *range(MOST_TIMES))
+    began_s = time.perf_counter()
+    for offset in range(0, MOST_TIMES, 10):
+        assert at_ms(times, offset) == offset
+    # Seen: 0.15 s; 30 s if the oldest time is looked for among those that were deleted.
+    assert time.perf_counter() - began_s < 5.0
+    assert at_ms(times, MOST_TIMES - 2 * BEHIND) is None

@@ -78,7 +78,7 @@ def run(
     if dry is not None:
         if processes > 1 or spare:
             raise click.UsageError("--dry-run is one process")
-        _rehearse(context, dry, as_json=as_json)
+        _run_dry(context, dry, as_json=as_json)
         return
     if as_json:
         raise click.UsageError("--json is for --dry-run")
@@ -121,14 +121,14 @@ def _wait_in_reserve() -> None:
     parent.wait_for_place()
 
 
-def _rehearse(context: Context, most: int, *, as_json: bool) -> None:
-    from penstock.verify.answers.dry_run import Rehearsal
+def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
+    from penstock.verify.answers.dry_run import DryRun
     from penstock.worker.dry_run import dry_run
 
     resolved = context.resolve(quiet=True)
     config.check_files(resolved)
     cfg = resolved.config
-    seen = Rehearsal(cfg.output.dead_letter_topic, click.echo, as_json=as_json)
+    seen = DryRun(cfg.output.dead_letter_topic, click.echo, as_json=as_json)
 
     async def work() -> None:
         read = await dry_run(cfg, most, seen.show)

@@ -7,6 +7,7 @@ nothing is remembered from one run to the next. Owner: the command.
 
 import binascii
 from base64 import b64decode
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -146,7 +147,8 @@ class _Asked:
     """Remembers what was sent lately, to find repeats. An original message is sent whole, once."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, None] = {}
+        # Not a plain dict: its first key is found ever more slowly as earlier ones are deleted.
+        self._known: OrderedDict[Any, None] = OrderedDict()
 
     def knows(self, letter: DeadLetter) -> bool:
         return self._wanted(letter) in self._known
@@ -157,7 +159,7 @@ class _Asked:
             return False
         self._known[wanted] = None
         if len(self._known) > REMEMBERED:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
         return True
 
     @staticmethod

@@ -1,8 +1,9 @@
-"""Judges markers that point to the answers of an earlier announcement of the same object.
+"""Judges markers that point to an earlier answer, because the same object was announced again.
 
 Rule: a marker may point to an earlier object of its input partition that asks for the same rows, is
-answered to its end without a failure, and has the same `object` field. The field is compared in the
-second reading. Owner: the judge; memory grows with the markers and with objects that failed.
+answered to its end without a failure, and has the same `object` field. That field is compared in
+the second reading. Memory grows with the markers and with the objects that failed. Owner: the
+judge.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from penstock.verify.repeats import ObjectAt
 
 
 class Pointer(NamedTuple):
-    """A marker: its place, the object that it answers, and the id that it points to."""
+    """A marker: its place on the output topic, the object that it answers, and the id that it
+    points to.
+    """
 
     partition: int
     offset: int
@@ -24,7 +27,7 @@ class Pointer(NamedTuple):
     object: bytes
 
 
-class Duplicates:
+class AnnouncedAgain:
     """Call `note` and `failed` in the first reading, `compare` in the second, then `wrong`."""
 
     def __init__(self, input_topic: str) -> None:
@@ -47,7 +50,7 @@ class Duplicates:
             self._objects[first[0]] = None
 
     def failed(self, at: ObjectAt) -> None:
-        """Note an object that could not be read to its end: a marker may not point to it."""
+        """Note an object that could not be read to its end: no marker may point to it."""
         self._failed.add(at)
 
     def compare(self, at: ObjectAt, named: Raw) -> None:
@@ -59,8 +62,9 @@ class Duplicates:
         wants: Callable[[ObjectAt], Want | None],
         is_done: Callable[[ObjectAt], bool],
     ) -> list[tuple[Pointer, str]]:
-        """The markers that point to a wrong answer, and why. `wants`: what an object asks for, or
-        None if its message was not read.
+        """The markers that point to a wrong answer, each with the reason. `wants`: the rows that
+        are asked for of an object, or None if its message was not read. `is_done`: is the object
+        answered to its end?
         """
         found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
         return [(one, why) for one, why in found if why is not None]

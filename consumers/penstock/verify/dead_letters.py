@@ -1,8 +1,8 @@
 """Compares the rejections on the output topic with the letters on the dead-letter topic.
 
 Rule: every answer with an error must have a letter that asks for its rows again, and every letter
-must belong to such an answer with the same code and model. Owner: the judge; memory grows with the
-rejections only.
+must belong to such an answer with the same code and model. Memory grows only with the rejections.
+Owner: the judge.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,13 +16,15 @@ from penstock.verify.input_topic import Want
 from penstock.verify.repeats import ObjectAt
 from penstock.verify.scope import Scope
 
-# Code and model.
+# The code of an error, and the model that answered.
 _Why = tuple[str, str]
 
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    """One object: rows that need letters, rows that have them, and the first letter's place."""
+    """Of one object: the rows that need a letter, the rows that have one, and the place of the
+    first letter.
+    """
 
     about: str = ""
     owed: dict[_Why, Ranges] = field(default_factory=dict)
@@ -31,7 +33,9 @@ class _Account:
 
 
 class Letters:
-    """`rejected` and `failed` note rows that need a letter, `take` letters; `settle` compares."""
+    """`rejected` and `failed` note rows that need a letter, `take` notes a letter, and `settle`
+    compares both.
+    """
 
     def __init__(self, scope: Scope, findings: Findings) -> None:
         self._input_topic = scope.input_topic
@@ -57,7 +61,7 @@ class Letters:
 
     def take(self, partition: int, offset: int, at: ObjectAt, letter: DeadLetter) -> None:
         name, again = named(letter.object), letter.reference
-        # A letter that would be too large for its topic has neither reference nor message.
+        # A letter has neither reference nor message if it would be too large for its topic.
         is_whole = again is not None or isinstance(letter.value_b64, str)
         if is_whole and (again is None) != (name is None):
             text = "a letter about an object, and only that, has a reference"
@@ -83,19 +87,19 @@ class Letters:
         self._findings.tell(kind, self._topic, partition, offset, text)
 
     def any_about(self, at: ObjectAt) -> bool:
-        """True if there is a letter about any object of this message."""
+        """Is there a letter about any object of this message?"""
         return (at.partition, at.offset) in self._messages
 
     def ends_at(self, at: ObjectAt, want: Want, row: int) -> bool:
-        """True if letters ask for all wanted rows from `row` on."""
+        """Do letters ask for all wanted rows from `row` on?"""
         account = self._accounts.get(at)
         return account is not None and not want.rest_from(row).minus(_all(account.sent.values()))
 
     def settle(
         self, is_judged: Callable[[ObjectAt], bool], may_be_silent: Callable[[ObjectAt], bool]
     ) -> None:
-        """Report the mismatches of the objects that `is_judged` accepts. `may_be_silent`: for this
-        object a letter without an error on the output topic is right.
+        """Report where rejections and letters differ. `is_judged`: is this object judged at all?
+        `may_be_silent`: may this object have a letter without an error on the output topic?
         """
         for at, account in self._accounts.items():
             if is_judged(at):

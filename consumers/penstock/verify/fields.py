@@ -1,8 +1,8 @@
-"""Compares the fields of a record or a letter with what was asked: object, stream, time and others.
+"""Compares the fields of a record or a letter with its reference: object, stream, time and others.
 
-Rule: for each object asked for, a checksum of each field and the time are kept: 32 bytes. A record
-that would be too large for its topic may leave fields out, but never has other values. Owner: the
-judge.
+Rule: of each object that was asked for, a checksum of each field and the time are kept: 32 bytes.
+Fields may be missing in a record that would be too large for its topic, but a field that is there
+must have the right value. Owner: the judge.
 """
 
 from array import array
@@ -23,13 +23,15 @@ from penstock.verify.repeats import ObjectAt
 Message = References | Inline | Ignored | None
 
 _NO_TIME: Final = LATEST_MS + 1
-# A record that would be too large has only this many characters of the stream's name.
+# In a record that would be too large, the stream's name is cut to this many characters.
 _SHORT_CHARS: Final = 200
 _SUMS: Final = 4
 
 
 class Fields(NamedTuple):
-    """`model`: the one that the reference names, or the one that answered."""
+    """The fields of a reference, or of a record or letter. `model`: the model that the reference
+    names, or that answered.
+    """
 
     object: tuple[str, str, str | None] | None
     stream: str
@@ -52,7 +54,7 @@ def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
 def asked_of(
     message: Message, key: bytes | None, partition: int, naming: StreamNames
 ) -> Iterator[Fields]:
-    """The fields that the answers to a message must have, one item for each object."""
+    """The fields that the answers to a message must have, for each of its objects."""
     if message is None:
         yield Fields(None, fallback(key, partition), None, None, None)
     elif isinstance(message, Inline):
@@ -67,7 +69,9 @@ def asked_of(
 
 
 class AskedFields:
-    """One input partition. `times_of_rows`: rows may have times of their own (`rows.time`)."""
+    """The fields that one input partition asks for. `times_of_rows`: rows may have times of their
+    own (`rows.time`).
+    """
 
     def __init__(self, *, times_of_rows: bool, models: frozenset[str]) -> None:
         self._times_of_rows = times_of_rows
@@ -85,7 +89,7 @@ class AskedFields:
             self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
 
     def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
-        """The fields that differ from what was asked, for people. `less`: some may be left out."""
+        """The fields that differ from what was asked, in a text. `less`: fields may be missing."""
         place = bisect_left(self._offsets, at.offset) + at.object_index
         about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
         is_short = less and said.object is None
@@ -104,9 +108,9 @@ class AskedFields:
     def _is_time(
         self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
-        """True if the time is the one asked for. A later time is accepted for every row: frames and
-        windows add the time since the beginning, and a record does not tell whether its object is
-        media.
+        """Is this the time that was asked for? A row may also have a later time: rows of video and
+        audio have the time since the beginning added, and a record does not tell whether its object
+        is one of these.
         """
         if (less and said is None) or (self._times_of_rows and row is not None):
             return True
@@ -116,7 +120,9 @@ class AskedFields:
 
 
 def _time(event_time: EventTime | None) -> int:
-    """A time as a number. No time, and a text that is not a time, get numbers beyond all times."""
+    """The time as a number. A missing time, and a text that is not a time, are numbers later than
+    all times.
+    """
     said = None if event_time is None else output_time(event_time)
     if said is None:
         return _NO_TIME

@@ -1,7 +1,7 @@
-"""The judge's findings: counts, violations, and the verdict in a sentence.
+"""What the judge found: counts, violations, and the verdict in a sentence.
 
-Rule: every violation is counted; the first few of each kind are kept with their place and a text.
-Owner: the judge while it works, then the caller of `report`.
+Rule: every violation is counted. The first few of each kind are kept, with their place and a text.
+Owner: the judge while it works, then the caller of its `report`.
 """
 
 from collections import Counter
@@ -49,11 +49,11 @@ class Violation(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`outside`: records that answer references outside of the offsets that were read.
-    `announced_again`: objects answered by a marker that points to an earlier answer.
-    `unproven`: objects with neither rows nor dead letter while `output.markers` is off.
-    `results`: objects whose result object was read and checked.
-    `violated`: how many of each kind. `violations`: the first few of each kind.
+    """`outside`: records whose references are not among the offsets that were read.
+    `announced_again`: objects answered by a marker that points to an earlier answer. `unproven`:
+    objects with neither rows nor a dead letter while `output.markers` is off. `results`: objects
+    whose result object was read and checked. `violated`: how many violations of each kind there
+    are. `violations`: the first few of each kind.
     """
 
     references: int
@@ -105,8 +105,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def together(reports: Sequence[Report]) -> Report:
-    """The report on several input topics. A record that is outside for one judge may belong to
-    another's topic: only records that no judge has judged count as outside.
+    """One report from those on several input topics. A record that is outside for one judge may
+    belong to another judge's topic, so it counts as outside only if no judge has judged it.
     """
     if len(reports) == 1:
         return reports[0]

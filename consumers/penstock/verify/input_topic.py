@@ -1,7 +1,9 @@
-"""What the input topic asks for, by partition and offset, and how much of it is answered.
+"""Which objects and rows the input topic asks for, by partition and offset, and which of the
+objects are completely answered.
 
-Rule: neighbours that ask for the same share one entry, so that a million plain references take the
-memory of one. Owner: the judge; filled before the first answer is looked at.
+Rule: neighbouring messages that ask for the same share one entry, so that a million plain
+references take the memory of one. All of it is filled before the first answer is judged. Owner: the
+judge.
 """
 
 from bisect import bisect_right
@@ -17,19 +19,21 @@ from penstock.verify.repeats import ObjectAt
 
 
 class Want(NamedTuple):
-    """One object: which of its rows (None: all), or for inline rows how many there are."""
+    """What is asked for of one object: which of its rows (None: all), or, if the rows are inline,
+    how many there are.
+    """
 
     selection: tuple[RowRange, ...] | None = None
     inline_rows: int | None = None
     is_reference: bool = True
-    is_ours: bool = True  # else another model's judge checks it
+    is_ours: bool = True  # False: the judge of another model checks this object
 
     @property
     def rows(self) -> Ranges:
         return Ranges.of(self.selection)
 
     def rest_from(self, row: int) -> Ranges:
-        """The rows that a dead letter asks for if the object could not be read from `row` on."""
+        """The rows that a dead letter must ask for if the object could not be read from `row` on."""
         rows = self.rows
         return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
 
@@ -43,12 +47,12 @@ NOT_OURS = Want(is_ours=False)
 
 @lru_cache(maxsize=10_000)
 def _inline(rows: int) -> Wants:
-    """One tuple for all inline messages with this number of rows, to save memory."""
+    """Inline messages with the same number of rows share one tuple, to save memory."""
     return (Want(inline_rows=rows),)
 
 
 def wants(message: Message) -> Wants:
-    """The objects that a message asks for; empty if it asks for none."""
+    """The objects that a message asks for; empty for a message that asks for none."""
     if message is None:
         return NO_REFERENCE
     if isinstance(message, Ignored):
@@ -61,7 +65,7 @@ def wants(message: Message) -> Wants:
 
 
 class Asked:
-    """One input partition from `begin` up to `end`."""
+    """What one input partition asks for, from offset `begin` up to `end`."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin = begin
@@ -71,7 +75,9 @@ class Asked:
         self._wants: list[Wants] = [()]
 
     def add(self, offset: int, wanted: Wants) -> None:
-        """Must be called in offset order; offsets that are left out ask for nothing."""
+        """Note a message. Must be called in offset order; offsets that are left out ask for
+        nothing.
+        """
         if offset > self._next:
             self._change(self._next, ())
         self._change(offset, wanted)
@@ -99,7 +105,9 @@ class Asked:
         return self._starts[place + 1] if place + 1 < len(self._starts) else self._next
 
     def spans(self) -> Iterator[tuple[int, int, Wants]]:
-        """(first offset, stop, what each offset asks for), without offsets that ask for nothing."""
+        """Runs of neighbours that ask for the same: first offset, stop, and what each of them asks
+        for. Offsets that ask for nothing are left out.
+        """
         stops = [*self._starts[1:], self._next]
         for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):
             if wanted and start < stop:
@@ -107,8 +115,8 @@ class Asked:
 
 
 class Done:
-    """Which objects are answered to their end; `add` each once. A message whose objects are all
-    complete is kept only as an offset in a range.
+    """The objects that are answered to their end; `add` each once. Of a message whose objects are
+    all complete, only the offset is kept, in a range.
     """
 
     def __init__(self, asked: Mapping[int, Asked]) -> None:
@@ -117,7 +125,7 @@ class Done:
         self._partly: dict[tuple[int, int], set[int]] = {}
 
     def add(self, at: ObjectAt) -> None:
-        """Note that an object's rows, or its result, are on the topic to the end."""
+        """Note that an object is answered to its end."""
         message = (at.partition, at.offset)
         objects = sum(want.is_ours for want in self._asked[at.partition].at(at.offset))
         if objects > 1:
@@ -134,7 +142,7 @@ class Done:
         return at.object_index in self._partly.get((at.partition, at.offset), ())
 
     def missing(self, partition: int) -> Iterator[ObjectAt]:
-        """The objects that are asked for and not complete, in order."""
+        """The objects that are asked for and not completely answered, in order."""
         complete = self._messages[partition]
         for start, stop, wants in self._asked[partition].spans():
             for low, high in Ranges([(start, stop)]).minus(complete):

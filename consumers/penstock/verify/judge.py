@@ -1,8 +1,8 @@
 """The judge: decides from the records of three topics alone whether every promise was kept.
 
-Rule: no I/O and no clock. It is fed the input topic, then the output topic, then the dead letters,
-each partition in offset order. Then the partitions of the output topic that `repeated` names are
-fed once more, to `compare`. Memory grows with open objects, gaps, rejections and repeats, not with
+Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
+letters, each partition in offset order; then once more, to `compare`, the partitions of the output
+topic that `repeated` names. Memory grows with open objects, gaps, rejections and repeats, not with
 rows. Owner: `penstock verify`, or the live judge.
 """
 
@@ -29,7 +29,7 @@ class Judge:
     """Call `reference`, `answer`, `dead_letter`; `compare` for `repeated`; then `report` once."""
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
-        """`fields`: if given, shared with another judge, which fills them."""
+        """`fields`: given if this judge shares them with another one, which fills them."""
         self._scope = scope
         self._fields = scope.fields() if fields is None else fields
         self._findings = Findings()
@@ -40,17 +40,19 @@ class Judge:
         self._answers = Answers(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
         self._dead_letters = self._unproven = self._results = 0
-        self.answer = self._answers.take  # no call of its own: it comes once per row
+        self.answer = self._answers.take  # not wrapped in a method: it is called once per row
         self.compare = self._answers.compare
 
     @property
     def repeated(self) -> set[int]:
-        """Partitions of the output topic with repeats, or with markers that point elsewhere."""
-        return self._answers.repeats.partitions | self._answers.duplicates.partitions
+        """The partitions of the output topic with repeated rows, or with markers that point to an
+        earlier answer.
+        """
+        return self._answers.repeats.partitions | self._answers.announced_again.partitions
 
     @property
     def repeats(self) -> int:
-        """How many answers were repeated so far."""
+        """How many repeated records have come so far."""
         return self._answers.repeats.count
 
     def reference(
@@ -67,7 +69,9 @@ class Judge:
         return object_index < len(wanted) and wanted[object_index].is_ours
 
     def ask(self, partition: int, offset: int, wanted: Wants) -> None:
-        """Must be called in offset order."""
+        """Note the objects that the message at `offset` asks for. Must be called in offset
+        order.
+        """
         self._references += bool(wanted)
         self._ignored += not wanted
         self._objects += sum(want.is_ours for want in wanted)
@@ -112,11 +116,13 @@ class Judge:
 
     @property
     def claims(self) -> list[tuple["Judge", list[Claim]]]:
-        """What records say about results, grouped by object, each with the judge that checks it."""
-        return [(self, claims) for claims in self._answers.claims.values()]
+        """What the records say about results, by object, each time with the judge that checks
+        it.
+        """
+        return [(self, claims) for claims in self._answers.claims.by_object.values()]
 
     def result(self, claims: list[Claim], found: Found | str) -> None:
-        """Judge one object's result; `found`: what is stored, or why it could not be read."""
+        """Judge an object's result. `found`: what is stored, or why it could not be read."""
         self._results += 1
         wrong, claim = wrong_with(claims, found)
         if wrong is not None:
@@ -149,14 +155,14 @@ class Judge:
             dead_letters=self._dead_letters,
             outside=answers.outside,
             unproven=self._unproven,
-            announced_again=len(answers.duplicates),
+            announced_again=len(answers.announced_again),
             results=self._results,
             violated=dict(self._findings.violated),
             violations=tuple(self._findings.violations),
         )
 
     def _settle(self, partition: int) -> None:
-        """Judge the completeness of a partition, and its commit."""
+        """Report what is missing in a partition, and whether its commit is ahead of its answers."""
         topic, until = self._scope.input_topic, self._scope.until[partition]
         progress = _progress(self._scope.committed.get(partition))
         ahead: tuple[int, str] | None = None
@@ -172,7 +178,9 @@ class Judge:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
 
     def _what_is_ahead(self, said: Progress, at: ObjectAt, known: Open | None) -> str | None:
-        """How the commit, by offset or cursor, wrongly covers an incomplete object; else None."""
+        """How the commit covers this incomplete object, by its offset or its cursor; None: it does
+        not cover the object.
+        """
         if at.offset < said.next_offset:
             return f"{said.next_offset} is committed, but this message is not completely answered"
         if at.offset in said.completed:
@@ -187,8 +195,8 @@ class Judge:
         return f"the cursor covers row {missing}, not delivered" if missing else None
 
     def _is_silent(self, known: Open | None) -> bool:
-        """Without markers: True if the object may be complete though no record says so, because it
-        is empty or has a letter.
+        """Without markers: may the object be complete although no record says so? An empty object
+        has no record, and one that failed has only its letter.
         """
         if known is None:
             return True
@@ -198,22 +206,22 @@ class Judge:
 
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
-            if at in self._answers.duplicates:
-                continue  # the partition's next owner did not know the first answer and gave all
+            if at in self._answers.announced_again:
+                continue  # the partition's next owner did not know the first answer: it gave all
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
             text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
 
     def _tell_wrong_duplicates(self) -> None:
         answers = self._answers
-        for pointer, why in answers.duplicates.wrong(self._wants, self._is_settled):
+        for pointer, why in answers.announced_again.wrong(self._wants, self._is_settled):
             text = f"the marker of {pointer.at} points to {pointer.first_id}: {why}"
             self._findings.tell(
                 "bad_duplicate", self._scope.output_topic, pointer.partition, pointer.offset, text
             )
 
     def _wants(self, at: ObjectAt) -> Want | None:
-        """What an object asks for; None if its message is outside of what was read."""
+        """The rows that are asked for of this object; None if its message was not read."""
         asked = self._asked.get(at.partition)
         if asked is None or not asked.begin <= at.offset < asked.end:
             return None
@@ -231,8 +239,8 @@ class Judge:
 
 
 def _progress(commit: Commit | None) -> Progress:
-    """The progress that a commit claims. A cursor that cannot be read claims nothing, as the next
-    owner ignores it; so does a missing commit.
+    """The progress that a commit claims. A missing commit claims nothing, and so does a cursor that
+    cannot be read, because the next owner ignores it.
     """
     if commit is None:
         return Progress(0)

@@ -1,8 +1,8 @@
-"""The judge for growing topics: it reads every record once, when it comes.
+"""The judge for topics that grow: every record is judged once, when it comes.
 
-Rule: no I/O. A reference is fed before its answers. The latest answers are kept, so that a repeated
-answer is compared with the first one at once, without a second reading. Memory is that of the judge
-and `KEPT` records a partition, however long it runs. Owner: the demo.
+Rule: no I/O. A reference must be fed before its answers. The latest answers are kept, so that a
+repeated answer is compared with the first one at once, without a second reading. Memory is that of
+the judge and of `KEPT` records a partition, however long the demo runs. Owner: the demo.
 """
 
 from collections import deque
@@ -14,16 +14,17 @@ from penstock.verify.judge import Judge
 from penstock.verify.records import id_of
 from penstock.verify.scope import Scope
 
-# A worker that takes over repeats the rows since the last commit, half a second earlier. This is
-# two seconds of the highest rate of two cores.
+# How many records of a partition are kept: two seconds of the highest rate of two cores. A worker
+# that takes over repeats the rows since the last commit, which is half a second old.
 KEPT = 20_000
-# After this many records without a repeat, the index by id is dropped.
+# The index by id is dropped when this many records have come without a repeat.
 QUIET = 2_000
 
 
 class LiveJudge:
-    """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once. Only
-    `report` reads `until` and `committed` of `scope`. Records are as Kafka's client gives them.
+    """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once.
+    Records are those of Kafka's client. `until` and `committed` of `scope` are read only by
+    `report`, so they may change until then.
     """
 
     def __init__(self, scope: Scope, *, kept: int = KEPT) -> None:
@@ -56,7 +57,7 @@ class LiveJudge:
 
 
 class _Recent:
-    """The latest records of a partition; while repeats come, also indexed by id."""
+    """The latest records of an output partition. While repeats come, there is an index by id."""
 
     def __init__(self, kept: int) -> None:
         self._values: deque[bytes] = deque(maxlen=kept)
@@ -74,8 +75,8 @@ class _Recent:
             self._by_id.setdefault(id_of(value), value)
 
     def with_first(self, value: bytes) -> tuple[bytes, ...]:
-        """The first record of this id, and this one. Empty if the first is no longer kept: then the
-        judge reports that the row came after its object's end.
+        """The first record with this id, and this one. Empty if the first is no longer kept: then
+        the judge reports that the row came after its object's end.
         """
         self._quiet = 0
         if self._by_id is None:

@@ -1,14 +1,14 @@
-"""Judges the output topic: every record in its place, and every object answered to its end.
+"""Judges the output topic: is every record in its place, and every object answered to its end?
 
-Rule: a complete object keeps only its place (`done`); an open one keeps its rows as ranges. A
-record that is the next row of the same object passes by the few lines of `take`; any other goes
-through `_place`. Owner: the judge, which feeds records in offset order.
+Rule: of a complete object only its place is kept (`done`), of an open one its rows as ranges. A
+record with the next row of the same object is judged by the few lines of `take`, any other record
+by `_place`. Owner: the judge, which feeds records in offset order.
 """
 
 from collections.abc import Iterator, Mapping
 
 from penstock.core.progress.ranges import END
-from penstock.verify.announced_again import Duplicates
+from penstock.verify.announced_again import AnnouncedAgain
 from penstock.verify.dead_letters import Letters
 from penstock.verify.fields import AskedFields, Fields
 from penstock.verify.findings import Findings, Kind
@@ -26,12 +26,12 @@ from penstock.verify.records import (
 )
 from penstock.verify.repeat_gaps import Again, Between
 from penstock.verify.repeats import ObjectAt, Repeats, row_text
-from penstock.verify.result_objects import Claim
+from penstock.verify.result_objects import Claim, Claims
 from penstock.verify.scope import Scope
 
 
 class Answers:
-    """`take` every record once; afterwards `undone` names the incomplete objects."""
+    """`take` every record once; then `undone` names the incomplete objects."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Answers:
         letters: Letters,
         findings: Findings,
     ) -> None:
-        self.claims: dict[ObjectAt, list[Claim]] = {}
+        self.claims = Claims()
         self.rows = self.marked = self.rejected = self.outside = 0
         self.streams: set[str] = set()
         self.repeats = Repeats()
-        self.duplicates = Duplicates(scope.input_topic)
+        self.announced_again = AnnouncedAgain(scope.input_topic)
         self._scope = scope
         self._asked = asked
         self._fields = fields
@@ -58,6 +58,9 @@ class Answers:
         self.done = Done(asked)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Judge a record. The long condition is the common case: the next row of an object, with
+        nothing new in it.
+        """
         try:
             answer = decode_answer(value or b"")
         except NOT_JSON as error:
@@ -90,7 +93,7 @@ class Answers:
         self._place(partition, offset, key, answer)
 
     def _place(self, partition: int, offset: int, key: bytes | None, answer: Answer) -> None:
-        """Any other record: find its object, judge its place, and note it."""
+        """Judge any other record: find its object, compare its fields, and note it."""
         self._current.pop(partition, None)
         try:
             identity = identify(answer)
@@ -131,15 +134,9 @@ class Answers:
     def _compare_with_first(
         self, partition: int, offset: int, known: Open, answer: Answer, version: str | None
     ) -> None:
-        """Check that the rows of one run have one version and one model."""
-        said = (version, answer.model)
-        if answer.row == known.want.rows.starts[0]:
-            known.firsts.add(said)
-        elif known.firsts and said not in known.firsts:
-            is_less = version is None and answer.error is not None
-            if not is_less or answer.model not in {model for _, model in known.firsts}:
-                text = f"{answer.id} is of version {version} by {answer.model}, no first row is"
-                self._tell("wrong_field", partition, offset, text)
+        if known.is_unlike_first(answer, version):
+            text = f"{answer.id} is of version {version} by {answer.model}, no first row is"
+            self._tell("wrong_field", partition, offset, text)
 
     def _note(
         self,
@@ -167,8 +164,8 @@ class Answers:
         if answer.result is not None:
             said = answer.rows or 0, answer.result, answer.model
             self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
-            # The rows' own records have ended the object already. An object that failed is ended
-            # by this record.
+            # If rows have records of their own, these have ended the object already; only an object
+            # that failed is ended by this record.
             if self._scope.of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
@@ -195,14 +192,10 @@ class Answers:
             self._current[partition] = known
 
     def _claim(self, partition: int, offset: int, claim: Claim) -> None:
-        claims = self.claims.setdefault(claim.at, [])
-        if claims and self._scope.exactly_once and self._scope.of_rows:
+        is_first = self.claims.add(claim)
+        if not is_first and self._scope.exactly_once and self._scope.of_rows:
             text = f"the result of object {claim.at.object_index} of offset {claim.at.offset}"
             self._tell("repeated", partition, offset, f"{text} came before")
-        if not claims or claims[-1].result.checksum != claim.result.checksum:
-            claims.append(claim)
-        else:
-            claims[-1] = claim
 
     def _check_behind(self, partition: int, offset: int, at: ObjectAt) -> None:
         if at not in self.done:
@@ -242,7 +235,7 @@ class Answers:
         if row is not None:
             self.rows += 1
             self.rejected += answer.error is not None
-            if wrong := self._unwanted(known, row):
+            if wrong := known.why_unwanted(row):
                 self._tell("not_asked", partition, offset, f"row {row} of {known.about}: {wrong}")
             selected = known.want.rows.within(row, END)
             known.seen.add(row, row + 1)
@@ -255,10 +248,10 @@ class Answers:
                 text = f"{known.about} has neither a result nor an error"
                 self._tell("bad_result", partition, offset, text)
             if answer.error is not None:
-                self.duplicates.failed(known.at)
+                self.announced_again.failed(known.at)
             if answer.duplicate_of is not None:
                 first = answer.duplicate_of
-                self.duplicates.note(partition, offset, known.at, first, answer.object)
+                self.announced_again.note(partition, offset, known.at, first, answer.object)
         if answer.last or answer.rows is not None or row is None:
             if wrong := wrong_end(known, answer):
                 self._tell("bad_end", partition, offset, f"{known.about}: {wrong}")
@@ -268,27 +261,21 @@ class Answers:
             self.done.add(known.at)
 
     def _take_whole(self, known: Open, answer: Answer) -> None:
-        """Count all rows of a result as seen; they are checked when the result itself is read."""
+        """Count all rows of a result as seen. They are checked when the result object is read."""
         for start, stop in known.want.rows.within(0, answer.rows or 0):
             known.seen.add(start, stop)
         self.rows += answer.result.rows if answer.result else 0
 
-    @staticmethod
-    def _unwanted(known: Open, row: int) -> str | None:
-        if not known.want.is_reference:
-            return "the message is not a reference, a marker should answer it"
-        if row not in known.want.rows:
-            return f"only row {known.want.rows} was asked for"
-        if known.end is not None and row >= known.end:
-            return f"its last record said that it has {known.end} rows"
-        return None
-
     def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
-        """Objects without a complete answer, in order; None if an object has no answer at all."""
+        """The objects without a complete answer, in order, each with what is known of it; None if
+        it has no answer at all.
+        """
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 
     def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
-        """Compare a record of the second reading with the first record of its row."""
+        """Take a record of the second reading: if its row was repeated, compare it with the row's
+        first record.
+        """
         try:
             answer = decode_answer(value or b"")
             identity = identify(answer)
@@ -296,7 +283,7 @@ class Answers:
             return
         if isinstance(identity, str) or identity[1] != self._scope.input_topic:
             return
-        self.duplicates.compare(identity[0], answer.object)
+        self.announced_again.compare(identity[0], answer.object)
         row = END if answer.row is None else answer.row
         if self.repeats.includes(identity[0], row) and not self.repeats.compare(
             identity[0], row, answer.content()

@@ -1,7 +1,8 @@
-"""`penstock verify`: reads input, output and dead letters, and feeds them to the judge.
+"""`penstock verify`: reads the input, output and dead-letter topics, and feeds them to the judge.
 
-Rule: no worker is asked. The ends of the output topics are looked up after the committed offsets,
-so that the answers to all committed messages are within what is read. Owner: the command.
+Rule: no worker is asked. The committed offsets are looked up before the ends of the output topics,
+so that the answers to all committed messages are among the records that are read. Owner: the
+command.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ async def verify(
     until: Until = "end",
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
-    """Judge everything up to `until`: what the input topic holds now, or what the group has
-    committed of it. `committed`: read only the committed records of the outputs, as is always done
-    with exactly-once delivery: the promise holds only for such readers.
+    """Judge the input topics up to `until`: "end" is all that they hold now, "committed" what the
+    group has committed. `committed`: read only committed records of the output topics. With
+    exactly-once delivery this is always done, because the promise holds only for such readers.
     """
     isolation = "read_committed" if committed else cfg.delivery.isolation
     async with (
@@ -55,8 +56,8 @@ async def verify(
 async def _of_input(
     cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
 ) -> Report:
-    """Judge one input topic against the whole output topics, as if it were the only input. It is
-    read as workers read it, by default with records of aborted transactions.
+    """Judge one input topic against the whole output topics, as if it were the only input. The
+    input is read as workers read it, which by default includes records of aborted transactions.
     """
     topic = cfg.kafka.input_topic
     asked = await inputs.spans(topic)
@@ -80,7 +81,7 @@ async def _of_input(
 async def _follow(
     cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: Progress
 ) -> None:
-    """Read the result objects that records name, `AT_A_TIME` in parallel."""
+    """Read the result objects that the records name, `AT_A_TIME` in parallel, and judge them."""
     if not waiting:
         return
     reading.total += len(waiting)
@@ -128,7 +129,9 @@ def scope_of(
     committed: Mapping[int, Commit],
     partitions: int,
 ) -> Scope:
-    """What the settings promise about these references. `partitions`: of the output topic."""
+    """What the settings promise about these references. `partitions`: how many the output topic
+    has.
+    """
     by_hash = cfg.output.partitioning == "stream"
     return Scope(
         input_topic=cfg.kafka.input_topic,

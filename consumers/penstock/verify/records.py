@@ -1,7 +1,7 @@
-"""The judge's view of output records, and of the objects that they belong to.
+"""Output records as the judge decodes them, and what it keeps of an object that is not complete.
 
-Rule: only judged fields of a record are decoded; fields that are the same for a whole object stay
-text. An incomplete object keeps its rows as ranges. Owner: `answers`.
+Rule: only the judged fields of a record are decoded; fields that are the same for a whole object
+stay text. Of an incomplete object the rows are kept as ranges. Owner: `output_topic`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,9 @@ from penstock.verify.repeats import Content, ObjectAt
 
 
 class Answer(Struct, gc=False):
-    """The judged fields of a prediction; those that a whole object shares stay undecoded."""
+    """The judged fields of an output record; those that all records of an object share stay
+    undecoded.
+    """
 
     v: Literal[1]
     id: str
@@ -57,7 +59,9 @@ class Answer(Struct, gc=False):
 
     @property
     def contradiction(self) -> str | None:
-        """How it breaks the rule: a row has a prediction or an error, a marker no prediction."""
+        """How the record breaks the rule that a row has either a prediction or an error, and a
+        marker no prediction. None: it keeps the rule.
+        """
         is_null = self.prediction == NULL
         if self.row is None or self.error is not None:
             return None if is_null else "a prediction in a record that cannot have one"
@@ -73,7 +77,9 @@ class Answer(Struct, gc=False):
 
 
 def constant_of(answer: Answer) -> Answer:
-    """A copy with only the fields that all rows of an object share."""
+    """A copy of the record without its prediction, error and result: all rows of an object share
+    the other fields.
+    """
     names = ("source", "object", "event_time", "attributes")
     kept = {name: Raw(bytes(getattr(answer, name))) for name in names}
     return msgspec.structs.replace(answer, prediction=NULL, error=None, result=None, **kept)
@@ -98,7 +104,9 @@ NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def each(take: Take) -> Take:
-    """Wraps `take` so that it is called for each record of a block (`output.granularity`)."""
+    """A function that calls `take` for each record in a block. With `output.granularity = "block"`
+    a Kafka record holds the records of many rows.
+    """
 
     def take_all(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         if value is None:
@@ -111,7 +119,7 @@ def each(take: Take) -> Take:
 
 
 def id_of(value: bytes) -> str:
-    """The id of a prediction; empty for other records."""
+    """The id in an output record; empty if the value is not one."""
     try:
         return _decode_id(value).id
     except NOT_JSON:
@@ -119,7 +127,7 @@ def id_of(value: bytes) -> str:
 
 
 def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
-    """The object that it answers and the input topic; or what is wrong with its id."""
+    """The object that the record answers and the input topic; or what is wrong with its id."""
     source = _decode_source(answer.source)
     whole, _, row = answer.id.rpartition("/")
     start, _, index = whole.rpartition("/")
@@ -135,7 +143,9 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A partition, or a stream of it, whose records must be in order. `top`: the furthest place."""
+    """A partition, or a stream in a partition, whose records must be in order. `top` and `row`: the
+    furthest place so far.
+    """
 
     top: tuple[int, int] = (-1, -1)
     row: int = -1
@@ -144,7 +154,9 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Open:
-    """An incomplete object. `limit`: the row before which rows may follow without a gap."""
+    """An incomplete object. `limit`: up to this row the wanted rows follow each other without a
+    gap. `seen`: the rows that have a record. `end`: the number of rows, by the last record.
+    """
 
     at: ObjectAt
     about: str
@@ -154,20 +166,46 @@ class Open:
     key: bytes | None
     sequence: Sequence
     limit: int = 0
-    # Versions and models of the records of its first row: a repeat from there on may have others.
+    # Version and model of each record of its first row. A repeat that begins there may have others
+    # than the first answer.
     firsts: set[tuple[str | None, str]] = field(default_factory=set)
     seen: Ranges = field(default_factory=Ranges)
     end: int | None = None
 
     @property
     def missing(self) -> Ranges:
-        """The wanted rows that are missing, among those known to exist."""
+        """The wanted rows without a record, among those that are known to exist."""
         stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
         return self.want.rows.within(0, stop).minus(self.seen)
 
+    def is_unlike_first(self, answer: Answer, version: str | None) -> bool:
+        """Does the record have a version and a model that no record of the object's first row has?
+        All rows of one run must have the same. An error may leave the version out.
+        """
+        said = (version, answer.model)
+        if answer.row == self.want.rows.starts[0]:
+            self.firsts.add(said)
+            return False
+        if not self.firsts or said in self.firsts:
+            return False
+        is_less = version is None and answer.error is not None
+        return not is_less or answer.model not in {model for _, model in self.firsts}
+
+    def why_unwanted(self, row: int) -> str | None:
+        """Why there should be no record of this row; None: it was asked for."""
+        if not self.want.is_reference:
+            return "the message is not a reference, a marker should answer it"
+        if row not in self.want.rows:
+            return f"only row {self.want.rows} was asked for"
+        if self.end is not None and row >= self.end:
+            return f"its last record said that it has {self.end} rows"
+        return None
+
 
 def wrong_end(known: Open, answer: Answer) -> str | None:
-    """What is wrong with the record that ends an object; `known` includes its row already."""
+    """What is wrong with the record that ends an object. `known` includes the record's row
+    already.
+    """
     if not answer.last or answer.rows is None:
         return "an object's end has both last and rows"
     rows, want = answer.rows, known.want

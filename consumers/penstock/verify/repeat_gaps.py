@@ -1,9 +1,9 @@
 """Checks that a run of repeats has no gaps: a worker that takes over may begin anywhere, but from
 there on it must leave out nothing.
 
-Rule: each run is judged by itself, as records do not name their worker. A run that was interrupted
-may go on later, because a worker that was taken for dead may still have a batch on the way. Owner:
-`answers`, with one `Runs` for each sequence.
+Rule: records do not name their worker, so each run of repeats is judged by itself. An interrupted
+run may go on later, because a worker that was taken for dead may still have a batch on the way.
+Owner: `output_topic`, with a `Runs` for each sequence.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from penstock.verify.input_topic import Asked
 from penstock.verify.repeats import ObjectAt, row_text
 from penstock.verify.scope import Scope
 
-# How many interrupted runs are remembered. Usually two owners of a partition repeat at once; more
-# only if workers die faster than their sessions end.
+# How many interrupted runs are remembered. At most two owners of a partition repeat at the same
+# time, unless workers die faster than their sessions end.
 MAX_BROKEN_OFF = 8
 
 
 class Again(NamedTuple):
-    """A repeated record; `ends`: it is the last one of its object."""
+    """A repeated record. `ends`: it is the last record of its object."""
 
     at: ObjectAt
     row: int
@@ -39,13 +39,15 @@ class Runs:
         self._broken_off: deque[Again] = deque(maxlen=MAX_BROKEN_OFF)
 
     def break_off(self) -> None:
-        """Interrupt the current run: a record came that is not a repeat."""
+        """Interrupt the current run, because a record came that does not continue it."""
         if self._last is not None:
             self._broken_off.append(self._last)
             self._last = None
 
     def go_on(self, again: Again, left_out: LeftOut) -> str | None:
-        """Add a repeat. Returns what is left out between it and the one that it should follow."""
+        """Add a repeat. Returns what is left out before it; None: it follows the last repeat of the
+        current run or of an interrupted one, or begins a new run.
+        """
         last = self._last
         wrong = left_out(last, again) if last is not None and last < again else None
         if last is not None and (wrong or again <= last):
@@ -61,7 +63,7 @@ class Runs:
 
 
 class Between:
-    """Finds what is asked for between two repeats."""
+    """Finds the rows and objects that were asked for between two repeats."""
 
     def __init__(self, asked: Mapping[int, Asked], scope: Scope) -> None:
         self._asked = asked
@@ -74,7 +76,7 @@ class Between:
         if row < END and (missing := rows.within(first, row)):
             return f"row {missing}"
         if before.at == at or not self._scope.markers:
-            return None  # without markers no record may show that an object has ended
+            return None  # without markers there may be no record that ends an object
         if not before.ends:
             return f"what follows {row_text(before.row)} of offset {before.at.offset}"
         between = None if self._scope.by_stream else self._after(before.at)

@@ -1,9 +1,9 @@
-"""Checks that repeated rows have the same answer, by a second reading of the output topic.
+"""Checks that the repeats of a row have the same content, by a second reading of the output topic.
 
-Rule: the first reading only notes which rows were repeated, and how often. The second keeps a
-repeated row's content from its first record to its last; rows that came once need no memory.
-Numbers count as equal within float32's rounding, because a batch of another size adds them up in
-another order. Owner: the judge.
+Rule: the first reading only notes which rows were repeated, and how often. The second reading keeps
+the content of a repeated row from its first record to its last one. Rows that came once need no
+memory. Numbers are equal if they differ by no more than float32's rounding: in a batch of another
+size the model adds them up in another order. Owner: the judge.
 """
 
 import math
@@ -20,7 +20,7 @@ ABSOLUTE = 1e-6
 
 
 class ObjectAt(NamedTuple):
-    """The `index`-th object of a message of the input topic."""
+    """An object of the input topic: its message, and its index in the message."""
 
     partition: int
     offset: int
@@ -28,7 +28,7 @@ class ObjectAt(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The parts of a record that repeats of its row must have, too."""
+    """The parts of a record that all repeats of its row must share."""
 
     stream: str
     prediction: bytes
@@ -44,7 +44,9 @@ class Content(NamedTuple):
 
 
 class _Times:
-    """How often numbers were added: `levels[n]` holds those that were added more than n times."""
+    """Counts how often each number was added. `levels[n]`: the numbers that were added more than n
+    times.
+    """
 
     def __init__(self) -> None:
         self.levels: list[Ranges] = []
@@ -80,7 +82,7 @@ class Repeats:
         return rows is not None and row in rows.levels[0]
 
     def compare(self, where: ObjectAt, row: int, content: Content) -> bool:
-        """True if the content agrees with the row's first record."""
+        """Does the content agree with that of the row's first record?"""
         first = self._first.setdefault((where, row), content)
         if first is content:
             return True
@@ -91,7 +93,9 @@ class Repeats:
         return first.agrees(content)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
-        """Rows that came once, but after their object was complete: they seemed to be repeats."""
+        """The rows that seemed to be repeats because they came after their object's end, but have
+        only one record.
+        """
         nothing = Ranges()
         for where, rows in self._rows.items():
             again = self._again.get(where)

@@ -1,6 +1,6 @@
-"""Checks result objects against what their records say.
+"""Checks result objects: do they hold the rows that the records on the output topic say?
 
-Rule: of each row only the number is kept, and whether it failed. Owner: `penstock verify`.
+Rule: of each row only its number is kept, and whether it failed. Owner: `penstock verify`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ AT_A_TIME: Final = 8
 
 
 class Claim(NamedTuple):
-    """What a record says about a result: the object, its rows; and the record's own place."""
+    """What a record says about the result of an object, and the record's own place."""
 
     at: ObjectAt
     about: str
@@ -32,9 +32,27 @@ class Claim(NamedTuple):
     offset: int
 
 
+class Claims:
+    """By object: its claims with different results, the newest last."""
+
+    def __init__(self) -> None:
+        self.by_object: dict[ObjectAt, list[Claim]] = {}
+
+    def add(self, claim: Claim) -> bool:
+        """Note a claim. True if it is the first about its object. Of claims about the same result
+        only the newest is kept.
+        """
+        claims = self.by_object.setdefault(claim.at, [])
+        is_first = not claims
+        if claims and claims[-1].result.checksum == claim.result.checksum:
+            claims.pop()
+        claims.append(claim)
+        return is_first
+
+
 @dataclass(slots=True)
 class Found:
-    """What is stored under a result's name. `wrong`: why its rows could not be read."""
+    """The object that is stored under a result's name. `wrong`: why its rows could not be read."""
 
     nbytes: int = 0
     checksum: str = ""
@@ -45,7 +63,7 @@ class Found:
 
 
 async def look(objects: Objects, location: Location, url: str) -> Found | str:
-    """Read a result object. Returns what was found, or a text that says why it cannot be read."""
+    """Read a result object. Returns what is stored, or why the object cannot be read."""
     with tempfile.TemporaryFile() as file:
         stored = await fetched(objects, location, file)
         if isinstance(stored, str):
@@ -73,8 +91,9 @@ def _count(found: Found, file: IO[bytes], url: str) -> None:
 
 
 def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
-    """How a result differs from the records of its object (None: it does not), and the record to
-    blame. A repeated answer may have other digits, so matching one of the records is enough.
+    """How the stored result differs from what the records say (None: it does not), and the claim of
+    the record to blame. A repeated answer may have other digits, so it is enough if the result is
+    the one that one of the records names.
     """
     last = claims[-1]
     if isinstance(found, str):

@@ -1,7 +1,7 @@
-"""Reads a result object of any format: its bytes, and its rows.
+"""Reads the bytes of a result object, and decodes its rows, of any format.
 
-Rule: it is read once, into a temporary file, and its rows are decoded from there, in a thread.
-Owner: `penstock verify` and `penstock replay`.
+Rule: the object is read once, into a temporary file, and its rows are decoded from the file, in a
+thread. Owner: `penstock verify` and `penstock replay`.
 """
 
 import csv
@@ -22,12 +22,12 @@ from penstock.ports import Location, Objects
 
 PARQUET_ROWS: Final = 65_536
 NULL: Final = b"null"
-# What a damaged result raises while its rows are read.
+# The exceptions that a damaged result raises while its rows are read.
 UNREADABLE: Final = (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyError)
 
 
 class ResultRow(NamedTuple):
-    """`error`: the code, if there is no prediction. `prediction`: JSON."""
+    """`error`: the code, if the row has no prediction. `prediction`: as JSON."""
 
     row: int
     error: str | None
@@ -35,7 +35,7 @@ class ResultRow(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What is stored under a result's name."""
+    """Size and checksum of a stored result object."""
 
     nbytes: int
     checksum: str
@@ -56,7 +56,9 @@ def location_of(url: str, places: Places) -> Location:
 
 
 async def fetched(objects: Objects, location: Location, file: IO[bytes]) -> Stored | str:
-    """Write the object to the file and rewind it; or say why it cannot be read."""
+    """Write the object's bytes to the file, and rewind the file. Returns a text if the object
+    cannot be read: why.
+    """
     nbytes, digest = 0, hashlib.sha256()
     try:
         body = await objects.open(location)
@@ -74,7 +76,9 @@ async def fetched(objects: Objects, location: Location, file: IO[bytes]) -> Stor
 
 
 def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
-    """In their order. `predictions`: read these, too, where it takes time. Raises `UNREADABLE`."""
+    """The rows in their order. `predictions` False: from Parquet only the numbers and errors are
+    read, which is faster. Raises one of `UNREADABLE` if the result is damaged.
+    """
     if url.endswith(".parquet"):
         return _parquet(file, predictions=predictions)
     if url.endswith(".csv"):

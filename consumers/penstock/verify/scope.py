@@ -1,4 +1,4 @@
-"""What a judge judges, and by which promises.
+"""What a judge judges: which topics and offsets, and the promises of the settings.
 
 Rule: values only. Owner: the caller of the judge.
 """
@@ -13,8 +13,8 @@ from penstock.verify.fields import AskedFields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """By input partition: `spans`, the offsets that were read; `until`, the offset up to which
-    every object must be complete; `committed`, the group's commit, if any.
+    """By input partition: `spans`: the offsets that were read. `until`: up to this offset every
+    object must be complete. `committed`: the group's commit, if there is one.
     """
 
     input_topic: str
@@ -27,14 +27,14 @@ class Scope:
     by_stream: bool
     exactly_once: bool
     markers: bool
-    # Whether rows and objects have records (`output.records`).
+    # Do rows have records, and do objects (`output.records`)?
     of_rows: bool = True
     of_objects: bool = False
-    # Whether rows may have times of their own, and which models a reference may name.
+    # May rows have times of their own, and which models may a reference name?
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
     naming: StreamNames = field(default_factory=lambda: StreamNames(None))
-    # From an object's number in its message to its place in the ledger.
+    # Maps an object's index in its message to its place in the ledger.
     place_of: Callable[[int], int] = int
 
     def fields(self) -> dict[int, AskedFields]:

@@ -1,8 +1,9 @@
-"""The judge for routes to several models: one judge for each such model, and one for the rest.
+"""The judge for routes by which several models answer an object: a judge for each such model, and
+one for all objects that a single model answers.
 
-Rule: an object that several models answer is asked for once of each; a record's `model` tells whose
-answer it is. Objects with one model are judged together, whichever model that is, because the
-shares of a split may change. Owner: `verify.reading`.
+Rule: an object that several models answer is asked for once of each model, and a record's `model`
+tells whose answer it is. Objects with a single model share one judge, whichever model that is,
+because the shares of a split may change. Owner: `read_topics`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ from penstock.verify.scope import Scope
 
 
 class _Said(Struct, gc=False):
-    """What tells the model and the object: a letter has no id, a record no index."""
+    """The fields of a record or a letter that name model and object. Only a record has an id, which
+    holds the object's index; only a letter has `object_index`.
+    """
 
     model: str = ""
     id: str = ""
@@ -74,7 +77,7 @@ class SeveralJudges:
         self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
 
     def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
-        """For each object its models if there are several, else an empty tuple."""
+        """For each object of the message: its models, if there are several; else an empty tuple."""
         asked = asked_of(message, key, partition, self._naming)
         return [() if message is None or one.model else self._several(one) for one in asked]
 
@@ -95,7 +98,9 @@ class SeveralJudges:
         self._judge(value).dead_letter(partition, offset, key, value)
 
     def _judge(self, value: bytes | None) -> Judge:
-        """That of the record's model, if it was asked as one of several; else the common one."""
+        """The judge of the record's model, if that is one of several that were asked for the
+        object; else the judge of the objects with a single model.
+        """
         try:
             said = _said(value or b"")
         except NOT_JSON:
@@ -113,7 +118,8 @@ class SeveralJudges:
 
     def report(self) -> Report:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
-        # Each judge sees all messages but only some streams, and each record has one judge.
+        # All judges see the same messages, so these are counted here. A stream may be seen by
+        # several judges. A record is seen by one, so `outside` can be summed.
         return msgspec.structs.replace(
             together(reports),
             references=self._references,

@@ -1,1 +1,1 @@
-"""Answers for people: one by its id, all as they come, those that a dry run would publish."""
+"""Answers shown to people: `penstock trace`, `penstock watch`, and `penstock run --dry-run`."""

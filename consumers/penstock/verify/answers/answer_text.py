@@ -1,7 +1,7 @@
-"""What an answer says, in a line for people.
+"""An answer, and the object that it is about, in a text for people.
 
-Rule: nothing is cut or escaped here; a terminal shows it by `terminal_text`. Owner: `penstock
-trace` and `penstock watch`.
+Rule: nothing is cut or escaped here; the callers do that by `terminal_text`. Owner: the commands
+that show answers.
 """
 
 import msgspec

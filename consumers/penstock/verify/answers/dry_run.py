@@ -1,7 +1,7 @@
-"""What a worker would publish, in lines: for `penstock run --dry-run`.
+"""`penstock run --dry-run`: shows the records that a worker would publish, in lines.
 
-Rule: for people, of each object only its first rows, its errors and its last row are shown, and the
-others are counted; for programs every record. Owner: the command.
+Rule: people see only the first rows, the errors and the last row of each object, and how many rows
+are left out. Programs get every record. Owner: the command.
 """
 
 from collections import Counter
@@ -19,12 +19,14 @@ from penstock.verify.answers.answer_text import object_text, said
 from penstock.verify.findings import counted
 
 FIRST_ROWS = 3
-# Errors of one object that are shown; a broken file may have a million.
+# So many errors of one object are shown; a broken file may have a million.
 MOST_ERRORS = 10
 
 
-class Rehearsal:
-    """`show` what would be sent, in its order; the counts are of all. `echo` gets the lines."""
+class DryRun:
+    """`show` each record that would be sent, in order. `echo` gets the lines. The counts include
+    the records that are not shown.
+    """
 
     def __init__(self, letters_topic: str, echo: Callable[[str], None], *, as_json: bool) -> None:
         self._echo = echo

@@ -1,20 +1,22 @@
-"""Finds the record about one row in a partition that has its records in the input's order.
+"""Finds the record about one row in a partition whose records are in the order of the input.
 
-Rule: it halves the range, so about fifteen reads search a million records. After a crash the order
-jumps back and repeats a run of records, but never jumps forward over one, so the search finds one
-of the two copies. Owner: `penstock trace`.
+Rule: each read halves the range, so about fifteen reads search a million records. After a crash the
+order jumps back and a run of records is repeated, but it never jumps forward over a record: so the
+search finds one of the two copies. Owner: `penstock trace`.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-# So few offsets are read through.
+# A range of so few offsets is read from its beginning instead of being halved.
 NEAR = 400
 
 
 class Place(NamedTuple):
-    """Which row of the input a record is about; `row` is infinite for the end of an object."""
+    """The row of the input that a record is about. `row` is infinite for a record that ends an
+    object.
+    """
 
     offset: int
     object_index: int
@@ -26,7 +28,7 @@ def place_of(offset: int, object_index: int, row: str) -> Place:
 
 
 class Told(NamedTuple):
-    """What a record is about, from its first row to its last; `value`: what is returned."""
+    """The first and the last row that a record is about. `value`: what `search` returns for it."""
 
     first: Place
     last: Place
@@ -38,7 +40,10 @@ Tell = Callable[[Any], Iterable[Told]]
 
 
 async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -> Any | None:
-    """`read` gives records from an offset on; `tell` what one is about: nothing of other inputs."""
+    """The `value` of the record about the wanted row; None: there is no such record. `read` gives
+    some records from an offset on. `tell` says which rows a record is about; none, if it is of
+    another input partition.
+    """
     low, high = span
     while low < high:
         middle = low if high - low <= NEAR else (low + high) // 2
@@ -58,7 +63,9 @@ async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -
 
 
 async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], int]:
-    """From the first records that say something, and the offset after them."""
+    """What the first records at or after `at` are about, without those that `tell` says nothing of,
+    and the offset after the records that were read.
+    """
     while at < end:
         records = [record for record in await read(at) if record.offset < end]
         if not records:

@@ -1,9 +1,9 @@
 """Follows one answer back through the topics: from a scene to its frames, from a row to its object
 and its dead letter, with the times at which Kafka got each record.
 
-Rule: nothing is committed, and workers are asked only for what the topics do not keep. Where a
-partition has its records in the input's order, a record is found by halves; else what was written
-since the message is read. Owner: `penstock trace`.
+Rule: nothing is committed, and workers are asked only for what the topics do not keep. In a
+partition whose records are in the order of the input, a record is found by halving the range; else
+all records since the message are read. Owner: `penstock trace`.
 """
 
 import math
@@ -31,8 +31,8 @@ _ANSWER = re.compile(
     r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
 )
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
-# How long before a scene its frames may have been predicted, or a scene before the time that it
-# shows: allows for deadlines, and for clocks that differ a little.
+# A scene's frames are looked for from this long before the scene on, and a scene from this long
+# before the time that it shows. That is more than deadlines and differences between clocks need.
 MARGIN_MS = 60_000
 
 
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A member of a scene, and the answer that the scene has of it."""
+    """A member of a scene, and the answer to its frame."""
 
     member: str
     status: str
@@ -55,10 +55,10 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """`asked`: the input record that the answer belongs to. `scene`: the scene whose id was given,
-    or that was the input of the answer. `next_offset`: the group's, of that input partition.
-    `trace_id`: of the spans, if the answer names one. `way`: what its worker remembers of it, or
-    why nobody told that.
+    """`asked`: the input record that was answered. `scene`: the scene whose id was given, or that
+    was the input record. `next_offset`: the group's next offset in that input partition.
+    `trace_id`: of the object's spans, if the answer names it. `way`: what the worker remembers of
+    the object's way, or why no worker told it.
     """
 
     id: str
@@ -73,7 +73,9 @@ class Trace(NamedTuple):
 
 
 async def trace(cfg: config.Config, id: str) -> Trace:
-    """Follow this answer or scene. Raises `Fatal` (exit 2) for what is no id, or on no topic."""
+    """Follow this answer or scene. Raises `Fatal` (exit 2) if the text is no id, or if no topic has
+    the record.
+    """
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         if found := _ANSWER.fullmatch(id):
             return await _answer(cfg, reader, id, found)
@@ -127,20 +129,20 @@ async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
 
 
 def _may_be_elsewhere(cfg: config.Config) -> bool:
-    """True if answers are not in the partition, or not in the order, of their messages."""
+    """May answers be in another partition, or in another order, than their messages?"""
     return cfg.output.partitioning != "same" or cfg.output.order != "partition"
 
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Searches the partition that the answers and letters of a message go to."""
+    """Searches the partition to which the answers and letters of a message go."""
 
     reader: Reader
     prober: Prober
     source: Source
 
     async def find(self, topic: str, wanted: Place, tell: Tell) -> Found | None:
-        """The record about this row, else the one that ends the object."""
+        """The record about this row; if there is none, the record that ends the object."""
         spans = await self.reader.spans(topic)
         partition = self.source.partition % len(spans)
         read = partial(self.prober.at, topic, partition)
@@ -189,8 +191,8 @@ def _trace_id(answer: Found | None) -> str | None:
 
 
 async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
-    """Look near the time that the scene shows, then on the whole topic: a scene made from a replay
-    of old records is written much later.
+    """Look near the time that the scene shows, then on the whole topic: a scene that was made from
+    a replay of old records was written much later.
     """
     topic = cfg.scenes.topic
     for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):

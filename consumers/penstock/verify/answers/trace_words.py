@@ -1,7 +1,7 @@
-"""What `penstock trace` found, in lines for people and as JSON for programs.
+"""Shows what `penstock trace` found: in lines for people, as JSON for programs.
 
-Rule: what neither the topics nor a worker know is said to be unknown. Owner:
-`penstock trace`.
+Rule: the lines say "unknown" where neither the topics nor a worker know a value. Owner: `penstock
+trace`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ from penstock.messages.scene import decode_scene
 from penstock.verify.answers.answer_text import object_text, said
 from penstock.verify.answers.trace import Found, Frame, Trace
 
-# As the page calls them.
+# Stages that the page calls by other names than the metrics.
 STAGES = {"kafka_in": "in", "hold_back": "hold-back"}
 
 
 def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
-    """For people, a line each; `frames_topic` is where the frames were looked for."""
+    """The lines for people. `frames_topic`: where the frames were looked for."""
     asked, scene = found.asked, found.scene
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"
@@ -62,7 +62,7 @@ def _answered(found: Trace, asked: Found) -> Iterator[str]:
 
 
 def _way(way: Way) -> Iterator[str]:
-    """Of the object, and of the batch of its last rows."""
+    """The times of the object, and the batch that carried its last rows."""
     yield f"worker    process {way.pid} of {way.host}"
     times = (f"{STAGES.get(stage, stage)} {ms:,} ms" for stage, ms in way.times_ms.items())
     yield f"times     {', '.join(times)}; {way.took_ms:,} ms to the end of its object"
@@ -73,7 +73,7 @@ def _way(way: Way) -> Iterator[str]:
 
 
 def _committed(found: Trace, asked: Found) -> str:
-    """Whether the group is past the message, in words."""
+    """Has the group committed the message? In words."""
     offset = int(asked.where.rpartition("/")[2])
     if found.next_offset is None:
         return "no: the group has committed nothing of this partition"
@@ -96,7 +96,7 @@ def _when(at_ms: int) -> str:
 
 
 def as_json(found: Trace) -> Mapping[str, Any]:
-    """For programs."""
+    """The document for programs."""
 
     def record(each: Found | None) -> Mapping[str, Any] | None:
         if each is None:

@@ -1,12 +1,13 @@
-"""Answers as they come, from the topics alone.
+"""`penstock watch`: shows the answers as they come, from the topics alone.
 
-Rule: no group is joined and nothing is committed. How long an answer took is told from the time of
-its input record, which is read beside it; where that was written too long before, it is not told.
-Owner: `penstock watch`.
+Rule: no group is joined and nothing is committed. The input topics are read, too, so that each
+answer shows how long after its input record it came. An answer does not show this if its input
+record was written before the reading began. Owner: the command.
 """
 
 import fnmatch
 import re
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,16 +24,18 @@ from penstock.terminal_text import clock_time, cut
 from penstock.verify.answers.answer_text import said
 
 WAIT_MS = 1_000
-# With --since: how long before that time the input records of the first answers are looked for.
+# With --since, the input is read from this long before that time on, because the first answers
+# belong to earlier messages.
 MARGIN_MS = 60_000
-# Times of input records that are kept for each partition, about 100 bytes each.
+# The times of so many input records are kept for each partition, about 200 bytes each.
 MOST_TIMES = 200_000
-# With `output.order = "stream"` an answer may leave this many messages before an older one.
+# The times of this many messages before an answer's own are kept: with `output.order = "stream"`
+# the answers to older messages may come later.
 BEHIND = 10_000
 
 
 class Wanted:
-    """Which answers are shown: all, or those of some streams, or those without a prediction."""
+    """Which answers are shown: all, only those of some streams, or only those with an error."""
 
     def __init__(self, streams: Sequence[str] = (), *, errors: bool = False) -> None:
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in streams]
@@ -45,7 +48,9 @@ class Wanted:
 
 
 class Answer(NamedTuple):
-    """A record of the output topic. `took_ms`: since Kafka got the input record; None: unknown."""
+    """A record of the output topic. `took_ms`: how long after Kafka got the input record it got
+    this one; None: unknown.
+    """
 
     where: str
     at_ms: int
@@ -55,14 +60,14 @@ class Answer(NamedTuple):
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The line for people."""
         took = "" if self.took_ms is None else f"  {self.took_ms:,} ms"
         stream, text = cut(self.record.stream), cut(said(self.record))
         return f"{clock_time(self.at_ms)}  {stream}  {cut(self.record.id)}  {text}{took}"
 
     @property
     def json(self) -> bytes:
-        """For programs, without a line feed."""
+        """The line for programs, without its line feed."""
         known = {"where": self.where, "at": self.at_ms, "took_ms": self.took_ms}
         return msgspec.json.encode({**known, "record": msgspec.Raw(self.value)})
 
@@ -104,7 +109,9 @@ async def _answers_begin(reader: Reader, topic: str, since_ms: int | None) -> di
 
 
 async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int]:
-    """Where the input records of the first answers are: behind what the group has committed."""
+    """From where the input is read, so that it holds the records of the first answers: without
+    `since_ms` from what the group has committed.
+    """
     found: dict[Where, int] = {}
     for topic in await reader.inputs():
         if since_ms is not None:
@@ -120,23 +127,27 @@ async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int
 
 
 class _Asked:
-    """When Kafka got each input record, until it is answered."""
+    """The times at which Kafka got the input records that are not answered yet."""
 
     def __init__(self) -> None:
-        self._times: dict[tuple[str, int], dict[int, int]] = {}
+        # Not a plain dict: its first key is found ever more slowly as earlier ones are deleted.
+        self._times: dict[tuple[str, int], OrderedDict[int, int]] = {}
 
     def note(self, bite: Bite) -> None:
-        times = self._times.setdefault((bite.topic, bite.partition), {})
+        times = self._times.setdefault((bite.topic, bite.partition), OrderedDict())
         room = max(0, MOST_TIMES - len(times))
         times.update((record.offset, record.timestamp) for record in bite.records[:room])
 
     def at_ms(self, source: Source) -> int | None:
-        """Forgets the records long before this one: they are answered."""
-        times = self._times.get((source.topic, source.partition), {})
+        """When Kafka got the record of this answer; None: unknown. Records long before it are
+        forgotten, as they are answered.
+        """
+        times = self._times.get((source.topic, source.partition))
+        if times is None:
+            return None
         at_ms = times.get(source.offset)
-        if at_ms is not None:
-            while (oldest := next(iter(times))) < source.offset - BEHIND:
-                del times[oldest]
+        while times and (oldest := next(iter(times))) < source.offset - BEHIND:
+            del times[oldest]
         return at_ms
 
 
