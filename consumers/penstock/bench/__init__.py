@@ -1,6 +1,7 @@
-"""`penstock bench`: what the worker costs and holds, measured on real services of this machine.
+"""`penstock bench`: what a worker costs, and how many streams it holds, on real services of this
+machine.
 
-Rule: everything measured runs in its own process, on topics and a bucket that are made for the run
-and removed after it. Times are the broker's (LogAppendTime). Only ratios of things that were
-measured in alternation are results; absolute rates are notes.
+Rule: everything that is measured runs in its own process, on topics and a bucket that are made for
+the run and removed after it. Times are the broker's (LogAppendTime). A result is a ratio of two
+things that were measured in turn within one run; a rate alone depends on the machine.
 """

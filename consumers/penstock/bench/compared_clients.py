@@ -1,9 +1,9 @@
 """The two clients that the worker is compared with, each a process of its own.
 
-Rule: they only post requests that were made beforehand, in the model's protocol, and read the
-answers. The direct client uses the worker's own HTTP settings. The other does what the seed program
-did: one row a request, 1,000 requests at a time, on aiohttp's defaults, in JSON where the server
-takes that. Owner: the bench.
+Rule: they post requests that were made beforehand, in the model's protocol, read the answers and do
+nothing else. The direct client uses the worker's own HTTP settings. The seed client does what the
+seed program did: one row a request, 1,000 requests at a time, aiohttp's defaults, and JSON if the
+server takes JSON. Owner: the bench.
 """
 
 import asyncio
@@ -33,17 +33,16 @@ from penstock.bench.file_as_body import Request
 from penstock.errors import Fatal
 
 SEED_GROUP_ROWS = 1_000
-# Different requests, sent in turn.
+# So many different requests are posted in turn.
 DIRECT_BODIES = 64
-# While it serves, TorchServe's Java code is compiled: its rate is level after about 10,000
-# requests.
+# Java compiles TorchServe's code while it serves; after about 10,000 requests its rate stays level.
 WARM_UP_REQUESTS = 10_000
 WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post until `seconds` are over, of which `warm_up_s` are not counted, or until `requests` (if
-    any) were sent. `body` is posted instead of `rows` of numbers.
+    """Post for `warm_up_s`, which is not counted, and `seconds`, which are; or, if `requests` is
+    set, until so many were sent. `body`: posted in place of requests with `rows` of numbers.
     """
 
     model: config.Model
@@ -89,7 +88,7 @@ async def _work(task: HttpTask) -> None:
 
 
 class _Meter:
-    """Counts after the end of the warm-up."""
+    """Counts answered rows after the warm-up, from the first answer to the last."""
 
     def __init__(self, warm_up_s: float) -> None:
         self._begin_s = time.monotonic() + warm_up_s

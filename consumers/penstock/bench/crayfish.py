@@ -1,9 +1,9 @@
 """The case of the Crayfish benchmark (EDBT 2024): rows of 28 x 28 numbers, inline in JSON messages,
 scored by a small network behind TorchServe.
 
-Rule: as in the paper there are two figures. Rows per second: one row a message, with more and more
-workers of the model server. Latency: messages of more rows, far apart, from a message's due time to
-its last answer on the output topic. Owner: the command.
+Rule: the two figures are the paper's. Rows per second, with more and more workers of the model
+server. Latency, of messages that are sent far apart: from a message's due time to its last answer
+on the output topic. Owner: the command.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from penstock.bench.topics_and_bucket import (
 from penstock.bench.worker import running_worker
 
 NUMBERS: Final = 28 * 28
-# Different rows, sent in turn; each is 7 kB of JSON.
+# So many different rows are sent in turn; each is 7 kB of JSON.
 DISTINCT_ROWS: Final = 64
-# 512 rows are 3.5 MB of JSON, above Kafka's default for a message.
+# 512 rows are 3.5 MB of JSON; Kafka's default limit for a message is 1 MB.
 MESSAGE_BYTES: Final = 16 << 20
 STREAM: Final = b"crayfish"
 
@@ -160,7 +160,7 @@ class _Bench:
                 await worker.stop()
             answer = await read(self.cfg.kafka, topics, ticks=True)
         check_answered(answer, messages * self.size)
-        # The first ones warm the connections up.
+        # The first fifth of the messages finds connections that are not open yet.
         ticks = answer.ticks[messages // 5 :]
         return [(tick.answered_ms or 0) - tick.due_ms for tick in ticks]
 

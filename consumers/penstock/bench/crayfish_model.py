@@ -1,8 +1,8 @@
-"""The network of the Crayfish benchmark, put into the running TorchServe for as long as it is
-measured.
+"""Puts the network of the Crayfish benchmark into the running TorchServe, and removes it at the
+end.
 
-Rule: the archive is written here without torch, which only the server needs. The model is removed
-at the end. Owner: `bench crayfish`.
+Rule: the model archive is written here, without torch, which only the server needs. Owner: `bench
+crayfish`.
 """
 
 import json
@@ -21,7 +21,7 @@ from penstock.errors import Fatal, usage
 
 HANDLERS: Final = Path(__file__).parents[1] / "handlers"
 HANDLER: Final = "crayfish_handler.py"
-# A worker of torch takes some seconds to start, on busy cores far longer.
+# TorchServe starts a worker in some seconds; on busy cores it takes far longer.
 ANSWER_S: Final = 120.0
 
 
@@ -70,8 +70,8 @@ async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
 
 
 def _archive(folder: Path, name: str) -> Path:
-    """Written as `torch-model-archiver` does; the server keeps the file under its own name."""
-    # The server runs as another user, who must be able to read it.
+    """Writes the model archive in the form of `torch-model-archiver`."""
+    # TorchServe may run as another user, who must be able to read the folder.
     folder.chmod(0o755)
     manifest = {
         "createdOn": "01/01/1970 00:00:00",

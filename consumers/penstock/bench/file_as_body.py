@@ -1,8 +1,8 @@
-"""A file as the body of every object: its rows, and the same rows as a ready-made request.
+"""`--body FILE`: the file is every object's body, and its rows are the direct client's requests.
 
-Rule: it is read once, by the worker's own readers and settings, so that a file the worker would
-refuse ends the bench before anything is measured. The direct client posts the same requests as the
-worker. Owner: the command.
+Rule: the file is read once, with the worker's own readers and settings. So a file that the worker
+would refuse ends the bench before anything is measured, and the direct client posts the requests
+that the worker posts. Owner: the command.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
 from penstock.settings.rows import row_options
 
-# Ten objects of each stream are copies of this file: a larger one would fill memory and disk, and
-# then these would be measured.
+# Each stream has ten copies of this file as its objects. Larger ones would fill memory and disk,
+# and the bench would measure that.
 MOST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
@@ -33,8 +33,8 @@ class Request(Struct):
 
 
 class Body(Struct):
-    """The file that `--body` names. `small` is a call with the rows of one object, `full` one that
-    is as full as the window allows.
+    """The file. `small`: a request with the rows of one object. `full`: a request with its rows
+    over and over, as many as the window allows.
     """
 
     data: bytes
@@ -45,7 +45,7 @@ class Body(Struct):
 
 
 def read_body(cfg: config.Config, path: Path) -> Body:
-    """Raises `Fatal` if the worker could not answer every row of it."""
+    """Raises `Fatal` if the worker would refuse the file or one of its rows."""
     if cfg.model.protocol != "torchserve":
         raise _refused(path, f"it goes to TorchServe only, not by {cfg.model.protocol}")
     try:
@@ -84,7 +84,7 @@ def _refused(path: Path, why: str) -> Fatal:
 
 
 def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:
-    """A call with these rows over and over, up to the limits of the window."""
+    """A request with these rows over and over, up to `most_rows` and the window's limits."""
     form = requests.find(cfg.model.request)
     most_rows = 1 if form.single else min(most_rows, cfg.window.max_rows)
     chosen: list[Payload] = []

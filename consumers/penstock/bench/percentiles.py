@@ -1,8 +1,8 @@
-"""Percentiles in which a miss counts, and how sure a number of ticks makes us of one.
+"""Percentiles of latencies, and how many ticks with how few misses prove one.
 
-Rule: a tick without an answer counts as slower than every bound. The test is the early stopping of
-MLPerf Inference (rules, appendix): n ticks with this many misses prove the percentile, if a service
-that just fails it would do as well in at most 1 % of runs. Owner: the bench.
+Rule: a tick without an answer counts as slower than every bound. The proof is the early stopping of
+MLPerf Inference (rules, appendix): n ticks with m misses prove a percentile if a service that just
+fails it would have at most m misses in at most 1 % of its runs. Owner: the bench.
 """
 
 import math
@@ -25,7 +25,7 @@ def is_proven(ticks: int, misses: int) -> bool:
 
 
 def ticks_needed(misses: int) -> int:
-    """The fewest ticks that prove it with this many misses."""
+    """The fewest ticks that prove the 99th percentile with this many misses."""
     low, high = misses, max(1, misses)
     while not is_proven(high, misses):
         low, high = high, 2 * high
@@ -36,7 +36,9 @@ def ticks_needed(misses: int) -> int:
 
 
 def _at_most(misses: int, ticks: int, chance: float) -> float:
-    """The probability of at most that many misses; in logarithms, as factors exceed floats."""
+    """The probability of at most so many misses, each of this `chance`. It is computed by
+    logarithms, because the factorials are too large for floats.
+    """
     if misses >= ticks:
         return 1.0
     hit, miss = math.log1p(-chance), math.log(chance)

@@ -1,8 +1,7 @@
-"""The reader of the bench's topics, a process of its own: what was answered, when, and in which
-order.
+"""Reads the bench's topics, in a process of its own: what was answered, when, and in which order.
 
-Rule: it reads after a measurement, never during one. The times are the broker's, so reading late
-changes none of them and takes no CPU from the measured processes. Owner: the bench.
+Rule: it reads after a measurement, never during one, so that it takes no CPU from the measured
+processes. The times are the broker's stamps, which a late reader finds unchanged. Owner: the bench.
 """
 
 import re
@@ -25,7 +24,7 @@ _LAST = b'"last":true'
 
 
 class ReadTask(Struct):
-    """`ticks`: also return the times of each reference."""
+    """`ticks`: also return the times of each tick."""
 
     kafka: config.Kafka
     topics: Topics
@@ -42,8 +41,8 @@ class Tick(Struct, array_like=True):
 
 
 class ReadAnswer(Struct):
-    """`rows_by_ms`: pairs of the broker's time and the rows appended then. `disorders`: how often a
-    partition's rows went back, repeats included.
+    """`rows_by_ms`: pairs of a time of the broker and the rows that it appended then. `disorders`:
+    how many rows came at or before a place that their partition had reached already.
     """
 
     references: int
@@ -89,7 +88,7 @@ async def _work(task: ReadTask) -> None:
 
 
 def check_order(answer: ReadAnswer) -> None:
-    """Raise `Fatal` if rows are out of order, repeated or rejected: their figures are no result."""
+    """Raises `Fatal` if rows are out of order, repeated or rejected: then no figure counts."""
     if answer.disorders or answer.errors:
         raise Fatal(
             f"{answer.disorders} of {answer.rows} rows came out of order, {answer.errors} with "

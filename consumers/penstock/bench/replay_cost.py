@@ -1,8 +1,8 @@
 """`bench replay`: how much a replay slows down live streams beside it.
 
-Rule: one worker gets the ticks of the whole measurement; the replay runs in the middle of it, on
-the same topic and services. Ticks that are due during the replay are compared with the others of
-the same minutes. The live group never reads the replayed backlog. Owner: the command.
+Rule: one worker answers the ticks of the whole measurement. In its middle a replay runs on the same
+topic and services. The ticks that are due during the replay are compared with those before and
+after it. The live group never reads the backlog that is replayed. Owner: the command.
 """
 
 import asyncio
@@ -83,7 +83,9 @@ class BesideReport(Struct, kw_only=True):
 
 
 class _Seen(NamedTuple):
-    """When the measurement began, and the replay began and ended, in epoch milliseconds."""
+    """`begin_ms`: when the first measured tick was due. `from_ms`, `to_ms`: when the replay began
+    and ended. All are epoch milliseconds.
+    """
 
     begin_ms: float
     from_ms: float
@@ -135,7 +137,7 @@ async def _observe(
     to: str,
     tell: Tell,
 ) -> _Seen:
-    """Start the worker and the streams, replay in the middle, stop all."""
+    """Start the worker and the ticks, run the replay in their middle, stop both."""
     group = f"bench-{uuid.uuid4().hex[:12]}"
     await _skip_the_past(cfg, group, topics.input)
     until = datetime.now(UTC).isoformat()
@@ -173,6 +175,7 @@ async def _observe(
 
 
 async def _skip_the_past(cfg: config.Config, group: str, topic: str) -> None:
+    """Let the live group begin behind the backlog, which only the replay reads."""
     parts = [Where(topic, number) for number in range(PARTITIONS)]
     async with open_groups(cfg.kafka) as groups:
         ends = await groups.ends(parts)

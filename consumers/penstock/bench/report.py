@@ -36,7 +36,7 @@ THROUGHPUT_ROWS = (
     ("direct client: CPU µs per row", "direct_cpu_us_per_row", "{:.2f}"),
     ("seed's method: rows/s", "seed_rows_per_s", "{:,.0f}"),
 )
-# By kind: what measures, and what people are shown of it.
+# By kind of bench: what measures, and what of its report is printed for people.
 BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] = {
     "throughput": (throughput.measure, lambda found: [throughput_table(found)]),
     "crayfish": (
@@ -61,7 +61,7 @@ BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] 
 async def run(
     kind: str, cfg: config.Config, config_path: Path | None, plan: Any, json_path: Path | None
 ) -> None:
-    """Measure by the plan of this kind, tell people, and give programs the whole report."""
+    """Measure by the plan, print the result, and write the whole report to `json_path` if given."""
     measure, shown = BENCHES[kind]
     # Progress goes to standard error, as results go to standard output.
     report = await measure(cfg, config_path, plan, Console(stderr=True, log_path=False).log)
@@ -72,7 +72,7 @@ async def run(
 
 
 def write_json(path: Path, kind: str, report: msgspec.Struct) -> None:
-    # What a reader must know to compare two reports, without naming the machine.
+    # Enough to compare two reports, and nothing that names the machine.
     machine = {"cores": os.cpu_count(), "python": platform.python_version()}
     document = {"bench": kind, "machine": machine, **msgspec.to_builtins(report)}
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
@@ -150,7 +150,7 @@ def _cell(form: str, figure: float | None) -> str:
 
 
 def result_line(report: StreamsReport) -> str:
-    """The result in a sentence. After too short a run: how long a proof takes."""
+    """The result in a sentence. After a run that was too short, it says how long a proof takes."""
     body = f" of {report.body}" if report.body else ""
     what = (
         f"at {report.hz:g} Hz, {report.rows} rows{body} a tick, "
@@ -204,5 +204,5 @@ def where_table(trial: Verdict) -> Table:
 
 
 def _wakeups(trial: Verdict, name: str) -> str:
-    """Wake-ups per tick; those of the bench's own processes and of others are not counted."""
+    """Wake-ups per tick; empty for the generator and unrelated processes, which are not counted."""
     return f"{trial.wakeups_per_tick[name]:.1f}" if name in trial.wakeups_per_tick else ""

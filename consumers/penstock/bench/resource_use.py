@@ -22,15 +22,15 @@ from penstock import config
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 _STACK = Path(__file__).parents[3] / "scripts" / "stack"
-# In cores. The kernel, and services with nothing to do, take about 0.1.
+# In cores. The kernel and idle services use about 0.1.
 QUIET_CORES = 0.25
 QUIET_LOOK_S = 1.0
-# A compiler or a test suite of the same user has ended by then, or goes on for very long.
+# A compiler or test suite of the same user that has not ended by then goes on for very long.
 QUIET_WAIT_S = 60.0
 
 
 class Usage(NamedTuple):
-    """Of a process with its threads and living children. CPU time comes in steps of 10 ms."""
+    """What a process with its threads and living children has used. CPU time has steps of 10 ms."""
 
     cpu_s: float
     peak_rss_bytes: int
@@ -38,12 +38,12 @@ class Usage(NamedTuple):
 
 
 def usage(pid: int) -> Usage:
-    """All zero for a process that is gone."""
+    """What the process has used so far; all zero if it is gone."""
     cpu_ticks = peak_rss = wakeups = 0
     for member in family(pid):
         try:
             fields = _stat(member)
-            # utime and stime. Fields 15 and 16 are of children that have ended.
+            # utime and stime. The fields behind them count children that have ended.
             cpu_ticks += int(fields[11]) + int(fields[12])
             peak_rss += _peak_rss_bytes(member)
             wakeups += _wakeups(member)
@@ -53,8 +53,8 @@ def usage(pid: int) -> Usage:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from field 3 on (proc(5)). The name before them is in brackets and
-    may hold any character.
+    """The fields of /proc/PID/stat from the third on (proc(5)). They are found behind the last
+    bracket, because the name before them is in brackets and may hold any character.
     """
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
@@ -84,7 +84,7 @@ def family(pid: int) -> list[int]:
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
-    """This file of each of its living threads; none if the process has just ended."""
+    """The text of this file of each living thread; none if the process has just ended."""
     tasks = _PROC / str(pid) / "task"
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in tasks.iterdir():
@@ -101,7 +101,9 @@ def machine_cpu_s() -> float:
 
 
 def service_pids(cfg: config.Config) -> dict[str, int]:
-    """By name (kafka, minio, torchserve); empty unless the stack is what `cfg` points at."""
+    """The process of each service by its name (kafka, minio, torchserve). Empty if `cfg` points at
+    other services than the stack's.
+    """
     if not _STACK.exists():
         return {}
     answer = subprocess.run([_STACK, "status", "--json"], capture_output=True, check=False)
@@ -115,12 +117,12 @@ def service_pids(cfg: config.Config) -> dict[str, int]:
 
 
 def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
-    """CPU seconds used so far by each, and by the whole machine."""
+    """CPU seconds used so far by each process, and by the whole machine."""
     return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
 
 
 def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
-    """Wake-ups of all threads so far, by process."""
+    """Wake-ups so far by process, of all its threads."""
     return {name: usage(pid).wakeups for name, pid in pids.items()}
 
 
@@ -131,7 +133,9 @@ def others_s(used_s: Mapping[str, float]) -> float:
 
 
 async def quiet(pids: Mapping[str, int], wait_s: float, tell: Callable[[str], None]) -> None:
-    """Wait until other processes are quiet. If that takes too long, go on, and say so."""
+    """Wait until other processes are quiet. If that takes longer than `wait_s`, say so and
+    go on.
+    """
     if not pids or not wait_s:
         return
     deadline_s = time.monotonic() + wait_s

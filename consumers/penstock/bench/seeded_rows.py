@@ -1,6 +1,6 @@
-"""What is measured with: CSV objects, their references, and the same rows as ready-made requests.
+"""Rows of random numbers from a fixed seed: as CSV objects with their references, and as requests.
 
-Rule: the same numbers on every run and machine (a fixed seed), so that two reports differ only by
+Rule: the numbers are the same in every run and on every machine, so that two reports differ only by
 what was measured. Owner: the bench.
 """
 
@@ -16,13 +16,13 @@ from penstock.messages.reference import Reference
 
 COLUMNS = 16
 SEED = 20
-# From here the model server gains nothing (docs/performance.md). The worker is set to the same.
+# Larger requests gain nothing at the model server. The worker's window is set to this size, too.
 BATCH_ROWS = 512
 HUGE_PART_ROWS = 10_000
 
 
 def numbers(settings: config.Model) -> dict[str, str]:
-    """The worker's settings for rows of numbers; for another body the caller has its own."""
+    """The worker's settings for these rows. With `--body` the caller's own settings stay."""
     return {"MODEL__REQUEST": request_of(settings), "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 
 
@@ -39,7 +39,7 @@ def csv_body(rows: int, number: int) -> bytes:
 
 
 def huge_body(rows: int) -> bytes:
-    """A CSV that repeats the same 10,000 rows."""
+    """A CSV of so many rows, in which the same 10,000 rows repeat."""
     whole, rest = divmod(rows, HUGE_PART_ROWS)
     return csv_body(HUGE_PART_ROWS, 0) * whole + csv_body(rest, 1)
 
@@ -55,7 +55,7 @@ def reference(
 
 
 def payloads(count: int, rows: int, request: str) -> list[Payload]:
-    """Rows in the form that `model.request` takes."""
+    """`count` payloads of `rows` each, of the kind that this form of request encodes."""
     made = [matrix(rows, number) for number in range(count)]
     if requests.find(request).takes == "matrix":
         return [Matrix(one.astype("<f4")) for one in made]

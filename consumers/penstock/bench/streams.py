@@ -1,8 +1,8 @@
-"""How many streams a worker holds within a latency bound: the search, trial by trial.
+"""Searches how many streams a worker holds within a latency bound, trial by trial.
 
-Rule: trials are noisy. A miss counts only if it happens twice, and short trials only find a
-candidate; the result is the largest one that a long run proves. Every trial is in the report,
-whatever its outcome. Owner: the command.
+Rule: trials are noisy, so a number of streams fails only after two failed trials. Short trials find
+a candidate; the result is the largest number that a long trial proves. Every trial is in the
+report, whatever its outcome. Owner: the command.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,10 +21,10 @@ from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial
 from penstock.bench.verdict import Verdict
 
-# Limits the trials, as on a machine that is always busy none would count.
+# A trial is repeated at most so often: on a machine that is always busy, no trial would count.
 DISTURBED_TRIALS = 3
-# After a failed proof the candidate shrinks by this share: closer numbers differ by less than the
-# noise.
+# After a failed proof the candidate shrinks by this share. Closer numbers differ by less than the
+# noise between two trials.
 STEP_DOWN = 0.05
 MAX_PROOFS = 4
 
@@ -32,9 +32,9 @@ Holds = Callable[[int], Awaitable[bool]]
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
-    """`streams`: a fixed number, or None to search up to `max_streams`. `beside_rows`: size of the
-    huge objects that are answered at the same time; 0: none. `body`: the file that every tick's
-    object is, instead of `rows` of numbers.
+    """`streams`: a fixed number; None: search up to `max_streams`. `beside_rows`: rows of the huge
+    objects that are answered at the same time; 0: none. `body`: the file that replaces the objects
+    with `rows` of numbers.
     """
 
     hz: float = 20.0
@@ -99,7 +99,9 @@ async def measure(
 
 
 async def bisect(holds: Holds, most: int, first: int) -> int:
-    """The largest N up to `most` that holds, if holding is monotone; 0 if none does."""
+    """The largest N up to `most` that holds; 0 if none does. If N holds, every smaller number must
+    hold, too.
+    """
     low, high, trial = 0, most + 1, min(first, most)
     while high - low > 1:
         if await holds(trial) or await holds(trial):
@@ -111,7 +113,7 @@ async def bisect(holds: Holds, most: int, first: int) -> int:
 
 
 async def prove(proves: Holds, candidate: int) -> int:
-    """The candidate if it is proven, else the next lower one that is; 0 after a few tries."""
+    """The candidate if it is proven, else a lower number that is; 0 after `MAX_PROOFS` tries."""
     for _ in range(MAX_PROOFS):
         if candidate < 1:
             break
@@ -123,7 +125,9 @@ async def prove(proves: Holds, candidate: int) -> int:
 
 @dataclass(eq=False)
 class _Search:
-    """Trials on one bucket, which is given the objects of further streams as they are needed."""
+    """Runs the trials on one bucket. Objects of further streams are stored when a trial
+    needs them.
+    """
 
     cfg: config.Config
     config_path: Path | None
@@ -146,7 +150,9 @@ class _Search:
     async def _undisturbed(
         self, streams: int, seconds: float, passed: Callable[[Verdict], bool]
     ) -> Verdict:
-        """A trial that failed while other processes took the CPU is repeated: it proves nothing."""
+        """Run a trial. If it fails while other processes take CPU, it says nothing and is
+        repeated.
+        """
         for _ in range(DISTURBED_TRIALS if self.plan.quiet_wait_s else 1):
             await quiet(self.pids, self.plan.quiet_wait_s, self.tell)
             trial = await self._try(streams, seconds)

@@ -1,8 +1,8 @@
 """Rows per second and CPU per row of a worker, beside a client that only posts, and beside the
 method of the seed program.
 
-Rule: in every round the three take turns on the same services, and the medians of their ratios are
-the result. Rates are of the steady state: all references are on the topic before the worker starts,
+Rule: in every round the three take turns on the same services; the result is the medians of their
+ratios. Rates are those of a steady state: all references are on the topic before the worker starts,
 and the first fifth of the rows is not counted. Owner: the command.
 """
 
@@ -41,23 +41,22 @@ from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 
 SIZES = (5_000, 500, 8)
-# 5 s for a worker at 150,000 rows a second, or at 1,500 objects a second.
+# About 5 s of work at 150,000 rows a second, or at 1,500 objects a second.
 ROUND_ROWS = 750_000
 ROUND_OBJECTS = 8_000
-# Objects in the bucket, which references name in turn. At the largest size they are 30 MB.
+# The bucket has so many objects, which the references name in turn; of the largest size 30 MB.
 DISTINCT_OBJECTS = 40
 STREAMS = 16
 WARM_UP_SHARE = 0.2
 ROUND_LIMIT_S = 120.0
 SAMPLE_S = 0.1
-# CPU time is counted in steps of 10 ms; at this time one step is 5 %.
+# CPU time is counted in steps of 10 ms. A step is 5 % of this time; of less, no figure is given.
 LEAST_CPU_S = 0.2
 
 
 class Summary(Struct, kw_only=True):
-    """The figures of one object size: of one round, or the medians over the rounds.
-
-    None: the measured part was too short to tell.
+    """The figures of one object size: of one round, or the medians over all rounds. None: the
+    measured part was too short for a figure.
     """
 
     rows_per_object: int
@@ -92,8 +91,8 @@ class ThroughputReport(Struct, kw_only=True):
 
 
 class ThroughputPlan(Struct, frozen=True, kw_only=True):
-    """How much is measured. `body`: the file that every object is, instead of `sizes` of numbers;
-    then the seed's method is left out, as it takes only numbers.
+    """How much is measured. `body`: the file that replaces the objects of `sizes` rows of numbers.
+    With it the seed's method is left out, because the seed program takes only numbers.
     """
 
     sizes: Sequence[int] = SIZES
@@ -162,7 +161,7 @@ class _Ours(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """References on the topic to this many objects with this many rows each."""
+    """A backlog of references: to this many objects with `size` rows each."""
 
     bucket: str
     size: int
@@ -224,7 +223,7 @@ async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sam
 
 
 def check_answered(answer: ReadAnswer, rows: int) -> None:
-    """Raise `Fatal` if rows were lost: without them the rate says nothing."""
+    """Raises `Fatal` if a row was lost, repeated, rejected or out of order: no rate counts then."""
     check_order(answer)
     if answer.rows != rows:
         raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")
@@ -247,8 +246,8 @@ def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
 
 
 def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
-    """CPU seconds a row, over the same part as the rate. With few samples: over the whole run, with
-    the start. None if the part took too little CPU time for the kernel's steps.
+    """CPU seconds a row, over the part that the rate covers. If no sample lies inside that part,
+    the whole run counts, the worker's start included. None if the CPU time is below `LEAST_CPU_S`.
     """
     total = samples[-1].rows
     begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
@@ -278,7 +277,7 @@ def _round(
 
 
 def summarise(rounds: Sequence[Round]) -> Summary:
-    """Medians over the rounds of one size, where they have figures; of the peaks the maximum."""
+    """The medians over the rounds of one size that have figures; of memory the highest peak."""
     middle = {
         name: _median([getattr(entry, name) for entry in rounds])
         for name in Summary.__struct_fields__

@@ -1,9 +1,10 @@
-"""The load generator of `bench streams`, a process of its own: open loop, one reference per tick.
+"""The load generator of `bench streams`, a process of its own: it publishes a reference per tick.
 
-Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever happened before. If it is late, it
-is sent at once; no tick is left out. Its own lag (from due to handed over) is measured and is a
-part of the latency. Huge objects beside the ticks have their own partition, because in one
-partition they would delay the ticks. Owner: the bench.
+Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever the pipeline does (open loop). A
+tick that is late is sent at once; none is left out. The generator's lag, from the due time of a
+tick until the producer has it, is measured and is a part of the latency. Huge objects have a
+partition of their own, because ticks behind them in one partition would have to wait. Owner: the
+bench.
 """
 
 import asyncio
@@ -24,25 +25,27 @@ from penstock.bench.file_as_body import Body
 from penstock.bench.percentiles import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
 
-# Due times lie on a grid, so that ticks of one instant share a request, as those of one gateway do:
-# 25 phases at 20 Hz. Evenly spread, each stream has its own instant, up to whole milliseconds.
+# `grid`: due times are 2 ms apart, 25 phases at 20 Hz, so that the ticks of one instant share a
+# request, as the ticks of one gateway do. `even`: each stream has its own instant, to the
+# millisecond.
 Spread = Literal["grid", "even"]
 GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
 OBJECTS_PER_STREAM = 10
-# The event loop's timers may be this late, as it sleeps in whole milliseconds.
+# The event loop sleeps in whole milliseconds, so its timers may be this late.
 LOOP_TIMER_S = 0.0012
 WARM_UP_S = 3.0
 # Time before t0 for the first request and the broker's answer.
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
 HUGE_STREAM = "huge"
-# More than any worker can read, so that it never runs out of them.
+# More rows than any worker can read, so that it never runs out of huge objects.
 HUGE_ROWS_PER_S = 250_000
 
 
 class Ticks(Struct, frozen=True, kw_only=True):
-    """Of each stream for `seconds`, after `WARM_UP_S` of ticks that are not measured. Beside them
-    huge objects of `beside_rows` rows; 0: none. The bucket has all objects.
+    """The ticks of every stream: `seconds` of them are measured, after `WARM_UP_S` that are not.
+    `beside_rows`: rows of each huge object that is announced beside the ticks; 0: no such objects.
+    All objects are in the bucket already.
     """
 
     bucket: str
@@ -60,12 +63,12 @@ class Ticks(Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """Ticks of each stream, with those of the warm-up."""
+        """Ticks of each stream, the warm-up included."""
         return self.warm_up_ticks + round(self.seconds * self.hz)
 
     @property
     def partitions(self) -> int:
-        """The ticks go to this many of the first partitions."""
+        """How many partitions the ticks go to: the first ones. Huge objects have the last."""
         return PARTITIONS - 1 if self.beside_rows else PARTITIONS
 
 
@@ -76,13 +79,13 @@ class GeneratorTask(Struct):
 
 
 class Began(Struct):
-    """The first answer: when the first measured tick is due, in epoch milliseconds."""
+    """The generator's first line: when the first measured tick is due, in epoch milliseconds."""
 
     begin_ms: int
 
 
 class Sent(Struct):
-    """The second answer: how late ticks were handed over, and the CPU time of sending."""
+    """Its second line: how late the ticks were when the producer had them, and the CPU it took."""
 
     ticks: int
     lag_mean_ms: float
@@ -109,7 +112,7 @@ def stream_of(stream: int) -> str:
 
 
 def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[str, bytes]:
-    """The objects of these streams; `body`: the content of all of them."""
+    """The objects of the streams from `first` to before `stop`. `body`: what each of them holds."""
     numbered = list(product(range(first, stop), range(OBJECTS_PER_STREAM)))
     if body is not None:
         return {key_of(body.rows, *one, body.extension): body.data for one in numbered}
@@ -148,7 +151,7 @@ def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> It
 
 async def _work(task: GeneratorTask) -> None:
     producer = AIOKafkaProducer(**connection(task.kafka))
-    # One deadline for all of them: one for each tick would cost time that is measured.
+    # One deadline for all ticks: a deadline for each would take time that is measured.
     work_s = task.load.count / task.load.hz + task.kafka.timeout_ms / 1000
     async with opened(producer, task.kafka, "the load"), within("the load", work_s):
         await producer.partitions_for(task.topic)

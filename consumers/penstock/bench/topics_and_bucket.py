@@ -1,8 +1,8 @@
-"""Where a measurement happens: its own topics and bucket, on services of this machine.
+"""The topics and the bucket of one measurement, on services of this machine.
 
 Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
-that are not on the loopback interface are refused: the bench would load, and measure, a shared
-network. Owner: the block that makes them.
+that are not on the loopback interface are refused, because the bench would load a network that
+others use, and measure it. Owner: the block that makes them.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from penstock.errors import Fatal, Unreachable, usage
 PARTITIONS = 4
 # Kafka's default for a message.
 MESSAGE_BYTES = 1 << 20
-# The broker sets the times: one clock for all. Files of removed topics are deleted at once, as a
-# round takes up to 0.5 GB.
+# The broker stamps every record, so that there is one clock. Files of removed topics are deleted
+# after a second, because a round takes up to 0.5 GB.
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
 # A broker of this machine answers within milliseconds; a busy one within seconds.
 ANSWER_S = 30.0
@@ -70,12 +70,12 @@ def _not_here(why: str) -> Fatal:
 async def fresh_topics(
     settings: config.Kafka, *, most_bytes: int | None = None
 ) -> AsyncIterator[Topics]:
-    """`most_bytes`: the topics' limit for a message, if it must be above Kafka's default. If the
-    caller's configuration has a shadow, its topic is made too.
+    """`most_bytes`: the topics' limit for a message, if Kafka's default is too low. A shadow topic
+    is made, too, because the caller's configuration may have a shadow.
     """
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
-    # Clients warn about topics that do not exist yet, or no longer, which is normal here.
+    # Clients warn about topics that do not exist yet or no longer; here both are expected.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     more = {"max.message.bytes": str(most_bytes)} if most_bytes else {}
     shape = TopicShape(PARTITIONS, settings=TOPIC_SETTINGS | more)
@@ -89,7 +89,7 @@ async def fresh_topics(
 
 @asynccontextmanager
 async def end_watcher(settings: config.Kafka) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer for `count_records`, which only asks for offsets."""
+    """A consumer that only asks for offsets, for `count_records`."""
     consumer = AIOKafkaConsumer(**connection(settings))
     async with opened(consumer, settings, "the watching of the output topic"):
         yield consumer
@@ -122,7 +122,7 @@ async def publish(
 
 
 class Bucket:
-    """The bench's own bucket, without notifications."""
+    """The bench's own bucket, which sends no notifications."""
 
     def __init__(self, client: Any, name: str) -> None:
         self._client = client

@@ -1,8 +1,8 @@
-"""One trial of `bench streams`: N streams on a new worker, and what became of every tick.
+"""One trial of `bench streams`: N streams on a new worker, observed and then judged.
 
-Rule: latency runs from the instant a tick was due to the broker's time of its last row's record. A
-tick that is answered late, or not by the end of the trial, is a miss. A trial leaves nothing behind
-for the next one. Owner: `bench streams`.
+Rule: the latency of a tick runs from its due time to the broker's stamp of its last row's record. A
+tick is a miss if it is answered late, or not before the end of the trial. A trial leaves nothing
+behind for the next one. Owner: `bench streams`.
 """
 
 import asyncio
@@ -26,14 +26,15 @@ from penstock.bench.verdict import Verdict, judge, misses_by_s, stage_means_ms
 from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 
-# How long an overloaded worker may go on after the last tick; its late answers are misses anyway.
+# An overloaded worker may go on for so long after the last tick. Answers that are later than this
+# are misses, like those that come in this time.
 GRACE_S = 3.0
 POLL_S = 0.1
 DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried; `settings` are the worker's."""
+    """What is tried. `pids`: the services' processes. `settings`: the worker's, by variable."""
 
     load: Ticks
     bound_ms: float
@@ -42,7 +43,7 @@ class TrialTask(Struct, frozen=True, kw_only=True):
 
 
 class _Observed(NamedTuple):
-    """What was observed during the trial; `cpu`: CPU time by process, once a second."""
+    """What was observed during the trial. `cpu`: CPU time by process so far, once a second."""
 
     begin_ms: int
     cpu: list[dict[str, float]]
@@ -61,7 +62,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
     measured = due_since(seen.begin_ms, answer.ticks, wanted)
     used = _used(seen.cpu[0], seen.cpu[-1], seen.sent.cpu_s)
     if not task.pids:
-        del used["others"]  # the services' CPU time would be in them
+        del used["others"]  # it would include the services, whose CPU time is not known
     trial = judge(
         load.streams, task.bound_ms, measured, seen.sent, used, load.seconds, seen.stages_ms
     )
@@ -74,7 +75,7 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
 
 
 def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]:
-    """The ticks after the warm-up. Raises `Fatal` if the generator did not send all of them."""
+    """The ticks after the warm-up. Raises `Fatal` unless the generator sent all that are wanted."""
     found = [tick for tick in ticks if tick.due_ms >= begin_ms]
     if len(found) != wanted:
         raise Fatal(f"the generator sent {len(found)} ticks, not all: this is no measurement")
@@ -84,7 +85,7 @@ def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]
 async def _observe(
     cfg: config.Config, config_path: Path | None, task: TrialTask, topics: Topics
 ) -> _Observed:
-    """Start the worker and the load, watch, wait for the last answers, stop the worker."""
+    """Start the worker and the ticks, sample, wait for the last answers, stop the worker."""
     load, stdin = task.load, msgspec.json.encode(GeneratorTask(cfg.kafka, topics.input, task.load))
     async with (
         end_watcher(cfg.kafka) as watcher,
@@ -138,7 +139,7 @@ async def sleep_until(epoch_ms: float) -> None:
 
 
 async def _answered(watcher: Any, worker: Worker, topic: str, partitions: int, rows: int) -> None:
-    """Wait for the last answers, up to a limit."""
+    """Wait until all rows are answered, at most `GRACE_S`."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and await count_records(watcher, topic, partitions) < rows:
         worker.check()

@@ -14,11 +14,12 @@ from penstock.bench.percentiles import is_proven, percentile
 from penstock.bench.reader import Tick
 from penstock.bench.tick_generator import Sent
 
-# The broker cuts its time stamps to whole milliseconds: on average they are half of one too low.
+# The broker cuts its stamps to whole milliseconds, so on average they are half of one too low.
 BROKER_CUT_MS = 0.5
 
 Samples = Mapping[tuple[str, str], float]
-# The parts of an object's way, by their names in the worker's metrics, in the order of the flow.
+# The parts of an object's way in the order of the flow: our names, and those of the worker's metric
+# `penstock_way_seconds_total`.
 WAY = {
     "Kafka out": "kafka_in",
     "queue": "queue",
@@ -32,7 +33,7 @@ WAY = {
 
 
 class Verdict(Struct, kw_only=True):
-    """The outcome of a trial. A percentile is None if it is a tick without an answer."""
+    """The outcome of a trial. A percentile is None if the tick at its rank was not answered."""
 
     streams: int
     ticks: int
@@ -54,14 +55,14 @@ class Verdict(Struct, kw_only=True):
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
     wakeups_per_tick: dict[str, float] = {}
-    # Misses in a second in which other processes worked are put down to these; misses of an
-    # overload go on.
+    # Second by second, side by side: misses in seconds in which other processes worked are blamed
+    # on those processes; the misses of an overloaded worker go on in all other seconds, too.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []
 
     @property
     def others_cores(self) -> float:
-        """Cores that other processes used in their busiest second; 0 if that is unknown."""
+        """The cores that unrelated processes used in their busiest second; 0 if it is unknown."""
         return max(self.others_by_s, default=0.0)
 
 
@@ -74,7 +75,7 @@ def judge(
     seconds: float,
     stages_ms: Mapping[str, float],
 ) -> Verdict:
-    """`used_s`: CPU time by process name during `seconds`."""
+    """`used_s`: the CPU time of each process during `seconds`. `stages_ms`: as `stage_means_ms`."""
     by_stream: dict[str, list[float]] = defaultdict(list)
     for tick in ticks:
         by_stream[tick.stream].append(_since(tick.due_ms, tick))
@@ -110,7 +111,7 @@ def judge(
 
 
 def misses_by_s(ticks: Sequence[Tick], bound_ms: float, begin_ms: float) -> list[int]:
-    """How many misses were due in each second."""
+    """For each second, how many of the ticks that were due in it are misses."""
     misses: Counter[int] = Counter()
     for tick in ticks:
         misses[int((tick.due_ms - begin_ms) // 1000)] += _since(tick.due_ms, tick) > bound_ms
@@ -130,7 +131,7 @@ def _finite(value: float) -> float | None:
 
 
 def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) -> dict[str, float]:
-    """Mean times in the order of the flow, and what is left over for no stage."""
+    """The mean time of a tick in each part of its way, and what no part accounts for."""
     to_append = [tick.appended_ms - tick.due_ms for tick in ticks]
     in_ms = sum(to_append) / len(to_append) + BROKER_CUT_MS - sent.lag_mean_ms
     where = {"schedule": sent.lag_mean_ms, "Kafka in": in_ms, **stages_ms}
@@ -142,7 +143,9 @@ def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) ->
 
 
 def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
-    """Mean time of objects in each stage that the worker measures, between two readings."""
+    """The mean time of an object in each part that the worker measures, between two readings of its
+    metrics.
+    """
 
     def gain(name: str, label: str = "") -> float:
         return after.get((name, label), 0.0) - before.get((name, label), 0.0)

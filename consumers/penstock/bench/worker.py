@@ -1,8 +1,8 @@
 """The worker under test: `penstock run` as a child process, set up for the measurement by
 environment variables.
 
-Rule: settings are those of the bench's caller; only what the measurement defines is overridden. Log
-lines of the worker below a warning are not shown. Owner: the bench.
+Rule: the worker has the settings of the bench's caller; only what the measurement fixes is
+overridden. Its log shows warnings and errors alone. Owner: the bench.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Worker:
             raise Fatal(f"the worker ended early, with exit code {self._process.code}")
 
     async def stop(self) -> None:
-        """Drain and end. Raises `Fatal` if that fails, as it spoils the measurement."""
+        """Drain and end. Raises `Fatal` if that fails, because it spoils the measurement."""
         code = await stop(self._process)
         if code:
             raise Fatal(f"the worker did not end cleanly: exit code {code}")
@@ -77,7 +77,7 @@ class Worker:
 async def running_worker(
     config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
-    """A worker on these topics; `settings` are given as `SECTION__KEY`."""
+    """A worker on these topics. `settings`: by `SECTION__KEY`."""
     http = config.Http(port=free_port())
     own = {
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
@@ -92,7 +92,7 @@ async def running_worker(
 def penstock(
     config_path: Path | None, topics: Topics, *arguments: str, **settings: object
 ) -> AbstractAsyncContextManager[Child]:
-    """Run a command on these topics; `settings` are given as `SECTION__KEY`."""
+    """A `penstock` command on these topics, as a child process. `settings`: by `SECTION__KEY`."""
     own = {
         "KAFKA__INPUT_TOPIC": topics.input,
         "OUTPUT__TOPIC": topics.output,

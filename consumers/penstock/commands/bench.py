@@ -1,6 +1,6 @@
 """`penstock bench`: throughput, streams under a latency bound, and a case that others published.
 
-Rule: an option has the name of the plan's field that it sets. Owner: the command line.
+Rule: an option has the name of the field that it sets in the bench's plan. Owner: the command line.
 """
 
 from pathlib import Path
@@ -27,6 +27,7 @@ _JSON = click.option(
 
 
 def measuring(command: Any) -> Any:
+    """Adds the options of every bench that compares the worker with the model server."""
     for option in (
         click.option(
             "--warm-up",
@@ -44,7 +45,7 @@ def measuring(command: Any) -> Any:
 
 
 def file_as_body(command: Any) -> Any:
-    """The option to measure with an object of the caller's own."""
+    """Adds the option that replaces the made-up objects by the caller's file."""
     return click.option(
         "--body",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -1,4 +1,4 @@
-"""Shared by the commands: the configuration, the common options, progress, and how work is run.
+"""What commands share: the configuration, common options, progress bars, and how work is run.
 
 Rule: progress goes to standard error and only to a terminal; standard output is for results.
 Owner: the commands.
@@ -42,13 +42,13 @@ class Context:
         self.debug = False
 
     def load(self, *, quiet: bool = False) -> config.Config:
-        """As the worker sees it, which reads behind the rekeyer. `quiet`: log warnings and errors
-        only, for a command whose output would be disturbed.
+        """The configuration of the worker, which reads behind the rekeyer. `quiet`: log only
+        warnings and errors, because other lines would disturb the command's output.
         """
         return self.resolve(quiet=quiet).config.after_rekey()
 
     def resolve(self, *, quiet: bool = False) -> config.Resolved:
-        """As it was written, with the place where each value comes from."""
+        """The configuration as it was written, with the place where each value comes from."""
         resolved = config.resolve(self.path)
         cfg = resolved.config
         level = "warning" if quiet and cfg.log.level == "info" else cfg.log.level
@@ -86,7 +86,7 @@ def common(command: Any) -> Any:
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int], None]]:
-    """A counter with its rate."""
+    """A counter of what is done, with the time it took so far."""
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
     with bar(*columns) as progress:
         task = progress.add_task(what, total=None)
@@ -103,7 +103,7 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def replaying() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar of (done, total) and what is said of it."""
+    """A bar of (done, total), with a text beside it."""
     columns = (
         BarColumn(),
         TextColumn("{task.fields[said]}"),
@@ -119,18 +119,18 @@ def replaying() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def wide_console() -> Console:
-    """For tables: one that has room for long names if the output is not a terminal."""
+    """A console for tables. If the output is no terminal, it is wide enough for long names."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDE_COLUMNS)
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines for people. They quote names and messages of others."""
+    """Print lines for people, escaped: they quote names and messages that others wrote."""
     click.echo(escaped(text), err=err)
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end. Of an exception group, only the failure that caused it is raised."""
+    """Run to the end. Of an exception group, the failure that caused the others is raised."""
     try:
         asyncio.run(work)
     except BaseExceptionGroup as group:

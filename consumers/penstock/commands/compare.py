@@ -20,8 +20,7 @@ from penstock.errors import EXIT_CHECK_FAILED
     "--at-least",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Exit 1 unless the latest comparison surely agrees so far: by the lower end of its "
-    "interval.",
+    help="Exit 1 unless the lower end of the latest comparison's interval is at least this.",
 )
 @click.option("--json", "as_json", is_flag=True, help="An array of comparisons, the latest last.")
 @common

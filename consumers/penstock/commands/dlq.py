@@ -1,4 +1,4 @@
-"""`penstock dlq`: look at dead letters, send what they ask for back, let stopped lines go on."""
+"""`penstock dlq`: list dead letters, send their references back, let stopped lines go on."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ from penstock.errors import ErrorCode
 
 
 class At(click.ParamType):
-    """A letter's place, `partition/offset`."""
+    """The place of a dead letter on its topic: `PARTITION/OFFSET`."""
 
     name = "ID"
 

@@ -35,8 +35,8 @@ def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
 
 
 def _configured(context: Context, resolved: config.Resolved) -> bool:
-    """Print what `penstock lint` and a worker's start would say of the configuration. If it is
-    wrong, the other checks still run.
+    """Print the errors that `penstock lint` and a worker's start would raise. Returns whether there
+    are none; the other checks run in either case.
     """
     from penstock.lint.check import lint
 

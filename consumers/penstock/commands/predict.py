@@ -23,7 +23,7 @@ from penstock.commands.common_options import (
 from penstock.commands.summary_of_predict import Tally
 from penstock.errors import EXIT_DONE, usage
 
-# Written out here, because importing `requests` would load numpy and pyarrow for a line of help.
+# Written out here: to list them from `requests` would load numpy and pyarrow for a line of help.
 REQUEST_HELP = (
     "json, instances, inputs, ndjson, float32, bytes, raw, arrow, or what a package adds."
 )
@@ -95,11 +95,11 @@ def predict(
 
 @contextmanager
 def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
-    """Standard output, or a file that gets its name only when it is complete."""
+    """Standard output; or a temporary file, which gets its name when it is complete."""
     if path is None:
         try:
             yield sys.stdout.buffer
-        except asyncio.CancelledError:  # Ctrl-C only; a reader that stops (`head`) says nothing
+        except asyncio.CancelledError:  # Ctrl-C; if a reader like `head` stops, nothing is printed
             click.echo(f"stopped after {tally.records:,} records", err=True)
             raise
         sys.stdout.buffer.flush()
@@ -126,7 +126,7 @@ def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
 
 
 def _mode(path: Path) -> int:
-    """The mode of the file that is replaced, else the one that a shell's redirection would give."""
+    """The mode of the file that is replaced; for a new file, the one a shell's `>` would give."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

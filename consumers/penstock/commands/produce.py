@@ -19,7 +19,7 @@ from penstock.commands.common_options import (
 if TYPE_CHECKING:
     from penstock.jobs.produce import Produced, Stream
 
-# Streams that are shown: as many as a screen has lines.
+# Streams that are listed: they fit on a screen.
 MOST_LINES = 20
 
 

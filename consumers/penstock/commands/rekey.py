@@ -1,4 +1,4 @@
-"""`penstock rekey`: the input topics' messages in one order per stream."""
+"""`penstock rekey`: brings each stream's messages of the input topics into one order."""
 
 import click
 

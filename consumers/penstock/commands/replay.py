@@ -19,7 +19,7 @@ from penstock.commands.common_options import (
 )
 from penstock.commands.time_option import Moment, WhenWritten
 
-# Priority: if a worker on this machine wants the same core, the replay gets a tenth of it.
+# If a live worker on this machine wants the same core, a process of this priority gets a tenth.
 NICE = 10
 
 

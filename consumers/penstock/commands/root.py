@@ -88,7 +88,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = EXIT_DONE  # the reader of our output, such as `head`, has seen enough
         sys.stdout = io.StringIO()
-    except BaseException as error:  # nothing above this function would report it
+    except BaseException as error:  # no caller of this function would report it
         said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
         say(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
         code = EXIT_FATAL

@@ -1,4 +1,4 @@
-"""`penstock route`: which model answers which stream; a signal for a worker to look again."""
+"""`penstock route`: which model answers which stream; `--reload` has a worker read them again."""
 
 import os
 import signal

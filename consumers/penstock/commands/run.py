@@ -16,7 +16,7 @@ from penstock.process.without_pandas import without_pandas
 
 log = logging.getLogger(__name__)
 
-# Messages of each partition that a dry run holds in memory.
+# A dry run holds so many messages of each partition in memory.
 MOST_DRY = 1_000
 
 
@@ -114,7 +114,7 @@ def run(
 
 
 def _wait_in_reserve() -> None:
-    """Load what a worker needs, which takes most of its start, then wait for a place."""
+    """Import what a worker needs, which is most of its start, then wait until a member dies."""
     import penstock.worker.run_worker  # noqa: F401
 
     without_pandas()
@@ -147,8 +147,8 @@ def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
 
 
 def say_start(resolved: config.Resolved, path: Path | None) -> None:
-    """Log in a line what this worker does, and which keys of the file the environment overrides.
-    For several members only the supervisor logs it.
+    """Log what this worker does, in one line, and which keys of the file the environment overrides.
+    A member under a supervisor logs nothing here, because the supervisor did.
     """
     from penstock.ops.http_server import HTTP_FD
 
@@ -182,7 +182,7 @@ def say_start(resolved: config.Resolved, path: Path | None) -> None:
 
 
 def _other_models(cfg: config.Config) -> Iterator[str]:
-    """All that answers beside the default model, and what goes to it."""
+    """The models beside the default one, the routes to them, and the shadow."""
     from penstock.settings.routes import routes_of
 
     shadow = cfg.model.shadow

@@ -1,4 +1,4 @@
-"""`penstock schema`: the JSON Schemas of what crosses the wire, from an installed package, too."""
+"""`penstock schema`: prints the JSON Schemas of the messages, which the package carries."""
 
 import click
 

@@ -1,7 +1,7 @@
-"""Counts for the last line of `penstock predict`: rows, errors, time; and its exit code.
+"""The last line of `penstock predict`: its counts of rows and errors, its time; and the exit code.
 
-Rule: only the counted fields of a record are decoded. If no row was read at all, the reason decides
-the exit code, as it would at the start. Owner: the command.
+Rule: only the counted fields of a record are decoded. If no row was read at all, the causes
+decide the exit code, as those of a failed start do. Owner: the command.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNREACHABLE, EXIT
 from penstock.messages.prediction import Failure, ObjectId, Result
 from penstock.verify.findings import counted
 
-# Exit codes if no row was read: the caller must correct a wrong URL or missing rights.
+# Exit codes if no row was read. Usage: the caller must correct a wrong URL or missing rights.
 _CODES: Mapping[str, int] = {
     "bad_reference": EXIT_USAGE,
     "not_allowed": EXIT_USAGE,
@@ -24,7 +24,7 @@ _CODES: Mapping[str, int] = {
 }
 
 
-# How many objects without rows are named; all are counted.
+# All objects without rows are counted; this many are named.
 SHOWN_EMPTY = 3
 
 
@@ -63,7 +63,7 @@ class Tally:
         return said
 
     def skip(self) -> None:
-        """An object is not answered, because its result is there."""
+        """Count an object that is not read, because its result exists already."""
         self._skipped += 1
 
     def _add(self, record: _Record) -> None:

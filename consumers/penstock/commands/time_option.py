@@ -1,4 +1,4 @@
-"""A point in time on the command line."""
+"""An option's value that is a point in time: ISO-8601, or an age like `15m`."""
 
 import re
 import time
@@ -32,14 +32,14 @@ class When(click.ParamType):
 
 
 class WhenWritten(When):
-    """The same, as a `Moment`."""
+    """As `When`, but converted to a `Moment`, which keeps the text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return Moment(value, super().convert(value, param, ctx))
 
 
 def epoch_ms(text: str) -> int:
-    """The time in epoch milliseconds. Raises `ValueError`."""
+    """Raises `ValueError` for a text that is neither ISO-8601 nor an age."""
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
         return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
     moment = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""`penstock topics`: create them."""
+"""`penstock topics create`: makes the topics of the configuration that are missing."""
 
 import click
 

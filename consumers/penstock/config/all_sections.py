@@ -62,12 +62,13 @@ class Config(Section, frozen=True):
 
     @property
     def helped(self) -> list[str]:
+        """The regions that a worker of this region helps."""
         return self.regions[self.region].fallback if self.region is not None else []
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The named input topics, the one between them and the worker, the output and the
-        dead-letter topic; the shadow's, if there is one.
+        """All topics that are configured by name: input, `kafka.rekey`, output, dead letters, and
+        the shadow's if there is a shadow.
         """
         between = [self.kafka.rekey] if self.kafka.rekey is not None else []
         several = (*self.all_inputs, *between, self.output.topic, self.output.dead_letter_topic)
@@ -85,8 +86,9 @@ class Config(Section, frozen=True):
         return replace(self, kafka=kafka)
 
     def after_rekey(self) -> "Config":
-        """The configuration as all see it that read behind the rekeyer, above all the worker: the
-        topic of `kafka.rekey` is the only input. The rekeyer writes it in transactions.
+        """The configuration of the worker and of all other readers behind the rekeyer. Their only
+        input is the topic of `kafka.rekey`, of which they read committed records alone, because the
+        rekeyer writes in transactions.
         """
         topic = self.kafka.rekey
         if topic is None:
@@ -96,7 +98,7 @@ class Config(Section, frozen=True):
         return replace(found, kafka=kafka)
 
     def without_shadow(self) -> "Config":
-        """The configuration without the shadow and the model that only serves as one."""
+        """The configuration without the shadow, and without a model that serves only as shadow."""
         live = self.with_each_live_model()
         return replace(
             self,
@@ -115,7 +117,7 @@ class Config(Section, frozen=True):
         }
 
     def with_each_model(self) -> "dict[str, Config]":
-        """By name, a configuration for each of `[[models]]` that has it as `model`."""
+        """For each of `[[models]]`, by its name, a configuration that has this model as `model`."""
         found: dict[str, Config] = {}
         for one in self.models:
             if one.name == self.model.name or one.name in found:
@@ -150,7 +152,7 @@ class Config(Section, frozen=True):
         return plain
 
     def secrets(self) -> set[str]:
-        """All secrets, in plain text and as addresses encode them: no line may show them."""
+        """All secrets, in plain text and as addresses encode them. No log line may show one."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         found: set[str] = set()
         for name, section in sections_of(plain).items():

@@ -27,8 +27,8 @@ AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class Resolved(NamedTuple):
-    """A configuration, and where each key without its default comes from. `overridden`: keys of the
-    file to which a variable gives another value.
+    """A configuration. `sources`: where each key was set that is not at its default. `overridden`:
+    the keys of the file that a variable sets to another value, each with that variable.
     """
 
     config: Config
@@ -37,7 +37,7 @@ class Resolved(NamedTuple):
 
 
 class WrongSetting(Fatal):
-    """A value that its key does not take. `path`: the tables and the key, as a file has them."""
+    """A value that its key does not take. `path`: the tables and the key, in the file's order."""
 
     def __init__(self, path: tuple[str | int, ...], message: str) -> None:
         super().__init__(message, exit_code=EXIT_USAGE)
@@ -45,7 +45,7 @@ class WrongSetting(Fatal):
 
 
 def path_of(section: str, key: str | None) -> tuple[str | int, ...]:
-    """Of `models[2]` and `url`: `("models", 2, "url")`."""
+    """The path of a key: `("models", 2, "url")` for `url` in the section `models[2]`."""
     names: list[str | int] = []
     for name in section.split(".", 1) if section else ():
         table, bracket, number = name.partition("[")
@@ -56,8 +56,8 @@ def path_of(section: str, key: str | None) -> tuple[str | int, ...]:
 def load(
     source: Path | Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> Config:
-    """Read `source`, a TOML file or the tables that would stand in one, then the environment over
-    it. Raises `Fatal` (exit 2) saying which key is wrong.
+    """Read `source`, a TOML file or its tables as a mapping; environment variables override it.
+    Raises `Fatal` (exit 2), which names the key that is wrong.
     """
     if source is None or isinstance(source, Path):
         return resolve(source, environ).config
@@ -74,7 +74,9 @@ def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) 
 def resolved(
     tree: dict[str, Any], where: Path | str | None, environ: Mapping[str, str] | None = None
 ) -> Resolved:
-    """`tree`: what stands in the file, or in the tables, called `where`; it is changed."""
+    """`tree`: the tables of the file or mapping, which are changed here. `where`: the name of the
+    file or mapping in messages.
+    """
     shared = {section: _taken_out(tree, section) for section in SHARING}
     sources = {
         f"{name}.{key}": f"{where}" for name, keys in sections_of(tree).items() for key in keys
@@ -116,7 +118,7 @@ def resolved(
 
 
 def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
-    """Take out the keys that stand in the section itself, beside its tables."""
+    """Remove the keys that stand in the section itself, beside its tables, and return them."""
     keys = tree.get(section, {})
     return {key: keys.pop(key) for key in list(keys) if not isinstance(keys[key], dict)}
 
@@ -160,8 +162,8 @@ def _kind_of(section: str) -> type[Section]:
 def _explained(
     error: str, section: str, keys: Mapping[str, Any], sources: Mapping[str, str]
 ) -> tuple[str | None, str]:
-    """The key, if it is one, and the error with the place where the value was written and the
-    allowed values.
+    """The wrong key, None if msgspec names none; and the error for people, with the place where the
+    value was written and the values that the key takes.
     """
     found = re.fullmatch(r"(.*) - at `\$\.(\w+)(.*)`", error)
     label = section_shown(section, keys)

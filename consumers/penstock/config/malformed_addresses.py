@@ -19,9 +19,9 @@ _PATH: Final = ("/", "./", "../", "~")
 
 
 class _Kind(NamedTuple):
-    """The form of a key's addresses: its schemes (empty: any that a store knows), an example, and
-    what to write for an address without a scheme. With `file` among the schemes, a bare path may
-    be a local folder.
+    """The form that a key's addresses must have. `schemes`: those that the key takes; empty: every
+    scheme that a store knows. `bare`: what the message suggests in place of an address without a
+    scheme.
     """
 
     schemes: tuple[str, ...]
@@ -83,5 +83,7 @@ def _remedy(value: str, kind: _Kind) -> str:
 
 
 def _shown(value: str) -> str:
-    """The value without credentials. `shown_url` finds them only after `//`, so that is added."""
+    """The value without credentials. `shown_url` finds credentials only after `//`, so `//` is put
+    before a value that has none.
+    """
     return shown_url(value) if "://" in value else shown_url(f"//{value}").removeprefix("//")

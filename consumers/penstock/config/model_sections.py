@@ -35,16 +35,17 @@ class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     # Other servers of the same model, asked while `url` is unavailable.
     replicas: list[str] | None = None
-    # Together with the replica's answer below 5 s: rows may be this late if a region fails.
+    # With the replica's answer added, rows stay below the 5 s that they may be late when a region
+    # fails.
     failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None
     protocol: Protocol = "torchserve"
-    # For oip; the server's own description is used for those that are not set.
+    # For oip. Where one of these is not set, the server's own description is used.
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
-    # For http; the preset is used for those that are not set.
+    # For http. Where one of these is not set, the preset's value is used.
     preset: Preset | None = None
     path: str | None = None
     health: str | None = None
@@ -60,7 +61,7 @@ class Model(Section, frozen=True):
     token_file: str | None = None
     ssl_cafile: str | None = None
     canary: str | None = None
-    # By default TorchServe's convention: the port after that of `url`.
+    # None: the port after that of `url`, which is TorchServe's own default.
     management_url: str | None = None
     shadow: Shadow | None = None
 
@@ -74,7 +75,7 @@ class NamedModel(Model, frozen=True, kw_only=True):
 
 
 class Route(Section, frozen=True, kw_only=True):
-    """The models that answer rows of objects that match all globs given here."""
+    """The models that answer an object's rows if the object matches every glob of this route."""
 
     model: str | list[str]
     stream: str | None = None

@@ -2,7 +2,7 @@
 
 Rule: all regions share one configuration, and `region` selects the part that holds here: its
 topics, with a group of its own; its model servers, then those of the regions that it falls back on.
-Owner: the loading, which does this once.
+Owner: `loading`, which does this once.
 """
 
 from msgspec.structs import replace
@@ -29,7 +29,9 @@ def in_region(cfg: Config) -> Config:
 
 
 def kafka_of(cfg: Config, name: str) -> Kafka:
-    """The Kafka section of another region's workers; `cfg` is that of a worker in a region."""
+    """The Kafka section of the workers of region `name`; `cfg` is a configuration to which its own
+    region was applied already.
+    """
     group = cfg.kafka.group.removesuffix(f"-{cfg.region}")
     return _kafka(replace(cfg.kafka, group=group), name, cfg.regions[name])
 

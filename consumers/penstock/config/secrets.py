@@ -1,7 +1,7 @@
 """Which values may never be printed: secret keys, and the credentials in addresses.
 
 Rule: a key of ours is secret by its name. An option of another library is secret, at any depth,
-unless its name is known to be harmless. Owner: the configuration, which masks them when printed.
+unless its name is known to be harmless. Owner: `Config`, which masks them when it is printed.
 """
 
 import re
@@ -16,8 +16,8 @@ URL_KEYS = frozenset({"url", "endpoint", "endpoint_url", "management_url"})
 # Lists of addresses in a model's section; in a store's section they hold names, without secrets.
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
-# Options of fsspec's packages that tell where and how, and never hold credentials. Addresses among
-# them are shown without their credentials.
+# Options of fsspec's packages that say where a store is and how to read it, and never hold
+# credentials of their own. Addresses among them are shown without the credentials in them.
 HARMLESS_OPTIONS: Final = frozenset(
     {
         "account", "account_host", "account_name", "anon", "base_url", "block_size", "bucket",
@@ -30,7 +30,7 @@ HARMLESS_OPTIONS: Final = frozenset(
         "username", "verify", "workspace",
     }
 )  # fmt: skip
-# Parts like those of `AccountKey=...;` or `Bearer ...`: a library may print one without the rest.
+# A secret such as `AccountKey=...;` or `Bearer ...` has parts, and a library may print one alone.
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
 
 
@@ -78,7 +78,9 @@ def shown_url(url: str) -> str:
 
 
 def url_secrets(url: str) -> set[str]:
-    """The credentials in an address: as written there, decoded, and as an HTTP header has them."""
+    """The credentials in an address in each form that a log line may have: as they are written in
+    the address, decoded, and encoded for an HTTP header.
+    """
     written = _credentials(url)
     user_and_password = unquote(url.partition("://")[2].partition("/")[0].rpartition("@")[0])
     in_header = b64encode(user_and_password.encode()).decode()

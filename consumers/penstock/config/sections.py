@@ -1,7 +1,7 @@
 """The sections and their keys, with their defaults and the reasons for the numbers.
 
-Rule: values only; `settings.py` derives the pipeline's settings from them. The sections about
-models are in `model_sections`. Owner: `Config`.
+Rule: values only; `settings/` translates them into what the parts of a worker need. The sections
+about models are in `model_sections`. Owner: `Config`.
 """
 
 from typing import Annotated, Any, Literal
@@ -27,10 +27,11 @@ class Kafka(Section, frozen=True):
     group: str = "penstock"
     # A topic of ours between the input topics and the worker, keyed by stream.
     rekey: Annotated[str, Meta(min_length=1)] | None = None
-    # A broker that runs sends its records much sooner.
+    # Earlier messages of another partition are waited for so long; a broker that runs sends them
+    # within milliseconds.
     rekey_wait_ms: Positive = 1_000
     isolation: Isolation = "read_uncommitted"
-    # The client that reads and joins the group; aiokafka always writes.
+    # The client that joins the group and reads; aiokafka writes in either case.
     client: Literal["aiokafka", "confluent"] = "aiokafka"
     stream_from: str | None = None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -49,11 +50,11 @@ class Kafka(Section, frozen=True):
     group_protocol: Literal["classic", "consumer"] = "classic"
     # The name under which a worker keeps its place over a restart; None: its place is free at once.
     instance_id: Annotated[str, Meta(min_length=1)] | None = None
-    # A killed worker's partitions move after this. 6 s is the broker's own minimum
-    # (group.min.session.timeout.ms).
+    # After this time a killed worker's partitions move to other workers. 6 s is the broker's own
+    # minimum (group.min.session.timeout.ms).
     session_ms: Annotated[int, Meta(ge=6_000, le=45_000)] = 8_000
-    # By a heartbeat a member learns that others came or went: until then a leaver's partitions
-    # stand still. Two small requests a second.
+    # A member learns by its heartbeat that another one came or went. Until then the partitions of
+    # a member that left stand still. 500 ms is two small requests a second.
     heartbeat_ms: Positive = 500
     # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
     timeout_ms: Positive = 120_000
@@ -113,7 +114,8 @@ class Region(Section, frozen=True):
     fallback: list[str] = field(default_factory=list)
     # One second of 1,000 references/s: a healthy region never has such a lag for long.
     help_lag: Positive = 1_000
-    # Above the session, after which a group notices a dead member: a restart calls for no help.
+    # Longer than `session_ms`, after which a group notices a dead member. So the restart of a
+    # worker calls for no help.
     help_after_ms: Positive = 10_000
 
 
@@ -137,7 +139,7 @@ class Rows(Section, frozen=True):
     dtype: Literal["float32"] = "float32"
     member: str | None = None
     on_bad_row: Literal["reject", "fail_object"] = "reject"
-    # Width x height; None: a picture is a row unchanged.
+    # Width x height; None: the picture's own bytes are the row.
     image_size: str | None = None
     image_layout: Literal["nchw", "nhwc"] = "nchw"
     image_scale: str = "none"
@@ -147,7 +149,7 @@ class Rows(Section, frozen=True):
 
 
 class Window(Section, frozen=True):
-    # 512 rows is the plateau of TorchServe's rows/s; 128 is the knee.
+    # With more than 512 rows a request TorchServe answers hardly more rows a second.
     max_rows: Positive = 512
     # Below TorchServe's default max_request_size of 6,553,500 bytes.
     max_bytes: Positive = 4 * MIB
@@ -165,7 +167,7 @@ class Output(Section, frozen=True):
     markers: bool = True
     compression: Literal["none", "snappy", "zstd", "lz4", "gzip"] = "none"
     granularity: Literal["row", "block"] = "row"
-    # About 150 kB of records; a consumer's default fetch is 1 MB.
+    # 500 rows are about 150 kB of JSON; a consumer's default fetch is 1 MB.
     block_rows: Positive = 500
     block_form: Literal["json", "arrow"] = "json"
     # A template for the result object of each input object; None: answers are only records.
@@ -199,7 +201,8 @@ class Limits(Section, frozen=True):
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
     expanded_bytes: Positive | None = None
-    # A compressed table may hold a row in less than a bit; to read so many takes seconds.
+    # A compressed table may hold a row in less than a bit, so a small object may have this many.
+    # Reading them takes seconds.
     rows: Positive = 100_000_000
     members: Positive = 100_000
     member_bytes: Positive | None = None
@@ -210,17 +213,18 @@ class Limits(Section, frozen=True):
     pixels: Positive = 89_478_485
     # Decoder processes; None: one per core, at least two and at most four.
     decoders: Positive | None = None
-    # Twice the time of the slowest objects known, videos of still scenes.
+    # Twice what the slowest known objects take: videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
-    # Smaller objects are decoded in the worker: at most 8 ms of its event loop, in pieces.
+    # An object up to this size is decoded in the worker. That takes at most 8 ms of its event
+    # loop, in pieces.
     inline_bytes: Positive = 256 << 10
     # Above these a stream stops instead of turning its whole topic into dead letters; 0: never.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100
     # Services that start together are all up within a minute.
     start_ms: Positive = 60_000
-    # More than twice our longest wait that ends by itself: two minutes, of a store for an object
-    # and of Kafka for a batch.
+    # More than twice the longest wait that ends by itself: two minutes, for the store to give an
+    # object or for Kafka to take a batch.
     stall_ms: Positive = 300_000
 
 
@@ -248,7 +252,7 @@ class Scenes(Section, frozen=True):
     lease_ms: Positive = 10_000
     # As long as Kafka keeps records by default: older ones are not read again.
     forget_ms: Positive = 604_800_000
-    # At 20 Hz ten scenes are open within the deadline; the others are for a backlog.
+    # At 20 Hz ten scenes are open within the deadline; more are open only during a backlog.
     max_open: Positive = 64
     max_members: Positive = 256
     inline: str | None = None
@@ -260,7 +264,7 @@ class Traces(Section, frozen=True):
     endpoint: str | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 0.01
     slowest: Annotated[float, Meta(ge=0, le=1)] = 0.01
-    # Credentials of the receiver, as a rule: so all values are secrets.
+    # Most of them carry the receiver's credentials, so every value is kept as a secret.
     headers: dict[str, str] = field(default_factory=dict)
 
 

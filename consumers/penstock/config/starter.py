@@ -1,7 +1,7 @@
 """The text of a first configuration file, made from four answers.
 
-Rule: what is written is what a worker takes, and every line says why one would change it. What was
-not asked stands there as a comment with its default. Owner: `penstock config --init`.
+Rule: a worker takes the file as it is written, and every line says why somebody would change it. A
+key that was not asked for is written as a comment with its default. Owner: `config --init`.
 """
 
 import json
@@ -33,8 +33,9 @@ _STORES: Final = {
 
 
 class Answers(NamedTuple):
-    """What was asked. `kafka`: SERVERS/TOPIC; `store`: s3://BUCKET, http://HOST:PORT/BUCKET of an
-    S3 server, gs://, az:// or file:///FOLDER; `model`: URL [PROTOCOL]; `rows`: FORMAT [REQUEST].
+    """The answers, in these forms. `kafka`: SERVERS/TOPIC. `store`: s3://BUCKET, gs://, az://,
+    file:///FOLDER, or http://HOST:PORT/BUCKET of an S3 server. `model`: URL [PROTOCOL]. `rows`:
+    FORMAT [REQUEST].
     """
 
     kafka: str = "localhost:9092/refs"

@@ -1,6 +1,6 @@
-"""Which tables and keys of a file are none of ours.
+"""Finds tables and keys that no section declares, and names the nearest valid ones.
 
-Rule: all of them are found, not only the first, with the path that leads to each. Owner:
+Rule: every unknown key of a file is found, not only the first, with its path in the file. Owner:
 `config.load` and `penstock lint`.
 """
 
@@ -78,8 +78,8 @@ def section_shown(section: str, keys: Mapping[str, Any]) -> str:
 def unknown(
     section: str, key: str, sections: Mapping[str, type[Section]], label: str | None = None
 ) -> str:
-    """What is wrong with a key's name; empty if it is known. `label` stands before the key where
-    several have the same kind: `stores.lake.`.
+    """The error for a section or key that is not declared; empty if it is declared. `label`: what
+    the message puts before the key if several tables share a section, such as `stores.lake.`.
     """
     if section not in sections:
         return f"no section [{section}]{nearest(section, sections)}"

@@ -1,8 +1,8 @@
 """Refuses settings that name a file which cannot be read, before a worker needs it.
 
-Rule: the file must exist and be readable; the adapter that uses it checks its contents. Only
-commands that run a worker, or judge its configuration, check this: listing topics needs no token of
-the model. Owner: the commands `config`, `doctor` and `run`.
+Rule: the file must exist and be readable; the adapter that uses it checks its contents. Only the
+commands that run a worker or judge a worker's configuration check this. Other commands must not
+fail for a file that they never open. Owner: the commands `config`, `doctor` and `run`.
 """
 
 import re

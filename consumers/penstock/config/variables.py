@@ -1,9 +1,9 @@
 """The environment's part of the configuration: `PENSTOCK_SECTION__KEY` variables as TOML values,
 and `PENSTOCK_STORES__NAME__KEY` where a section has a name.
 
-Rule: a variable is a key, one of our own few, or an error that names the nearest key; a
-text that looks like another kind of value than the key takes is refused, never taken
-literally. Owner: `config.load`.
+Rule: a `PENSTOCK_` variable sets a key, is listed in `OWN`, or is an error that names the nearest
+key. A text that looks like another kind of value than its key takes is refused, never used as it
+stands. Owner: `config.load`.
 """
 
 import json
@@ -18,8 +18,8 @@ from penstock.config.unknown_keys import keys_of, nearest, unknown
 from penstock.errors import usage
 
 ENV_PREFIX = "PENSTOCK_"
-# No key of a section: a listening socket that is inherited, what `scripts/` and the tests use, and
-# where the worker is.
+# Variables that set no key of a section: the demo's mark on its worker, an inherited listening
+# socket, a switch of the tests, and the worker's region. `scripts/stack env` exports the prefix.
 OWN = frozenset({"PENSTOCK_DEMO", "PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
 OWN_PREFIXES = ("PENSTOCK_STACK_",)
 # Kubernetes sets these in every container beside a Service whose name begins with "penstock".
@@ -27,12 +27,12 @@ _OF_KUBERNETES = re.compile(
     r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"
 )
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
-# Texts that are JSON themselves.
+# Keys whose text is itself JSON.
 _JSON_TEXTS = frozenset({"model.canary"})
 
 
 class Variable(NamedTuple):
-    """One variable that sets a key; `section` with its name, `stores.eu`, where it has one."""
+    """A variable that sets a key. `section` includes the table's name, as in `stores.eu`."""
 
     name: str
     section: str
@@ -77,7 +77,7 @@ def variable(section: str, key: str) -> str:
 
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
-    """A variable's text as the value that TOML would have given; an empty text unsets an optional
+    """The value that TOML would have given for a variable's text. An empty text unsets an optional
     key. Raises `ValueError` for a text that does not fit the key: JSON for a key of one text, or a
     malformed list or table.
     """
@@ -104,7 +104,7 @@ def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
 
 
 def choices(hint: Any) -> tuple[str, ...]:
-    """The texts that a key may be, where only some are right."""
+    """The texts that a key takes; empty if it takes any text, or none."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     found = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)

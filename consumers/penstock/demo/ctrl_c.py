@@ -1,7 +1,7 @@
-"""Ctrl-C and its relatives, in two steps.
+"""Ctrl-C, SIGTERM and SIGHUP, in two steps: the first ends the streams, the second ends the demo.
 
 Rule: while `gently` is set, the first signal sets `stop`. Any other signal cancels the task that
-entered, but only once, so that nothing interrupts its cleaning up. Owner: the demo.
+entered the block, but only once, so that nothing interrupts its cleaning up. Owner: the demo.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ class Interrupts:
 
 
 async def to_the_proof(play: Callable[[Interrupts], Awaitable[None]]) -> None:
-    """Raises `Fatal` if a signal ends it before the proof."""
-    # The client raises what it logs, and its log lines would break the table.
+    """Run `play` to its end. Raises `Fatal` if a signal ends it before the proof."""
+    # Errors that the client logs are raised as well, and its log lines would break the table.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         async with Interrupts() as interrupts:

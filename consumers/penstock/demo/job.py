@@ -1,8 +1,10 @@
-"""The order of things: start, stream, drain, prove.
+"""The demo from its start to its proof: services, worker, streams, drain, verdict.
 
 Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM) ends the
 streams early, and the proof follows. A second one, or one before the streams began, ends the demo
-at once. Owner: the command.
+at once. The verdict is the judge's, from topics that are read while they grow; the demo adds two
+checks: the topics have the objects and rows that the producers counted, and rows are repeated only
+if a worker was killed. Owner: the command.
 """
 
 import asyncio
@@ -34,14 +36,14 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import tell
 from penstock.verify.findings import Report, render
 
-# After a kill the group waits 8 s for the dead member, and as long again if the worker was killed
-# while joining. If no answer came for longer, something is lost, and the proof says what.
+# After a kill the group waits 8 s for the dead member, and 8 s more if the worker was killed while
+# it joined. If no answer comes for this long, something is lost, and the proof says what.
 ANSWERED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may choose; `config_path`: for the other settings of the worker."""
+    """What a person may choose. `config_path`: the file with the worker's other settings."""
 
     seconds: float
     streams: int
@@ -83,7 +85,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
         place.answered(key)
 
     async with sending(place) as sink:
-        # The embedded broker creates a topic when it is asked for; the stack's topics exist
+        # The embedded broker creates a topic when a client asks for it. The stack's topics exist
         # already.
         partitions = [await sink.partitions(topic) for topic in place.cfg.topics]
         maker = frame if options.frames else make
@@ -113,7 +115,9 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
 
 
 async def _all_answered(progress: Progress) -> None:
-    """Returns when no object waits for answers, or none has come for long."""
+    """Returns when no object waits for its answer, or when no answer came for
+    `ANSWERED_WITHIN_S`.
+    """
     before = -1
     while progress.rows != before:
         before = progress.rows
@@ -140,7 +144,7 @@ def prove(
 
 
 def broken(report: Report, progress: Progress, restarts: int) -> list[str]:
-    """What is wrong, in words; empty if all is well."""
+    """The checks that failed, in words."""
     sent = sum(stream.sent for stream in progress.streams)
     checks = {
         "the topics break a promise": report.ok,

@@ -1,8 +1,8 @@
 """Reads the demo's topics while they are written, for the view and for the proof.
 
-Rule: it asks no worker. Before answers are judged, all references up to now are read, so that every
-answer meets its reference. It reads each record only once, as the broker may drop old records.
-Owner: the demo.
+Rule: it asks the topics and no worker. Before it judges answers it reads all references that are on
+the topic by then, so that the reference of every answer is known. It reads each record once, when
+it is new, because the broker drops old ones. Owner: the demo.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from penstock.verify.live import LiveJudge
 from penstock.verify.read_topics import scope_of
 
 WAIT_MS = 100
-# Seconds between two rounds of judging; each round asks for the ends of the topics once.
+# Seconds between two rounds of judging. Each round asks once for the ends of the topics.
 PAUSE_S = 0.05
-# A short wait, as few references are missing and they come with the next answer.
+# Seconds between two looks at what another task has read; it is behind by one fetch at most.
 LOOK_S = 0.02
-# About 1 ms of judging; then the streams get their turn.
+# Answers that are judged in one piece: about 1 ms, then the streams get their turn.
 SLICE = 400
 # The demo's topics are new and grow, so they are read from 0 and have no known end.
 NO_END = 1 << 62
@@ -48,7 +48,9 @@ _decoder = msgspec.json.Decoder(_Last)
 
 
 class Onlooker:
-    """Calls `on_answered` for every object that ends. `run` it as a task; `report` ends that."""
+    """Calls `on_answered` for every object that is answered to its end. `run` it as a task, which
+    `report` ends.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Onlooker:
                 task.cancel()
 
     async def report(self) -> Report:
-        """The verdict on all that the topics hold, once no worker runs; it also ends `run`."""
+        """The verdict on all that the topics hold; to be called when no worker runs. Ends `run`."""
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}
         self._committed |= await self._ask_committed()
@@ -108,7 +110,8 @@ class Onlooker:
     async def _read_answers(self) -> None:
         while True:
             found = await self._answers.more(WAIT_MS)
-            self._found.extend(found)  # only now: the judge may have replaced the list
+            # A separate line: during the wait `_judge_found` may have put another list there.
+            self._found.extend(found)
 
     async def _judge_found(self) -> None:
         async with self._judging:
@@ -138,7 +141,7 @@ class Onlooker:
 
 
 async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
-    """Wait until another task has read up to these ends."""
+    """Wait until the task that reads this follower has come to these ends."""
     while not await follower.has_reached(ends):  # noqa: ASYNC110 (the client has no event for it)
         await asyncio.sleep(LOOK_S)
 
@@ -147,7 +150,9 @@ async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
 async def looking_on(
     cfg: config.Config, partitions: Sequence[int], on_answered: OnAnswered
 ) -> AsyncIterator[Onlooker]:
-    """Read along from the start. `partitions`: of input, output and dead-letter topic."""
+    """Read the topics from their start. `partitions`: the counts of the input, output and
+    dead-letter topic.
+    """
     asked, answered, letters = partitions
     isolation = cfg.delivery.isolation
     topics = {cfg.output.topic: answered, cfg.output.dead_letter_topic: letters}

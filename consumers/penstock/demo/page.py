@@ -13,12 +13,12 @@ from rich.console import Console
 from penstock import config
 from penstock.terminal_text import tell
 
-# The worker's page then offers to kill it; see penstock.ops.page.actions.
+# With this variable set, the worker's page offers to kill it; see penstock.ops.page.actions.
 DEMO: Final = "PENSTOCK_DEMO"
 
 
 def address(http: config.Http) -> str:
-    """A browser sends nobody what is behind the `#`; the page takes the token from there."""
+    """The page takes its token from behind the `#`, which a browser sends to no server."""
     return f"http://{http.host}:{http.port}/#token={http.token}"
 
 
@@ -27,7 +27,7 @@ def say(http: config.Http, console: Console) -> None:
 
 
 def open_browser(http: config.Http, console: Console) -> None:
-    """Does nothing without a desktop."""
+    """Open the page if there is a desktop; else do nothing."""
     desktop = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
     if console.is_terminal and desktop:
         webbrowser.open(address(http))

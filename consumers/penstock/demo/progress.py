@@ -1,9 +1,9 @@
 """What was sent and what came back, per stream: figures for the view only, not for the proof.
 
-Rule: an object counts once, when its last row is first seen on the output topic. Its latency is the
-pipeline's: from the time stamp of its reference to that of its last answer, without the demo's own
-making, uploading and reading. Only latencies of the last seconds are kept: so memory is bounded,
-and the table shows when a trouble is over. Owner: the demo.
+Rule: an object counts once, when its last row is first seen on the output topic. Its latency runs
+from the time stamp of its reference to that of its last answer, so it does not include what the
+demo itself does: making, uploading and reading objects. Only latencies of the last seconds are
+kept, which bounds memory and lets the table show when a trouble is over. Owner: the demo.
 """
 
 import asyncio
@@ -12,16 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-# Long enough for percentiles of a dozen cameras at 5 Hz; short enough to show that a trouble is
-# over.
+# Long enough for percentiles of a dozen cameras at 5 Hz, short enough to show when a trouble ends.
 LATENCIES_OVER_S = 3.0
-# Bounds the latencies of a stream that stood still and then answers all at once.
+# A stream that stood still may be answered all at once; its latencies are bounded by this.
 MOST_LATENCIES = 2_000
 
 
 @dataclass
 class Stream:
-    """One stream. `left_out`: ticks skipped because they were late, or too many rows waited."""
+    """One stream. `left_out`: objects that it skipped, because it was late or too many
+    rows waited.
+    """
 
     name: str
     form: str
@@ -40,7 +41,7 @@ class Stream:
 
     @property
     def rows_ahead(self) -> int:
-        """Rows that are announced but not yet seen answered."""
+        """Rows that are announced and whose answers were not seen yet."""
         return self.rows_sent - self.rows
 
     def answered(self, at_s: float, latency_ms: float, rows: int) -> None:
@@ -56,7 +57,7 @@ class Stream:
 
 
 class Progress:
-    """`sent` and `answered` are called for each object, with its key."""
+    """The counts of all streams. `sent` and `answered` are to be called once for each object."""
 
     def __init__(self, streams: Sequence[Stream], wall_s: Callable[[], float] = time.time) -> None:
         self.streams = streams

@@ -1,8 +1,8 @@
-"""`penstock demo --scenes`: frames of a site as one picture, one camera dying and coming back.
+"""`penstock demo --scenes`: the frames of a site become one picture; a camera dies and comes back.
 
-Rule: a scenes worker makes the scenes from the predictions of a normal worker; both are started as
-any user starts them. The table shows what the scenes worker's page says; the verdict is the
-judge's, from the topics alone. Owner: the command.
+Rule: a scenes worker makes the scenes from the predictions of a normal worker; both are started by
+the commands that any user has. The table shows what the scenes worker's page says; the verdict is
+the judge's, from the topics alone. Owner: the command.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ from penstock.scenes.settings import names
 from penstock.scenes.verify import verify_scenes
 from penstock.terminal_text import tell
 
-# Which camera dies, and when it goes and comes back, as shares of the run.
+# The camera that dies, and the shares of the run after which it dies and comes back.
 DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
-# A dead camera must be noticed within a demo of twenty seconds.
+# Short, so that a demo of twenty seconds shows that the dead camera is noticed.
 LEASE_MS = 2_000
 # The clocks of a site's cameras differ by some milliseconds.
 SKEWS_MS = (0, 7, -5, 12)
 LOOK_S = 0.5
-# For the last deadlines and the way there, on a busy machine.
+# Time for the last scenes to be closed and published, on a busy machine.
 JUDGED_WITHIN_S = 30.0
 LAST = 4
 
@@ -59,7 +59,7 @@ class Scenes:
             "SCENES__PERIOD_MS": str(period_ms),
             "SCENES__TOLERANCE_MS": str(period_ms // 2),
             "SCENES__LEASE_MS": str(LEASE_MS),
-            # The embedded broker hands out one batch at a time.
+            # A period more of patience, because the embedded broker hands out one batch at a time.
             "SCENES__PATIENCE_MS": str(period_ms),
         }
         self.environ = {
@@ -72,7 +72,7 @@ class Scenes:
         self._http = http
 
     async def look(self) -> Mapping[str, Any] | None:
-        """What the page says; None if it does not answer."""
+        """The status that the page answers; None if it does not answer."""
         answer = await page_of(self._http, "/api/status", ANSWER_S)
         found: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
         return found
@@ -128,7 +128,7 @@ async def _play(options: Options, interrupts: Interrupts) -> None:
 
 
 class Cameras:
-    """All cameras see the same instants, each by its own clock."""
+    """All cameras take a picture at the same instants, and stamp it by their own clocks."""
 
     def __init__(
         self, place: Place, sink: KafkaSink, partitions: int, streams: int, rate_hz: float
@@ -167,7 +167,7 @@ class Cameras:
 
 
 async def _show(scenes: Scenes, console: Console) -> None:
-    """Show a table on a terminal, else print a line now and then."""
+    """Show a table on a terminal; elsewhere print a line every two seconds."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
             found = await scenes.look()
@@ -204,7 +204,9 @@ def view(found: Mapping[str, Any]) -> RenderableType:
 
 
 async def _judged(scenes: Scenes, said: int) -> Report:
-    """Returns the verdict when every prediction is in its place, or the time is over."""
+    """Returns the verdict: as soon as every prediction is in its place, else when the time
+    is over.
+    """
     until_s = time.monotonic() + JUDGED_WITHIN_S
     while True:
         report = await verify_scenes(scenes.cfg)

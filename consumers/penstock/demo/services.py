@@ -1,8 +1,8 @@
-"""Where the demo runs: on services of its own, or on the running stack.
+"""The services of the demo: child processes of its own, or the running stack.
 
-Rule: a place is a set of settings, as environment variables of a worker, and a bucket to write to.
-Leaving a place removes everything in it. All other settings (window, limits, ...) are the user's.
-Owner: the demo.
+Rule: a place is the environment variables that point a worker at these services, and a bucket to
+write to. What the demo makes there is removed at the end. All other settings (window, limits, ...)
+are the user's. Owner: the demo.
 """
 
 import asyncio
@@ -31,20 +31,22 @@ from penstock.process.children import address, free_port, running
 
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
 PARTITIONS = 4
-# A worker that takes over looks back less than this: to the last commit.
+# An answered object is deleted after this time. A worker that takes over begins at the last commit,
+# which is less than this ago.
 KEEP_S = 60.0
 # The embedded broker answers a fetch only after its full wait, even if records have come.
 FETCH_WAIT_MS = 4
-# A dozen cameras at 5 Hz bring an object every 16 ms, so rows of two objects hardly ever meet,
-# however long the first one waits.
+# A dozen cameras at 5 Hz bring an object every 16 ms. Within a short window the rows of two objects
+# hardly ever meet, so a longer one would only add latency.
 WINDOW_MS = 5
 HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Place:
-    """`environ` makes a worker work here; `folder` is temporary. `write` stores an object under its
-    key; the bytes of an object that is `answered` may be deleted soon.
+    """`environ`: the variables of a worker that runs here. `folder`: for logs, removed at the end.
+    `write` stores an object under its key. `answered` tells that an object was answered and may be
+    deleted soon.
     """
 
     title: str
@@ -57,7 +59,9 @@ class Place:
 
 
 class _Folder:
-    """A folder as a bucket. It deletes old objects, as those of some hours would fill a disk."""
+    """A folder as a bucket. Old objects are deleted, because those of some hours would
+    fill a disk.
+    """
 
     def __init__(self, folder: Path, keep_s: float, now_s: Callable[[], float]) -> None:
         self._folder = folder
@@ -67,7 +71,9 @@ class _Folder:
         self._answered: deque[tuple[float, str]] = deque()
 
     async def write(self, key: str, body: bytes) -> None:
-        """Without a thread, whose turn takes longer than writing a few KB to the page cache."""
+        """Write on the event loop: a few KB reach the page cache sooner than a thread gets its
+        turn.
+        """
         path = self._folder / key
         if path.parent not in self._made:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +89,7 @@ class _Folder:
 
 @asynccontextmanager
 async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[Place]:
-    """Broker and model server as children, a folder as the store. `frames`: of pictures."""
+    """Broker and model server as children, a folder as the store. `frames`: for pictures."""
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
         log = folder / "services.log"
@@ -130,7 +136,9 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
 
 @asynccontextmanager
 async def on_stack(path: Path | None) -> AsyncIterator[Place]:
-    """On the services of the settings or of `scripts/stack`, with topics and bucket of our own."""
+    """The services that the settings name, else those of `scripts/stack`, with topics and a bucket
+    of the demo's own.
+    """
     own = f"demo-{secrets.token_hex(4)}"
     stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
     names = {
@@ -169,12 +177,14 @@ async def on_stack(path: Path | None) -> AsyncIterator[Place]:
 async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any) -> None:
     try:
         await asyncio.to_thread(action, *arguments, **options)
-    except Exception as error:  # fsspec passes on the errors of whichever store it is
+    except Exception as error:  # fsspec raises the errors of the store's own library
         raise Unreachable(f"the object store refused {arguments[0]}: {error!r}") from error
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """Clean up. If the service is gone, its own failure is the one to report."""
+    """Clean up. If the service is gone, that failure was raised already, and this one adds
+    nothing.
+    """
     with suppress(Unreachable):
         await remove(*arguments, **options)
 
@@ -197,14 +207,14 @@ def _as_text(value: Any) -> str:
 def _settled(
     path: Path | None, variables: Mapping[str, str]
 ) -> tuple[config.Config, dict[str, str]]:
-    # On its page this worker may be killed.
+    # `DEMO` lets the worker's page offer to kill it.
     environ = {**os.environ, **variables, DEMO: "1"}
     return config.load(path, environ), environ
 
 
 def free_http() -> config.Http:
-    """Let every worker serve its page on a free port, with a token, as one may act on the page. The
-    rows are nobody's secret.
+    """The page of a worker: on a free port, with a token, because the page can kill the worker. It
+    shows samples of rows, which in the demo are no secrets.
     """
     return config.Http(host=HOST, port=free_port(), token=secrets.token_urlsafe(16), samples=True)
 

@@ -1,8 +1,9 @@
-"""What the cameras of the demo write: objects of every shape, the same ones in every run.
+"""What the demo's streams write and announce: rows in several formats, or pictures.
 
-Rule: object `number` of stream `index` depends on these two numbers alone. Each stream writes at
-its own pace whatever the pipeline does (open loop), but like a camera with a full memory it skips
-an object when it is late or too many rows wait for their answers. Owner: the demo.
+Rule: object `number` of stream `index` depends on these two numbers alone, so every run writes the
+same objects. Each stream writes at its own pace, whatever the pipeline does (open loop). It skips
+an object if it is late or if too many rows wait for their answers, like a camera with a full
+memory. Owner: the demo.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ TAR_EVERY = 8
 TAR_MEMBERS = 3
 CAMERAS_PER_SITE = 4
 SEED = 20_260
-# zlib's fastest: otherwise half of the work for an object would be compressing it.
+# zlib's fastest level: at a higher one, half of the work for an object is compressing it.
 PACKED = 1
-# Ready-made texts of numbers: formatting them each time would make the demo itself the limit.
+# Texts of numbers, made once: formatting them each time would make the demo itself the bottleneck.
 _NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
 
@@ -53,9 +54,9 @@ BRIGHT_SIZE: Final = (14, 22)
 
 # A stream that is later than this skips the object.
 LATE_S = 5.0
-# Rows of a partition that may be announced and not yet seen answered. The embedded broker keeps 5
-# MB of each partition, and an answer takes some 60 bytes there (compressed from 320). So these
-# rows, and those that a new worker repeats, are read before the broker drops them.
+# So many rows of a partition may be announced before their answers are seen. The embedded broker
+# keeps 5 MB of each partition, and an answer takes some 60 bytes there (compressed from 320). So
+# the answers, repeats of a new worker included, are read before the broker drops them.
 ROWS_AHEAD = 30_000
 
 
@@ -128,7 +129,7 @@ def frame(index: int, number: int) -> Made:
 
 
 class Producers:
-    """`run`: every stream writes and announces until the end, or until `stop`."""
+    """All streams. `run`: each writes and announces its objects until the end, or until `stop`."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class Producers:
         partitions: int,
         make: Callable[[int, int], Made],
     ) -> None:
-        """`make`: object `number` of stream `index`."""
+        """`make`: makes object `number` of stream `index`."""
         self._make = make
         self._place = place
         self._sink = sink
@@ -179,7 +180,7 @@ class Producers:
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
                 stream.left_out += 1
-                await asyncio.sleep(0)  # many late ones would be one long turn
+                await asyncio.sleep(0)  # else many late objects would be one long turn
             else:
                 await self._send(index, self._make(index, number), started_s + after_s)
 
@@ -190,8 +191,8 @@ class Producers:
     async def _announce(
         self, partition: int, queue: asyncio.Queue[tuple[int, Made, float]]
     ) -> None:
-        """Announce objects at once; those that were made while the broker took the last batch go
-        together, as the embedded broker hands out one batch at a time.
+        """Announce each object as soon as it is written. Objects that were written while the broker
+        took the last batch go together, because the embedded broker hands out one batch at a time.
         """
         topic = self._place.cfg.kafka.input_topic
         while True:
@@ -230,7 +231,7 @@ def reference(place: Place, index: int, made: Made, at_ms: int) -> bytes:
 
 
 async def is_set_by(event: asyncio.Event, wall_s: float) -> bool:
-    """Wait until that time of the system's clock, or until the event is set, which returns True."""
+    """Wait for the event until that time of the system's clock. Returns whether it was set."""
     try:
         async with asyncio.timeout(max(0.0, wall_s - time.time())):
             return await event.wait()

@@ -18,7 +18,7 @@ from penstock.demo.progress import LATENCIES_OVER_S, Progress, together
 from penstock.demo.worker import ROWS_IN_ALL, Worker
 from penstock.terminal_text import tell
 
-# A calm rate that still looks alive.
+# Four times a second: calm, and still alive.
 REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0
@@ -30,7 +30,9 @@ LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S
 
 
 class View:
-    """The clock starts now; `show` runs until cancelled. `phase`: what the demo is doing."""
+    """Its clock starts when it is made; `show` runs until it is cancelled. `phase`: what the demo
+    does once the streams have ended.
+    """
 
     def __init__(
         self, console: Console, progress: Progress, worker: Worker, *, seconds: float
@@ -110,7 +112,9 @@ class View:
 
     @staticmethod
     def _text(*parts: str | tuple[str, str]) -> Text:
-        """One line, cut to the width of the terminal: a second line would push out the first."""
+        """One line, cut to the terminal's width: a longer one would take two lines, for which the
+        table has no room.
+        """
         return Text.assemble(" ", *parts, no_wrap=True, overflow="ellipsis")
 
     def _heading(self) -> RenderableType:

@@ -1,8 +1,8 @@
 """The demo's worker: started again whenever it is killed, and asked how it batches.
 
-Rule: a worker that a signal ended, or that was asked to end, is started again. One that gives up by
-itself ends the demo with its own message. Its counters are only shown; the proof does not use them.
-Owner: the demo.
+Rule: a worker that a signal ended, or that ended with code 0, is started again. A worker that gives
+up by itself ends the demo with its own message. Its counters are shown; the proof does not use
+them. Owner: the demo.
 """
 
 import asyncio
@@ -18,14 +18,13 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.process import parent
 from penstock.process.children import START_S, Child, last_words, running
 
-# Heartbeats come every 2 s, so the last one of a killed worker is up to 2 s old. A worker that
-# joins again sooner than that meets the dead member in the group: it gets half of the partitions
-# and must join once more.
+# A worker that joins sooner than this after a kill finds the dead member still in the group, gets
+# half of the partitions, and must join once more.
 RESTART_PAUSE_S = 2.0
 # Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
 READY_S = START_S + 15.0
 READY_POLL_S = 0.1
-# A page is shown a few times a second.
+# A page that does not answer within this time must not hold up the view.
 ANSWER_S = 1.0
 
 ROWS_IN_ALL = "rows_in_all"
@@ -80,14 +79,14 @@ class Worker:
             yield self._child
 
     async def until_ready(self) -> None:
-        """Returns when it has partitions and the model answers."""
+        """Returns when the worker has partitions and the model answers."""
         await until("the worker", self._log, self._is_ready)
 
     async def _is_ready(self) -> bool:
         return await self._get("/readyz") is not None
 
     async def look(self) -> None:
-        """Ask the worker for its state; if it does not answer, its last counts stay."""
+        """Ask the worker for its state. If it does not answer, the counts stay as they are."""
         self.ready = await self._is_ready()
         if self.ready and (page := await self._get("/metrics")) is not None:
             self._latest = batches(page)
@@ -104,7 +103,7 @@ class Worker:
 
 
 async def until(worker: str, log: Path, is_ready: Callable[[], Awaitable[bool]]) -> None:
-    """Raises `Fatal` if that takes longer than `READY_S`."""
+    """Wait until `is_ready`. Raises `Fatal` if that takes longer than `READY_S`."""
     try:
         async with asyncio.timeout(READY_S):
             while not await is_ready():  # noqa: ASYNC110 (another process has no event)

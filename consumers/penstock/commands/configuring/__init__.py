@@ -1,1 +1,1 @@
-"""Commands about the configuration alone: shown, checked, begun."""
+"""Commands about the configuration alone: `config` shows or begins it, `lint` checks it."""

@@ -72,7 +72,7 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    # Loads every client, which a configuration that is printed is not to wait for.
+    # Imported here: this loads every client, and the configuration is printed without that wait.
     from penstock.lint.check import refused
 
     config.check_files(resolved)
@@ -102,8 +102,10 @@ def _text(value: object) -> str:
 
 
 def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
-    """Write the file. What is not `given` is asked on a terminal; elsewhere it has its default."""
-    # Loads every client, which no other command is to wait for.
+    """Write the file. An answer that is not `given` is asked for on a terminal; without a terminal
+    the default is taken.
+    """
+    # Imported here: this loads every client, which a command without `--init` need not wait for.
     from penstock.lint.check import lint
 
     path = path or FILE

@@ -1,1 +1,1 @@
-"""Commands that show answers: as they come, one by its id."""
+"""Commands that only look: at answers, at a running worker, at how far a group is."""

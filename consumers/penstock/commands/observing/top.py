@@ -1,4 +1,4 @@
-"""`penstock top`: how a running worker is, on a terminal."""
+"""`penstock top`: a running worker's status on a terminal, renewed every second."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`penstock trace`: the way of one answer or of one picture."""
+"""`penstock trace`: what the topics hold about one answer or one scene."""
 
 import click
 import msgspec

@@ -12,7 +12,7 @@ from penstock.commands.time_option import When
 if TYPE_CHECKING:
     from penstock.verify.answers.watch import Answer
 
-# For a request under way when Ctrl-C is pressed.
+# After Ctrl-C a request to Kafka may take this long to end.
 LEAVE_S = 10.0
 
 
