@@ -21,7 +21,7 @@ from chaos_run.row_pool import make_pool, store
 from chaos_run.services_under_test import Place
 from chaos_run.topic_io import producing
 from chaos_run.workers import Crew, Exit
-from penstock.adapters.kafka.replay_positions import open_groups
+from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.errors import Transient
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference

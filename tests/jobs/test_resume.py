@@ -9,7 +9,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.announcer import announcing
-from penstock.adapters.kafka.kept_positions import KeptPositions
+from penstock.adapters.kafka.positions_from_outside import KeptPositions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Routes

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from penstock.adapters.inputs.share import Shard
+from penstock.adapters.inputs.left_out_objects import Shard
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.library.shards import shard_of

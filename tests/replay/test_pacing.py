@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.adapters.inputs.bounded import BoundedSource
-from penstock.adapters.kafka.replay_positions import Groups
+from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Commit, Where

@@ -9,13 +9,13 @@ import pytest
 from penstock.core.progress import cursor
 from penstock.formats.base.runs import RowOptions
 from penstock.ports import Commit, Record
-from penstock.simulation.announcements import echo
 from penstock.simulation.checks.history import History, Violation
-from penstock.simulation.checks.inherited import Terms
+from penstock.simulation.checks.inherited_progress import Terms
 from penstock.simulation.checks.life import Life
-from penstock.simulation.checks.log import Letter, Log
 from penstock.simulation.checks.outcome import Outcome
+from penstock.simulation.checks.partition_log import Letter, PartitionLog
 from penstock.simulation.checks.truth import Truths
+from penstock.simulation.echo_model import echo
 from penstock.simulation.virtual_time import run
 
 Answer = dict[str, Any]
@@ -41,7 +41,7 @@ class Watched:
             )
             for offset in (0, 5)
         ]
-        self.log = Log(records)
+        self.log = PartitionLog(records)
         self.truths = truths
         for version in "vw":
             self.log.bind((0, 0), DIGESTS[version], version, truths)

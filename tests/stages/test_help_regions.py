@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from penstock.adapters.inputs.regions import RegionalSource
+from penstock.adapters.inputs.regional_source import RegionalSource
 from penstock.core.health.region_help import HelpTerms, Standing
 from penstock.core.routing.store_choice import Place, Places
 from penstock.decoders.simulated import DecodersAtHand

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from penstock import config
-from penstock.adapters.inputs.choice import open_source
-from penstock.adapters.kafka.group.member import MemberSource
+from penstock.adapters.inputs.client_choice import open_source
+from penstock.adapters.kafka.group.identity import MemberSource
 from penstock.ports import Commit
 from tests.support.waiting import until
 

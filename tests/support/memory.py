@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.adapters.memory.inbox import Inbox, behind
-from penstock.adapters.memory.kafka import MemorySink
+from penstock.adapters.memory.partition_reader import PartitionReader, behind
+from penstock.adapters.memory.sink import MemorySink
 from penstock.errors import Fenced, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Span, Where
 
@@ -31,7 +31,7 @@ class MemorySource:
         self.gaps: dict[int, int] = {}
         self.on_start: Callable[[], Awaitable[None]] | None = None
         self.on_commit: Callable[[], Awaitable[None]] | None = None
-        self._inbox = Inbox(self._read)
+        self._reader = PartitionReader(self._read)
         self._rebalance: Rebalance | None = None
 
     def append(
@@ -50,7 +50,7 @@ class MemorySource:
             offset = log[-1].offset + 1 if log else 0
         record = Record(partition, offset, key, value, timestamp_ms, traceparent)
         log.append(record)
-        self._inbox.arrived.set()
+        self._reader.arrived.set()
         return record
 
     async def start(self, rebalance: Rebalance) -> None:
@@ -66,8 +66,8 @@ class MemorySource:
             for number in partitions
         }
         kept = await self._rebalance.assigned(starts)
-        self._inbox.go_to(starts)
-        self._inbox.positions |= kept
+        self._reader.go_to(starts)
+        self._reader.positions |= kept
 
     def _start(self, number: int) -> Commit:
         return self.committed.get(number, Commit(0))
@@ -76,18 +76,18 @@ class MemorySource:
         """A rebalance begins; `assign` or `revoke` says for each partition how it ends."""
         assert self._rebalance is not None
         for number in partitions:
-            self._inbox.positions.pop(number, None)
+            self._reader.positions.pop(number, None)
         await self._rebalance.suspended(partitions)
 
     async def revoke(self, partitions: Collection[int]) -> None:
         assert self._rebalance is not None
         for number in partitions:
-            self._inbox.positions.pop(number, None)
+            self._reader.positions.pop(number, None)
         await self._rebalance.revoked(partitions)
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self.polls += 1
-        return await self._inbox.poll(partitions, wait_ms)
+        return await self._reader.poll(partitions, wait_ms)
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
         fresh = [record for record in self.records[partition] if record.offset >= position]
@@ -95,11 +95,11 @@ class MemorySource:
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         await asyncio.sleep(0)
-        ours = [number for number in partitions if number in self._inbox.positions]
+        ours = [number for number in partitions if number in self._reader.positions]
         if self.undecided.intersection(ours):
             raise Undecided("a transaction is open")
         starts = {number: self._start(number) for number in ours}
-        self._inbox.go_to(starts)
+        self._reader.go_to(starts)
         return starts
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
@@ -120,7 +120,7 @@ class MemorySource:
     def reached(self) -> Mapping[int, int]:
         return {
             number: max(position, self.gaps.get(number, 0))
-            for number, position in self._inbox.positions.items()
+            for number, position in self._reader.positions.items()
             if not self.records[number] or self.records[number][-1].offset < position
         }
 
@@ -131,11 +131,11 @@ class MemorySource:
         return {
             number: max(log[-1].offset + 1 if log else 0, self.gaps.get(number, 0))
             for number, log in self.records.items()
-            if number in self._inbox.positions
+            if number in self._reader.positions
         }
 
     async def stop(self) -> None:
-        self._inbox.positions.clear()
+        self._reader.positions.clear()
 
 
 class MemoryProducers:

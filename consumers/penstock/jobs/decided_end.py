@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from penstock import config
+from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.adapters.kafka.reader import Reader
-from penstock.adapters.kafka.replay_positions import Groups
 from penstock.errors import usage
 from penstock.ports import Commit, Where
 from penstock.replay.span import Span, Spans

@@ -17,7 +17,7 @@ from secrets import token_hex
 import msgspec
 from msgspec import Struct
 
-from penstock.adapters.kafka.kept_positions import KeptPositions
+from penstock.adapters.kafka.positions_from_outside import KeptPositions
 from penstock.adapters.kafka.reader import Reader
 from penstock.errors import usage
 from penstock.jobs.listing import At

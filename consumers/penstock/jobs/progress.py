@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 
 from penstock import config
+from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import Reader, open_reader
-from penstock.adapters.kafka.replay_positions import Groups, open_groups
 from penstock.core.progress.cursor import decode, without_stop
 from penstock.jobs.answered_by_errors import AnsweredByErrors
 from penstock.jobs.decided_end import Job, held, known_job

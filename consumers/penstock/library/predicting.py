@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock import config, requests
-from penstock.adapters.inputs.share import ExistingResults, of_shard
+from penstock.adapters.inputs.left_out_objects import ExistingResults, of_shard
 from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.result_stores.choice import open_results

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
-from penstock.adapters.inputs.share import Shard
+from penstock.adapters.inputs.left_out_objects import Shard
 from penstock.errors import usage
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.adapters.inputs.bounded import BoundedSource
-from penstock.adapters.kafka.replay_positions import Groups
+from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.core.health.keeping_up import KeepingUp, Seen
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Fatal, PenstockError, Transient

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.adapters.kafka.reader import Reader
-from penstock.adapters.kafka.replay_positions import Groups
 from penstock.errors import usage
 from penstock.ports import Commit, Where
 from penstock.replay.worker_settings import Options, Plan

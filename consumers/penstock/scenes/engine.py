@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from penstock import config
+from penstock.adapters.kafka.keyed_writer import KeyedWriter
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.adapters.kafka.writer import KafkaWriter
 from penstock.ports import Record
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
@@ -33,7 +33,7 @@ class Engine:
 
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
-        self._writer = KafkaWriter(cfg.kafka, self._clock)
+        self._writer = KeyedWriter(cfg.kafka, self._clock)
         self._backlog: Backlog[tuple[str, int]] = Backlog()
         parts = parts_of(cfg, self._writer, fits, self._clock, self._is_behind)
         self._names, self._rekeying, self.ledger = parts

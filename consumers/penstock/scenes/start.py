@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock import config
-from penstock.adapters.kafka.topics import (
+from penstock.adapters.kafka.topic_admin import (
     TopicShape,
     create_topics,
     partition_counts,

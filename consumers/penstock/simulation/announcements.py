@@ -17,83 +17,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core.rows.payload import BytesRows, JsonRows, Matrix, Payload
-from penstock.errors import ErrorCode, HungUp, Poison, Rejected, Transient, WorkerDied
-from penstock.ports import Answers
+from penstock.simulation.echo_model import FINE, REFUSED_ALONE, REFUSED_WITH_ALL
 
 BUCKET = "b"
-FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE, HUNG_UP_ON = 0, 1, 2, 3, 4, 5, 6
-# More than the output topic takes, in worlds where records must be small.
-LARGE_BYTES = 8_000
-# After this time the server gives up a process that hangs.
-HANGS_S = 8.0
 MOST_OBJECTS = 4
 # Makes the footer larger than what is fetched with it, so that row groups must be fetched.
 PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
-
-
-class Deadly(Poison):
-    """One of these rows costs all rows of its call their answer: the model's process ends after
-    `after_s`, or the server hangs up. `code` is the right answer for the row alone.
-    """
-
-    def __init__(self, code: ErrorCode, loss: Transient, after_s: float = 0.0) -> None:
-        super().__init__(code, str(loss))
-        self.loss = loss
-        self.after_s = after_s
-
-
-def echo(payload: Payload) -> Answers:
-    """The model: answers each row by its number, in whatever form the rows come."""
-    pairs = _pairs(payload)
-    flags = {flag for _, flag in pairs}
-    if flags & {KILLS, HANGS}:
-        died = WorkerDied("Worker died.")
-        raise Deadly("model_rejected", died, 0.0 if KILLS in flags else HANGS_S)
-    if HUNG_UP_ON in flags:
-        raise Deadly("unavailable", HungUp("the server hung up"))
-    if REFUSED_WITH_ALL in flags:
-        raise Rejected("model_rejected", "a row made the handler raise")
-    errors = {index: "no" for index, (_, flag) in enumerate(pairs) if flag == REFUSED_ALONE}
-    values = [
-        b"null" if index in errors else _answer(number, flag)
-        for index, (number, flag) in enumerate(pairs)
-    ]
-    return Answers(values, errors)
-
-
-def _answer(number: int, flag: int) -> bytes:
-    if flag == LARGE:
-        return b'{"n":%d,"pad":"%b"}' % (number, b"x" * LARGE_BYTES)
-    return b'{"n":%d}' % number
-
-
-def _pairs(payload: Payload) -> list[Any]:
-    if isinstance(payload, Matrix):
-        pairs: list[Any] = payload.values.tolist()
-        return pairs
-    if isinstance(payload, BytesRows):
-        return [_pair_of(bytes(payload.row(index))) for index in range(payload.rows)]
-    assert isinstance(payload, JsonRows)
-    return [_pair(row) for row in orjson.loads(b"[%b]" % bytes(payload.body))]
-
-
-def _pair_of(line: bytes) -> Any:
-    """The two numbers of a line of text. Other lines reach the model, too, which refuses them."""
-    number, _, flag = line.partition(b",")
-    return (int(number), int(flag)) if number.isdigit() and flag.isdigit() else (0, REFUSED_ALONE)
-
-
-def _pair(row: object) -> Any:
-    """A row of text as the model gets it; other rows it refuses."""
-    if isinstance(row, list) and len(row) == 2 and all(_is_number(cell) for cell in row):
-        return row
-    return (0, REFUSED_ALONE)
-
-
-def _is_number(cell: object) -> bool:
-    return isinstance(cell, int | float)
 
 
 def gzipped(data: bytes) -> bytes:

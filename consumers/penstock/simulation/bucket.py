@@ -1,6 +1,7 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: every version of an object is also told to the eras, which know its right answers. When an
+Rule: every version of an object is also told to the deployments, which know its right answers. When
+an
 object changes, `unsteady` notes the errors that readers may get from that, and the checks allow
 them. Owner: one simulation.
 """
@@ -10,9 +11,9 @@ from typing import NamedTuple
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.simulation import announcements
-from penstock.simulation.checks.eras import Eras, Troubles
 from penstock.simulation.checks.history import History
-from penstock.simulation.poison import PoisonMessages
+from penstock.simulation.deployments import Deployments, Troubles
+from penstock.simulation.poison_messages import PoisonMessages
 from penstock.simulation.scenario import Scenario
 
 
@@ -35,7 +36,7 @@ class Bucket:
         objects: MemoryObjects,
         scenario: Scenario,
         troubles: Troubles,
-        eras: Eras,
+        deployments: Deployments,
         history: History,
         unsteady: dict[str, set[str]],
         *,
@@ -45,7 +46,7 @@ class Bucket:
         self.cursed: set[str] = set()
         self.cut: dict[str, int] = {}
         self._troubles = troubles
-        self._eras = eras
+        self._deployments = deployments
         self._history = history
         self._unsteady = unsteady
         self._draws = draws
@@ -99,7 +100,7 @@ class Bucket:
     def put(self, key: str, data: bytes) -> str:
         etag = self.objects.put(announcements.BUCKET, key, data)
         for version in (f"v{etag[1:-1]}", etag):
-            self._eras.put(f"{announcements.BUCKET}/{key}", version, data)
+            self._deployments.put(f"{announcements.BUCKET}/{key}", version, data)
         return etag
 
     def delete(self) -> None:

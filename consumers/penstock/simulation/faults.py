@@ -1,7 +1,7 @@
-"""What goes wrong, how often, and how slowly everything answers.
+"""Which requests fail, how often, and how long each answer takes.
 
-Rule: every draw comes from one seeded source, so that a seed gives a whole history. After `calm`
-nothing fails; what is not answered then never will be. Owner: the simulation; the services ask.
+Rule: every draw comes from one seeded source, so that a seed gives a whole history. After `stop`
+nothing fails and nothing is delayed. Owner: the simulation; the services ask before they answer.
 """
 
 import asyncio
@@ -11,7 +11,9 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chances per request, and the longest delay; one answer in twenty takes ten times that."""
+    """Chances per request, and the longest ordinary delay: one answer in twenty takes ten times as
+    long.
+    """
 
     store_away: float = 0.0
     store_ill: float = 0.0
@@ -26,15 +28,15 @@ class Faults:
     delay_s: float = 0.0
 
 
-CALM = Faults()
+NO_FAULTS = Faults()
 
-# If a model's worker keeps dying with the same rows, the rows get the blame: so chance must not
-# make it die again and again.
+# The pipeline rejects rows with which the model's process dies each time. So a process that dies by
+# chance must not die again with the same rows.
 BETWEEN_DEATHS_S = 60.0
 
 
 def drawn(random: Random) -> Faults:
-    """A mix of faults for each seed; in one seed of four nothing fails."""
+    """A mix of faults; in one seed of four nothing fails."""
     if random.random() < 0.25:
         return Faults(delay_s=random.choice((0.0, 0.02, 0.1)))
 
@@ -56,7 +58,7 @@ def drawn(random: Random) -> Faults:
     )
 
 
-class Weather:
+class FaultInjector:
     """Every service asks this before it answers."""
 
     def __init__(self, faults: Faults, random: Random) -> None:
@@ -65,11 +67,11 @@ class Weather:
         self._died_s = -BETWEEN_DEATHS_S
 
     @property
-    def is_calm(self) -> bool:
-        return self.faults is CALM
+    def is_stopped(self) -> bool:
+        return self.faults is NO_FAULTS
 
-    def calm(self) -> None:
-        self.faults = CALM
+    def stop(self) -> None:
+        self.faults = NO_FAULTS
 
     def happens(self, chance: float) -> bool:
         return chance > 0 and self._random.random() < chance
@@ -82,11 +84,11 @@ class Weather:
         return True
 
     def delay_s(self) -> float:
-        """Often no delay at all, as races happen within one turn of the loop."""
+        """Often no delay at all, because races happen within one turn of the loop."""
         most_s, drawn = self.faults.delay_s, self._random.random()
         if not most_s or drawn < 0.4:
             return 0.0
         return most_s * (10.0 if drawn > 0.95 else drawn)
 
-    async def pass_by(self) -> None:
+    async def delay(self) -> None:
         await asyncio.sleep(self.delay_s())

@@ -9,7 +9,7 @@ from collections import Counter
 
 from penstock.core.order.line_stop import LineStop
 from penstock.core.order.operator_words import Verb, Word, decode, digest, encode
-from penstock.simulation.worker_fleet import Crew
+from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
 # Longer than a worker takes to hear a word and to stop again.
@@ -17,9 +17,9 @@ PATIENCE_S = 10.0
 
 
 class Operator:
-    def __init__(self, world: World, crew: Crew) -> None:
+    def __init__(self, world: World, fleet: WorkerFleet) -> None:
         self._world = world
-        self._crew = crew
+        self._fleet = fleet
         self._said: Counter[tuple[int, int, str]] = Counter()
         self._spoke_s = -PATIENCE_S
 
@@ -28,7 +28,7 @@ class Operator:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._spoke_s < PATIENCE_S:
             return
-        for worker in self._crew.running():
+        for worker in self._fleet.running():
             for number, lane in worker.pipeline.wiring.lanes.items():
                 for stop in lane.stops:
                     self._spoke_s = now_s

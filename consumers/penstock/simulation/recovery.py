@@ -7,7 +7,7 @@ lines that have stopped. Owner: one simulation.
 import asyncio
 
 from penstock.simulation.operator import Operator
-from penstock.simulation.worker_fleet import Crew
+from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
 # What is not answered within this time after the storm never will be.
@@ -18,18 +18,18 @@ MOVES_S = 300.0
 LOOK_S = 0.5
 
 
-class Calm:
-    def __init__(self, world: World, crew: Crew) -> None:
+class Recovery:
+    def __init__(self, world: World, fleet: WorkerFleet) -> None:
         self._world = world
-        self._crew = crew
-        self._operator = Operator(world, crew)
+        self._fleet = fleet
+        self._operator = Operator(world, fleet)
         self._speaks = world.random.random() < 0.5
         self._moved: dict[int, tuple[object, float]] = {}
 
-    async def come(self) -> None:
-        world, crew = self._world, self._crew
+    async def run(self) -> None:
+        world, fleet = self._world, self._fleet
         world.calm()
-        for worker in crew.running():
+        for worker in fleet.running():
             worker.go_on()
         await self._answered()
         await self._stopped()
@@ -47,8 +47,8 @@ class Calm:
             for number in owed:
                 self._check_moves(number)
             self._mend_lines()
-            if all(worker.stopping for worker in self._crew.running()):
-                self._crew.hire()
+            if all(worker.stopping for worker in self._fleet.running()):
+                self._fleet.hire()
             await asyncio.sleep(LOOK_S)
         if missing := list(world.outcome.missing()):
             raise world.history.broken(f"not answered: {missing}")
@@ -63,32 +63,32 @@ class Calm:
 
     def _stuck(self, what: str) -> Exception:
         world = self._world
-        workers = ", ".join(repr(worker.pipeline) for worker in self._crew.running())
+        workers = ", ".join(repr(worker.pipeline) for worker in self._fleet.running())
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
         """Release lines that have stopped: by a word to each, or new settings for all workers."""
-        world, crew = self._world, self._crew
-        stopped = [worker for worker in crew.running() if worker.pipeline.stopped]
+        world, fleet = self._world, self._fleet
+        stopped = [worker for worker in fleet.running() if worker.pipeline.stopped]
         if not stopped:
             return
         world.history.counts["line stopped"] += 1
         if self._speaks:
             self._operator.speak()
             return
-        world.eras.mend_lines()
-        for worker in crew.running():
+        world.deployments.mend_lines()
+        for worker in fleet.running():
             if not worker.stopping:
-                crew.end(worker)
+                fleet.end(worker)
         self._moved.clear()
 
     async def _stopped(self) -> None:
         """All workers must drain, end, and return every byte of their budget."""
-        last = self._crew.running()
+        last = self._fleet.running()
         for worker in last:
             if not worker.stopping:
-                self._crew.end(worker)
-        await self._crew.ended()
+                self._fleet.end(worker)
+        await self._fleet.ended()
         for worker in last:
             if worker.pipeline.wiring.budget.spent_bytes:
                 raise self._world.history.broken(

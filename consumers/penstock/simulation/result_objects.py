@@ -17,8 +17,8 @@ from penstock.encodings import registry
 from penstock.errors import Unreachable
 from penstock.ports import Location, Stored
 from penstock.simulation.checks.history import History
-from penstock.simulation.faults import Weather
-from penstock.simulation.unreliable_services import Process
+from penstock.simulation.faults import FaultInjector
+from penstock.simulation.worker_process import Process
 from penstock.stages.result_objects import ResultPlan
 
 # One name for each record and model, so that each result has one truth.
@@ -36,13 +36,13 @@ def drawn_plan(random: Random) -> ResultPlan | None:
 class SimulatedResults:
     """The results that all workers share, through this worker's connection."""
 
-    def __init__(self, results: MemoryResults, process: Process, weather: Weather) -> None:
+    def __init__(self, results: MemoryResults, process: Process, injector: FaultInjector) -> None:
         self._results = results
         self._process = process
-        self._weather = weather
+        self._injector = injector
 
     def begin(self, location: Location) -> "SimulatedUpload":
-        return SimulatedUpload(self._results.begin(location), self._process, self._weather)
+        return SimulatedUpload(self._results.begin(location), self._process, self._injector)
 
     async def has(self, location: Location) -> bool:
         return await self._results.has(location)
@@ -54,10 +54,10 @@ class SimulatedResults:
 class SimulatedUpload:
     """An upload that a dead worker began stays until another worker begins the same one again."""
 
-    def __init__(self, upload: MemoryUpload, process: Process, weather: Weather) -> None:
+    def __init__(self, upload: MemoryUpload, process: Process, injector: FaultInjector) -> None:
         self._upload = upload
         self._process = process
-        self._weather = weather
+        self._injector = injector
 
     async def write(self, data: bytes) -> None:
         await self._step()
@@ -66,7 +66,7 @@ class SimulatedUpload:
     async def complete(self) -> Stored:
         await self._step()
         stored = await self._upload.complete()
-        await self._weather.pass_by()
+        await self._injector.delay()
         await self._process.gate()
         return stored
 
@@ -76,8 +76,8 @@ class SimulatedUpload:
 
     async def _step(self) -> None:
         await self._process.gate()
-        await self._weather.pass_by()
-        if self._weather.happens(self._weather.faults.body_breaks):
+        await self._injector.delay()
+        if self._injector.happens(self._injector.faults.body_breaks):
             raise Unreachable("the store takes no result")
         await self._process.gate()
 

@@ -15,8 +15,8 @@ from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.settings import Settings, TimeLimits
-from penstock.simulation import announcements
 from penstock.simulation.checks.truth import Answer, MakeObject
+from penstock.simulation.echo_model import echo
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
@@ -37,7 +37,7 @@ class Scenario:
     shadow, which behaves as it likes.
     """
 
-    answer: Answer = announcements.echo
+    answer: Answer = echo
     make_object: MakeObject | None = None
     rows: RowOptions | None = None
     shadow: bool = False

@@ -17,13 +17,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.simulation.checks.eras import NONE
 from penstock.simulation.checks.history import Violation
+from penstock.simulation.deployments import NONE
 from penstock.simulation.operator import Operator
-from penstock.simulation.recovery import Calm
+from penstock.simulation.recovery import Recovery
 from penstock.simulation.scenario import Scenario
 from penstock.simulation.virtual_time import VirtualTimeLoop, run
-from penstock.simulation.worker_fleet import Crew
+from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]
@@ -58,8 +58,8 @@ class _Storm:
         self._world = world
         self._random = world.random
         self._tasks = asyncio.TaskGroup()
-        self._crew = Crew(world, self._random, self._tasks)
-        self._operator = Operator(world, self._crew)
+        self._fleet = WorkerFleet(world, self._random, self._tasks)
+        self._operator = Operator(world, self._fleet)
 
     async def blow(self) -> Report:
         world = self._world
@@ -93,14 +93,14 @@ class _Storm:
     async def _live(self) -> None:
         """Let something happen again and again; then comes the calm, and the end."""
         world, random = self._world, self._random
-        self._crew.hire()
+        self._fleet.hire()
         for _ in range(random.randint(1, 6)):
             world.announce()
         for _ in range(random.randint(0, MOST_DISTURBANCES)):
             await self._wait()
             await self._disturb()
         await self._wait()
-        await Calm(world, self._crew).come()
+        await Recovery(world, self._fleet).run()
 
     async def _wait(self) -> None:
         """Wait by turns of the loop as often as by time, as races happen between two turns."""
@@ -111,10 +111,10 @@ class _Storm:
                 await asyncio.sleep(0)
 
     async def _disturb(self) -> None:
-        world, crew, random = self._world, self._crew, self._random
+        world, fleet, random = self._world, self._fleet, self._random
         actions: list[Callable[[], None]] = [
-            world.announce, world.bucket.overwrite, crew.hire, crew.kill, crew.stop, crew.freeze,
-            world.group.rebalance,
+            world.announce, world.bucket.overwrite, fleet.hire, fleet.kill, fleet.stop,
+            fleet.freeze, world.group.rebalance,
         ]  # fmt: skip
         weights = [8, 1, 3, 3, 1, 4, 2]
         if world.troubles != NONE:
@@ -140,17 +140,17 @@ class _Storm:
         return more
 
     def _move(self) -> None:
-        for worker in self._crew.running():
+        for worker in self._fleet.running():
             worker.kill(is_cut=True)
         self._world.move()
-        self._crew.hire()
+        self._fleet.hire()
 
     def _deploy(self) -> None:
         """Deploy other settings: stop or kill each worker, and hire a new one."""
         self._world.change()
-        for worker in self._crew.running():
+        for worker in self._fleet.running():
             if worker.stopping or self._random.random() < 0.5:
                 worker.kill(is_cut=self._random.random() < 0.5)
             else:
-                self._crew.end(worker)
-        self._crew.hire()
+                self._fleet.end(worker)
+        self._fleet.hire()

@@ -17,47 +17,14 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import Payload
 from penstock.errors import HungUp, Overloaded, Transient, Unreachable, WorkerDied
 from penstock.ports import Answers, Body, Listed, Location, Part, WholeBody
-from penstock.simulation.announcements import Deadly
-from penstock.simulation.faults import Weather
+from penstock.simulation.echo_model import Deadly
+from penstock.simulation.faults import FaultInjector
+from penstock.simulation.worker_process import Process
 
 T = TypeVar("T")
 # Some of the objects up to this size come at once, as small ones do from a real store.
 WHOLE_BYTES = 400
 AskModel = Callable[[Sequence[Payload]], Answers]
-
-
-class Process:
-    """The worker's process as the services see it: running, paused, or dead."""
-
-    def __init__(self) -> None:
-        self.alive = True
-        self.is_cut = False
-        self.paused_s = 0.0
-        self._paused_at_s = 0.0
-        self.going = asyncio.Event()
-        self.going.set()
-
-    async def gate(self) -> None:
-        """Returns when the process runs; for a dead one never."""
-        while not (self.alive and self.going.is_set()):
-            if not self.alive:
-                await asyncio.get_running_loop().create_future()
-            await self.going.wait()
-
-    def pause(self) -> None:
-        if self.going.is_set():
-            self._paused_at_s = asyncio.get_running_loop().time()
-            self.going.clear()
-
-    def go_on(self) -> None:
-        if not self.going.is_set():
-            self.paused_s += asyncio.get_running_loop().time() - self._paused_at_s
-            self.going.set()
-
-    def die(self, *, is_cut: bool) -> None:
-        """`is_cut`: what it sent and has not yet arrived is lost."""
-        self.alive, self.is_cut = False, is_cut
-        self.going.set()
 
 
 @dataclass(eq=False)
@@ -72,14 +39,14 @@ class SimulatedObjects:
     cut: Mapping[str, int]
     broke: Callable[[str], None]
     process: Process
-    weather: Weather
+    injector: FaultInjector
     reading: int = field(default=0, init=False)
 
     async def open(self, location: Location) -> Body:
         body = await self._ask(location, lambda: self.objects.open(location))
         cut = self.cut.get(f"{location.bucket}/{location.key}")
         broke = functools.partial(self.broke, location.key)
-        simulated = _SimulatedBody(body, cut, broke, self.process, self.weather)
+        simulated = _SimulatedBody(body, cut, broke, self.process, self.injector)
         if cut is None and body.size <= WHOLE_BYTES and crc32(location.key.encode()) % 2:
             data = b"".join([chunk async for chunk in simulated])
             return WholeBody(data, body.etag, body.version_id)
@@ -93,10 +60,10 @@ class SimulatedObjects:
         self.reading += 1
         try:
             await self.process.gate()
-            await self.weather.pass_by()
-            if self.weather.happens(self.weather.faults.store_away):
+            await self.injector.delay()
+            if self.injector.happens(self.injector.faults.store_away):
                 raise Unreachable("the store is away")
-            if name in self.cursed or self.weather.happens(self.weather.faults.store_ill):
+            if name in self.cursed or self.injector.happens(self.injector.faults.store_ill):
                 raise Transient("the store is ill")
             answer = await ask()
             await self.process.gate()
@@ -118,20 +85,20 @@ class _SimulatedBody:
         cut: int | None,
         broke: Callable[[], None],
         process: Process,
-        weather: Weather,
+        injector: FaultInjector,
     ) -> None:
         self.size, self.etag, self.version_id = body.size, body.etag, body.version_id
         self._body = body
         self._broke = broke
         self._left = body.size if cut is None else cut
         self._process = process
-        self._weather = weather
+        self._injector = injector
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._body:
             await self._process.gate()
-            if self._weather.happens(self._weather.faults.body_breaks):
-                await self._weather.pass_by()
+            if self._injector.happens(self._injector.faults.body_breaks):
+                await self._injector.delay()
                 self._broke()
                 raise Transient("the transfer broke")
             if len(chunk) > self._left:
@@ -150,32 +117,32 @@ class SimulatedModel:
     version: str | None = None
     most_rows: int | None = None
 
-    def __init__(self, ask: AskModel, process: Process, weather: Weather) -> None:
+    def __init__(self, ask: AskModel, process: Process, injector: FaultInjector) -> None:
         self.in_flight = 0
         self._ask = ask
         self._process = process
-        self._weather = weather
+        self._injector = injector
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
-        weather, faults = self._weather, self._weather.faults
+        injector, faults = self._injector, self._injector.faults
         self.in_flight += 1
         try:
             await self._process.gate()
-            await weather.pass_by()
-            if weather.happens(faults.model_away):
+            await injector.delay()
+            if injector.happens(faults.model_away):
                 raise Unreachable("the model server is away")
-            if weather.happens(faults.model_ill):
+            if injector.happens(faults.model_ill):
                 raise Overloaded("the model server has too much to do")
-            if weather.happens(faults.model_hangs_up):
+            if injector.happens(faults.model_hangs_up):
                 raise HungUp("the server hung up, whatever the rows")
-            if weather.worker_dies():
+            if injector.worker_dies():
                 raise WorkerDied("Worker died.")
             try:
                 answers = self._ask(payloads)
             except Deadly as error:
                 await asyncio.sleep(error.after_s)
                 raise error.loss from error
-            if weather.happens(faults.answer_lost):
+            if injector.happens(faults.answer_lost):
                 raise Transient("the answer was lost on its way")
             await self._process.gate()
         finally:

@@ -12,7 +12,8 @@ from penstock.simulation.checks.life import Life
 from penstock.simulation.kafka.group import SESSION_S, Group
 from penstock.simulation.kafka.sink import SimulatedSink
 from penstock.simulation.kafka.source import SimulatedSource
-from penstock.simulation.unreliable_services import Process, SimulatedModel, SimulatedObjects
+from penstock.simulation.unreliable_services import SimulatedModel, SimulatedObjects
+from penstock.simulation.worker_process import Process
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ MOST_WORKERS = 3
 LOOK_S = 0.5
 
 
-class Crew:
+class WorkerFleet:
     """`hire` one more worker; `kill`, `freeze` or `stop` any that runs."""
 
     def __init__(self, world: World, random: Random, tasks: asyncio.TaskGroup) -> None:
@@ -69,7 +69,7 @@ class Crew:
             asyncio.get_running_loop().call_later(frozen_s, worker.go_on)
 
     async def _ends(self, worker: Worker) -> None:
-        left_s = self._world.era(worker).settings.times.drain_s + STOP_S
+        left_s = self._world.deployment(worker).settings.times.drain_s + STOP_S
         while worker.process.alive and left_s > 0:
             await asyncio.sleep(LOOK_S)
             left_s -= LOOK_S if worker.process.going.is_set() else 0.0
@@ -109,7 +109,7 @@ class Crew:
             return True
         if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
             world.history.counts["every line stopped"] += 1
-            world.eras.mend_lines()
+            world.deployments.mend_lines()
             # If the group went on without this worker, it left no mark; the next owner stops by
             # itself.
             return all(
@@ -118,4 +118,4 @@ class Crew:
                 if world.group.owned(worker.source, number)
             )
         is_unreachable = isinstance(reason, Fatal) and reason.exit_code == EXIT_UNREACHABLE
-        return is_unreachable and not world.weather.is_calm
+        return is_unreachable and not world.injector.is_stopped

@@ -1,4 +1,4 @@
-"""What lasts longer than a worker: topics, group, bucket, model, weather, and the bounds to hold.
+"""What lasts longer than a worker: topics, group, bucket, model, injector, and the bounds to hold.
 
 Rule: everything a worker touches is made here and tells the checks what reaches it.
 Owner: one simulation.
@@ -21,21 +21,23 @@ from penstock.simulation import faults
 from penstock.simulation.bucket import Bucket, Draws
 from penstock.simulation.checks.arrivals import Arrivals
 from penstock.simulation.checks.bounds import Bounds
-from penstock.simulation.checks.eras import Era, Eras, drawn_troubles
 from penstock.simulation.checks.history import History
 from penstock.simulation.checks.life import Life
-from penstock.simulation.checks.log import Log
 from penstock.simulation.checks.outcome import Outcome
-from penstock.simulation.kafka.group import Group, Topic
+from penstock.simulation.checks.partition_log import PartitionLog
+from penstock.simulation.deployments import Deployment, Deployments, drawn_troubles
+from penstock.simulation.kafka.group import Group
 from penstock.simulation.kafka.producers import SimulatedProducers
 from penstock.simulation.kafka.sink import SimulatedSink
 from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.kafka.topic import Topic
 from penstock.simulation.result_objects import SimulatedResults, drawn_plan
 from penstock.simulation.scenario import FAN_OUT, Scenario
 from penstock.simulation.shadow import ShadowSink, SimulatedShadow, drawn_shadow
-from penstock.simulation.unreliable_services import Process, SimulatedModel, SimulatedObjects
+from penstock.simulation.unreliable_services import SimulatedModel, SimulatedObjects
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.simulation.worker import Worker
+from penstock.simulation.worker_process import Process
 from penstock.telemetry.worker import Telemetry
 
 # In worlds with small records only; a letter that names 300 ranges of rows does not fit.
@@ -68,7 +70,7 @@ class World:
         self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
         # No results with small records: a row may fit into a result, but not into a record.
         plan = None if self.troubles.small_records else drawn_plan(source("results"))
-        self.eras = Eras(
+        self.deployments = Deployments(
             source("settings"),
             scenario,
             self.troubles,
@@ -78,15 +80,15 @@ class World:
             results=plan,
             fans_out=self._fan is not None,
         )
-        self.topic = Topic(self.eras.now.settings.input_partitions)
+        self.topic = Topic(self.deployments.now.settings.input_partitions)
         self._unsteady: dict[str, set[str]] = defaultdict(set)
         self.logs = [self._log(records) for records in self.topic.records]
         self.outcome = Outcome(self.logs)
         drawn = faults.drawn(self.random)
         if self.troubles.objects:
             drawn = replace(drawn, body_breaks=OFTEN)
-        self.weather = faults.Weather(drawn, source("weather"))
-        self.weather_of_others = self._weather_of_others(drawn, source("other models"))
+        self.injector = faults.FaultInjector(drawn, source("weather"))
+        self.injector_of_others = self._injector_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history)
         self._arrivals = Arrivals(
@@ -96,7 +98,7 @@ class World:
             objects,
             scenario,
             self.troubles,
-            self.eras,
+            self.deployments,
             self.history,
             self._unsteady,
             draws=Draws(self.random, source("load"), source("poison"), source("spoil")),
@@ -107,28 +109,28 @@ class World:
         self._telemetry = Telemetry()
         self._clock = VirtualClock()
         self._bounds = Bounds(self.logs, self.history)
-        self._eras_of: dict[Worker, Era] = {}
+        self._deployment_of: dict[Worker, Deployment] = {}
 
     @staticmethod
-    def _weather_of_others(drawn: faults.Faults, random: Random) -> faults.Weather:
+    def _injector_of_others(drawn: faults.Faults, random: Random) -> faults.FaultInjector:
         """The failures of a model beside the default one; it may be away all the time."""
         is_away = random.random() < 0.5
-        return faults.Weather(replace(drawn, model_away=0.97) if is_away else drawn, random)
+        return faults.FaultInjector(replace(drawn, model_away=0.97) if is_away else drawn, random)
 
     def calm(self) -> None:
         """From now on nothing fails."""
-        self.weather.calm()
-        self.weather_of_others.calm()
+        self.injector.stop()
+        self.injector_of_others.stop()
 
     @property
     def partitions(self) -> int:
         return len(self.topic.records)
 
-    def era(self, worker: Worker) -> Era:
-        return self._eras_of[worker]
+    def deployment(self, worker: Worker) -> Deployment:
+        return self._deployment_of[worker]
 
-    def _log(self, records: Sequence[Record]) -> Log:
-        log = Log(records, self._fan)
+    def _log(self, records: Sequence[Record]) -> PartitionLog:
+        log = PartitionLog(records, self._fan)
         log.unsteady = self._unsteady
         return log
 
@@ -139,14 +141,14 @@ class World:
         key = self.random.choice((None, b"k"))
         record = self.topic.append(self.random.randrange(self.partitions), key, value, gap)
         log = self.logs[record.partition]
-        self.eras.announced(record, log.objects(len(log.records) - 1))
+        self.deployments.announced(record, log.objects(len(log.records) - 1))
         self.history.note("announce", f"{record.partition}/{record.offset} {value!r:.70}")
 
     def grow(self) -> None:
         """Add a partition to all topics."""
         self.topic.grow()
         self.logs.append(self._log(self.topic.records[-1]))
-        self.eras.grow(self.partitions)
+        self.deployments.grow(self.partitions)
         self.history.note("partition", str(self.partitions))
         self.group.rebalance()
 
@@ -166,8 +168,8 @@ class World:
 
     def change(self) -> None:
         """Workers that are hired from now on have other settings."""
-        self.eras.change(self.partitions)
-        terms = self.eras.now.terms
+        self.deployments.change(self.partitions)
+        terms = self.deployments.now.terms
         terms_on = [
             name for name in ("by_stream", "exactly_once", "markers") if getattr(terms, name)
         ]
@@ -175,42 +177,42 @@ class World:
 
     def hire(self) -> Worker:
         """Make a new worker, which does not run yet."""
-        name, process, weather = f"w{len(self.workers)}", Process(), self.weather
-        era, bucket = self.eras.now, self.bucket
+        name, process, injector = f"w{len(self.workers)}", Process(), self.injector
+        deployment, bucket = self.deployments.now, self.bucket
         source = SimulatedSource(
             name,
             self.topic,
             self.group,
             lambda name, number, start: Life(
-                self.logs[number], name, number, start, era.terms, self.history
+                self.logs[number], name, number, start, deployment.terms, self.history
             ),
             process,
-            weather,
+            injector,
             self.history,
-            drain_s=era.settings.times.drain_s,
+            drain_s=deployment.settings.times.drain_s,
             margin_s=self._margin_s,
-            exactly_once=era.terms.exactly_once,
+            exactly_once=deployment.terms.exactly_once,
             is_in_trouble=self.troubles.broker,
         )
         objects = SimulatedObjects(
-            bucket.objects, bucket.cursed, bucket.cut, bucket.broke, process, weather
+            bucket.objects, bucket.cursed, bucket.cut, bucket.broke, process, injector
         )
         models = {
             model: SimulatedModel(
-                self._ask, process, weather if model is None else self.weather_of_others
+                self._ask, process, injector if model is None else self.injector_of_others
             )
-            for model in era.settings.terms
+            for model in deployment.settings.terms
         }
         others = {name: model for name, model in models.items() if name is not None}
         sink = SimulatedSink(
             lambda: self.partitions,
-            lambda out: self._arrivals.accept(source, era, out),
+            lambda out: self._arrivals.accept(source, deployment, out),
             self._most_bytes,
             process,
-            weather,
+            injector,
             is_slow=self.troubles.broker,
         )
-        settings, guest = self._shaded(era.settings, process)
+        settings, guest = self._shaded(deployment.settings, process)
         wiring = Wiring(
             settings,
             Adapters(
@@ -219,8 +221,8 @@ class World:
                 models[None],
                 sink,
                 self._clock,
-                self._transactions(source, era, process),
-                results=SimulatedResults(self.results, process, weather),
+                self._transactions(source, deployment, process),
+                results=SimulatedResults(self.results, process, injector),
                 models=others,
                 shadow=guest,
             ),
@@ -234,7 +236,7 @@ class World:
         pipeline = Pipeline(wiring)
         worker = Worker(pipeline, source, objects, [*models.values()], sink, process, self.group)
         self.workers.append(worker)
-        self._eras_of[worker] = era
+        self._deployment_of[worker] = deployment
         return worker
 
     def _shaded(self, settings: Settings, process: Process) -> tuple[Settings, Guest | None]:
@@ -246,16 +248,16 @@ class World:
         return replace(settings, shadow=plan), Guest(shadow, ShadowSink(process, random))
 
     def _transactions(
-        self, source: SimulatedSource[Life], era: Era, process: Process
+        self, source: SimulatedSource[Life], deployment: Deployment, process: Process
     ) -> Transactions | None:
-        if not era.terms.exactly_once:
+        if not deployment.terms.exactly_once:
             return None
         producers = SimulatedProducers(
             source,
             self.group,
-            lambda landing: self._arrivals.land(source, era, landing),
+            lambda landing: self._arrivals.land(source, deployment, landing),
             process,
-            self.weather,
+            self.injector,
             is_slow=self.troubles.broker,
         )
         return Transactions(producers, source)
@@ -275,4 +277,4 @@ class World:
         self._bounds.turn()
         for worker in self.workers:
             if worker.process.alive:
-                self._bounds.check(worker, self._eras_of[worker])
+                self._bounds.check(worker, self._deployment_of[worker])

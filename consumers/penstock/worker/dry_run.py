@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.inputs.heads import Head, HeadSource, heads
+from penstock.adapters.inputs.dry_run_source import Head, HeadSource, heads
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.results import MemoryResults
 from penstock.ports import Outgoing, Sink

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from penstock import config
-from penstock.adapters.inputs.choice import open_source
-from penstock.adapters.inputs.groups import KafkaRegions
+from penstock.adapters.inputs.client_choice import open_source
+from penstock.adapters.inputs.kafka_regions import KafkaRegions
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
-from penstock.adapters.kafka.group.member import MemberSource
+from penstock.adapters.kafka.group.identity import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans

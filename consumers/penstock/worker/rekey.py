@@ -14,9 +14,9 @@ from functools import partial
 from penstock import config
 from penstock.adapters.kafka.exactly_once.transactions import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.adapters.kafka.replay_positions import open_groups
-from penstock.adapters.kafka.topics import most_bytes
-from penstock.adapters.kafka.whole_source import WholeSource
+from penstock.adapters.kafka.positions_from_outside import open_groups
+from penstock.adapters.kafka.single_owner_source import SingleOwnerSource
+from penstock.adapters.kafka.topic_admin import most_bytes
 from penstock.calls.wait_for_services import until_answered
 from penstock.ops.rekey_page import serve_rekeyer
 from penstock.ops.topic_checks import check_rekey, warn_of_retention
@@ -50,7 +50,10 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
     closes all that the rekeyer uses.
     """
     clock, kafka, topic = SystemClock(), kafka_of_rekeyer(cfg), topic_of(cfg)
-    source, patience_s = WholeSource(kafka, before=cfg.kafka.group), cfg.limits.start_ms / 1000
+    source, patience_s = (
+        SingleOwnerSource(kafka, before=cfg.kafka.group),
+        cfg.limits.start_ms / 1000,
+    )
     async with stopped_after(source.stop):
         await until_answered("Kafka broker", partial(check_rekey, cfg), clock, patience_s)
         counts = await check_rekey(cfg)

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock import config
-from penstock.adapters.confluent.broker_calls import Questions
+from penstock.adapters.confluent.assigned_partitions import AssignedPartitions
+from penstock.adapters.confluent.broker_calls import BrokerCalls
 from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.member import check_release, member_options
-from penstock.adapters.confluent.numbered import Numbered
-from penstock.adapters.confluent.ours import Ours
+from penstock.adapters.confluent.member_options import check_release, member_options
+from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.errors import EXIT_USAGE, Fatal
@@ -53,18 +53,20 @@ class Handled(Handle):
         return answer
 
 
-def ours_of(*partitions: int) -> Ours:
-    ours = Ours()
+def ours_of(*partitions: int) -> AssignedPartitions:
+    ours = AssignedPartitions()
     ours.begin(partitions)
     return ours
 
 
 @asynccontextmanager
-async def questions(consumer: Consumer, ours: Ours) -> AsyncIterator[Questions]:
+async def questions(consumer: Consumer, ours: AssignedPartitions) -> AsyncIterator[BrokerCalls]:
     kafka = config.Kafka()
     group = GroupPositions(kafka)
     try:
-        yield Questions(Handled(consumer), ours, group, Numbered(Numbers(kafka.inputs)), 60.0)
+        yield BrokerCalls(
+            Handled(consumer), ours, group, PartitionNames(Numbers(kafka.inputs)), 60.0
+        )
     finally:
         await group.stop()
 

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.confluent.reads import ENOUGH_RECORDS, Reads
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.ports import Commit
@@ -57,7 +57,7 @@ class Handled(Handle):
 
 
 def reads_of(consumer: Any) -> Reads:
-    reads = Reads(Handled(consumer), Numbered(Numbers(["refs"])))
+    reads = Reads(Handled(consumer), PartitionNames(Numbers(["refs"])))
     reads.begin({0: Commit(0)})
     return reads
 

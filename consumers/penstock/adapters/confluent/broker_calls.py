@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.adapters.confluent.client import NO_MEMBER, of_ours, translated
+from penstock.adapters.confluent.assigned_partitions import AssignedPartitions
+from penstock.adapters.confluent.errors import NO_MEMBER, of_ours, translated
 from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.numbered import Numbered
-from penstock.adapters.confluent.ours import Ours
+from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
 from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.source import END_OFFSETS_S, QUESTION_S
+from penstock.adapters.kafka.source_questions import END_OFFSETS_S, QUESTION_S
 from penstock.ports import Commit
 
 T = TypeVar("T")
@@ -35,19 +35,19 @@ EPOCH_S = 0.1
 ENDS = "a question about the ends of partitions"
 
 
-class Questions:
+class BrokerCalls:
     def __init__(
         self,
         handle: Handle,
-        ours: Ours,
+        ours: AssignedPartitions,
         group: GroupPositions,
-        numbered: Numbered,
+        names: PartitionNames,
         timeout_s: float,
     ) -> None:
         self._handle = handle
         self._ours = ours
         self._group = group
-        self._numbered = numbered
+        self._names = names
         self._limit_s = min(QUESTION_S, timeout_s)
         self._commit_s = min(COMMIT_S, timeout_s)
 
@@ -68,7 +68,7 @@ class Questions:
         """
         held = self._ours.held(commits)
         while ours := self._ours.still(held):
-            offsets = [self._numbered.place(one, *commits[one]) for one in ours]
+            offsets = [self._names.place(one, *commits[one]) for one in ours]
             work = partial(self._handle.consumer.commit, offsets=offsets, asynchronous=False)
             try:
                 _check_each(await self._handle.call(work))
@@ -82,7 +82,7 @@ class Questions:
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
         """Exactly once also `UNDECIDED`."""
         what = "a question about the committed offsets"
-        named = {self._numbered.named(number): number for number in partitions}
+        named = {self._names.named(number): number for number in partitions}
         async with answered_within(what, self._limit_s):
             found = await self._group.committed(named)
         starts = {named[where]: commit for where, commit in found.items() if commit is not None}
@@ -91,7 +91,7 @@ class Questions:
         return starts | {number: Commit(offset) for number, offset in begins.items()}
 
     async def words(self, partitions: Collection[int]) -> dict[int, str]:
-        named = {self._numbered.named(number): number for number in partitions}
+        named = {self._names.named(number): number for number in partitions}
         async with answered_within("a question about stopped lines", QUESTION_S):
             said = await self._group.words(named)
         return {named[where]: text for where, text in said.items()}
@@ -111,12 +111,12 @@ class Questions:
             return await self._group.partitions(self._handle.topics)
 
     async def _offsets(self, partitions: Collection[int], which: int, s: float) -> dict[int, int]:
-        wanted = [self._numbered.place(number, which) for number in partitions]
+        wanted = [self._names.place(number, which) for number in partitions]
         with translated(ENDS):
             work = partial(self._handle.consumer.offsets_for_times, wanted, timeout=s)
             found = await self._ask(ENDS, work, s)
             _check_each(found)
-        return {self._numbered.number(one): one.offset for one in found}
+        return {self._names.number(one): one.offset for one in found}
 
     async def _ask(self, what: str, work: Callable[[], T], limit_s: float) -> T:
         async with answered_within(what, limit_s):

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException
 
 from penstock import config
-from penstock.adapters.confluent.blocking_calls import CallThread
-from penstock.adapters.confluent.client import translated
-from penstock.adapters.confluent.member import described, member_options
+from penstock.adapters.confluent.call_thread import CallThread
+from penstock.adapters.confluent.errors import translated
+from penstock.adapters.confluent.member_options import described, member_options
 from penstock.adapters.confluent.subscription import Subscription
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.identity import GroupMember
 
 T = TypeVar("T")
 

@@ -13,14 +13,15 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.adapters.confluent.client import translated
+from penstock.adapters.confluent.assigned_partitions import AssignedPartitions
+from penstock.adapters.confluent.errors import translated
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.inbox import Inbox
-from penstock.adapters.confluent.messages import is_end, record_of, records_in
-from penstock.adapters.confluent.numbered import Numbered
-from penstock.adapters.confluent.ours import Ours
+from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.kafka.source import MAX_RECORDS
-from penstock.ports import UNDECIDED, Commit
+from penstock.messages.cloud_events import structured
+from penstock.messages.traceparent import in_headers
+from penstock.ports import UNDECIDED, Commit, Record
 
 # If so many records wait as a read begins, they come faster than they are read. aiokafka asks the
 # broker again only then, and what comes in that time makes its portions larger. librdkafka has
@@ -36,15 +37,15 @@ class Reads:
     partitions that are not to be read until they are sought or assigned.
     """
 
-    def __init__(self, handle: Handle, numbered: Numbered) -> None:
+    def __init__(self, handle: Handle, names: PartitionNames) -> None:
         self.inbox = Inbox()
         self.lost: dict[int, int] = {}
         self.errors: deque[KafkaError] = deque()
-        self.ours = Ours()
+        self.ours = AssignedPartitions()
         self.stopped: set[int] = set()
         self.failure: BaseException | None = None
         self._handle = handle
-        self._numbered = numbered
+        self._names = names
         # Sought by the thread, and not yet known to the inbox.
         self._sought: dict[int, Commit] = {}
         self._paused: set[int] = set()
@@ -85,9 +86,9 @@ class Reads:
         self._handle.follow_topics()
         consumer = self._handle.consumer
         if pause:
-            consumer.pause(self._numbered.places(pause))
+            consumer.pause(self._names.places(pause))
         if resume:
-            consumer.resume(self._numbered.places(resume))
+            consumer.resume(self._names.places(resume))
         until_s = time.monotonic() + wait_s
         # Often something is there: one call then brings all of it.
         self._early = consumer.consume(MAX_RECORDS, 0)
@@ -122,11 +123,11 @@ class Reads:
         for message in messages:
             error = message.error()
             if error is None:
-                self.inbox.put(record_of(self._numbered.number_of(message), message))
+                self.inbox.put(record_of(self._names.number_of(message), message))
             elif is_end(message):
-                self.inbox.ends(self._numbered.number_of(message), message.offset())
+                self.inbox.ends(self._names.number_of(message), message.offset())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                number = self._numbered.number_of(message)
+                number = self._names.number_of(message)
                 if self.ours.held([number]):
                     self.lost[number] = message.offset()
             else:
@@ -177,8 +178,8 @@ class Reads:
         or because its position is gone): then all partitions are assigned anew, each at its
         position.
         """
-        consumer, place = self._handle.consumer, self._numbered.place
-        all_held = set(map(self._numbered.number, consumer.assignment()))
+        consumer, place = self._handle.consumer, self._names.place
+        all_held = set(map(self._names.number, consumer.assignment()))
         wanted = self.ours.still(held) & all_held
         anew = [place(one, starts[one].next_offset) for one in wanted]
         self._sought |= {one: starts[one] for one in wanted}
@@ -196,4 +197,27 @@ class Reads:
             sought = {one: start.next_offset for one, start in dict(self._sought).items()}
             places = self.inbox.read_up_to() | sought
             consumer.assign([place(one, places.get(one, 0)) for one in all_held])
-            consumer.pause(self._numbered.places(self._paused & all_held))
+            consumer.pause(self._names.places(self._paused & all_held))
+
+
+def is_end(message: Any) -> bool:
+    """Is it not a record, but the notice that all records of a partition have been handed over?"""
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
+
+
+def records_in(messages: list[Any]) -> int:
+    return len(messages) - sum(map(is_end, messages))
+
+
+def record_of(number: int, message: Any) -> Record:
+    """The record as the pipeline also gets it from aiokafka."""
+    value, headers = message.value(), message.headers()
+    return Record(
+        number,
+        message.offset(),
+        message.key(),
+        structured(value, headers) if headers else value,
+        message.timestamp()[1],
+        in_headers(headers) if headers else None,
+    )

@@ -13,9 +13,8 @@ from contextlib import suppress
 from confluent_kafka import KafkaError
 
 from penstock import config
-from penstock.adapters.confluent.assignment import Assignment
-from penstock.adapters.confluent.broker_calls import Questions
-from penstock.adapters.confluent.client import (
+from penstock.adapters.confluent.broker_calls import BrokerCalls
+from penstock.adapters.confluent.errors import (
     is_fatal,
     is_unreleased,
     noted,
@@ -23,14 +22,15 @@ from penstock.adapters.confluent.client import (
     translated,
 )
 from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.confluent.reads import Reads
+from penstock.adapters.confluent.rebalances import Rebalances
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
 from penstock.adapters.kafka.committed_positions import GroupPositions
+from penstock.adapters.kafka.group.identity import GroupMember, instance_of
+from penstock.adapters.kafka.group.join_deadline import JoinDeadline
 from penstock.adapters.kafka.group.leaving import leave_at_last
-from penstock.adapters.kafka.group.member import GroupMember, instance_of
-from penstock.adapters.kafka.group.membership import Membership
-from penstock.adapters.kafka.group.reprieve import Reprieve
+from penstock.adapters.kafka.group.refusals import InstanceIdWait
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.adapters.kafka.starting_points import Places
@@ -46,7 +46,7 @@ class ConfluentSource:
     member with an instance id gives up its place when it stops. `decided`: as `KafkaSource` has it.
     """
 
-    _assignment: Assignment
+    _rebalances: Rebalances
 
     def __init__(
         self,
@@ -65,23 +65,23 @@ class ConfluentSource:
         patience_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         poll_ms = max(patience_ms, settings.session_ms)
         self._numbers = Numbers(settings.inputs)
-        numbered = Numbered(self._numbers)
+        names = PartitionNames(self._numbers)
         self._group = GroupPositions(settings, decided=decided)
         self._handle = Handle(settings, poll_ms, self._on_error)
-        self._reads = Reads(self._handle, numbered)
-        self._questions = Questions(
-            self._handle, self._reads.ours, self._group, numbered, self._timeout_s
+        self._reads = Reads(self._handle, names)
+        self._calls = BrokerCalls(
+            self._handle, self._reads.ours, self._group, names, self._timeout_s
         )
-        self._numbered = numbered
+        self._names = names
         self._places = Places(self, self._timeout_s)
-        self._membership = Membership(
+        self._join_deadline = JoinDeadline(
             settings.group,
             self._group.ask,
             timeout_s=self._timeout_s,
             rebalance_s=poll_ms / 1000,
             session_s=settings.session_ms / 1000,
         )
-        self._reprieve = Reprieve(settings.session_ms / 1000)
+        self._instance_id_wait = InstanceIdWait(settings.session_ms / 1000)
         self._is_refused = False
         self._count = 0
         self._failure: BaseException | None = None
@@ -90,12 +90,12 @@ class ConfluentSource:
         await self._group.start()
         if self._handle.is_incremental and (terms := await self._group.terms()) is not None:
             log.info("group protocol consumer: %s", terms)
-            self._reprieve = Reprieve(terms.session_ms / 1000)
+            self._instance_id_wait = InstanceIdWait(terms.session_ms / 1000)
         self._rebalance = rebalance
-        self._assignment = Assignment(
+        self._rebalances = Rebalances(
             rebalance,
             self._handle,
-            self._numbered,
+            self._names,
             self._reads,
             self._begins_at,
             self._keep_failure,
@@ -103,26 +103,26 @@ class ConfluentSource:
         self._join()
 
     def _join(self) -> None:
-        self._assignment.now_joining()
-        self._handle.join(self._assignment.on_assign, self._assignment.on_revoke)
+        self._rebalances.now_joining()
+        self._handle.join(self._rebalances.on_assign, self._rebalances.on_revoke)
 
     async def _join_again(self) -> None:
         """The group has refused us for a dead member's place: ask again in a moment."""
-        await self._reprieve.wait(self._instance_id)
+        await self._instance_id_wait.pause(self._instance_id)
         await self._handle.leave()
         self._is_refused = False
         self._join()
 
     @property
     def assignments(self) -> int:
-        return self._assignment.changes
+        return self._rebalances.changes
 
     # Reading.
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
-        await self._membership.check(self._joining_since_s)
-        if self._assignment.is_changing:
+        await self._join_deadline.check(self._joining_since_s)
+        if self._rebalances.is_changing:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
             return ()
@@ -133,7 +133,7 @@ class ConfluentSource:
         if found := self._reads.inbox.take(wanted, MAX_RECORDS):
             return found
         await self._reads.some(wanted, wait_ms)
-        if not self._assignment.is_changing:
+        if not self._rebalances.is_changing:
             await self._take_errors()
         self._check()
         return self._reads.inbox.take(wanted, MAX_RECORDS)
@@ -141,8 +141,8 @@ class ConfluentSource:
     @property
     def _joining_since_s(self) -> float | None:
         if not self._handle.topics:
-            self._assignment.nothing_to_join()  # until a topic matches the pattern
-        return self._assignment.joining_since_s if self._handle.topics else None
+            self._rebalances.nothing_to_join()  # until a topic matches the pattern
+        return self._rebalances.joining_since_s if self._handle.topics else None
 
     async def _take_errors(self) -> None:
         """Handle the errors that came among the records."""
@@ -193,7 +193,7 @@ class ConfluentSource:
     # Positions.
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        await self._questions.commit(commits)
+        await self._calls.commit(commits)
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         held = self._reads.ours.held(partitions)
@@ -207,25 +207,25 @@ class ConfluentSource:
         return ours
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        return await self._questions.words(partitions)
+        return await self._calls.words(partitions)
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        return await self._questions.committed(partitions)
+        return await self._calls.committed(partitions)
 
     async def span(self, partition: int) -> tuple[int, int]:
-        return await self._questions.span(partition)
+        return await self._calls.span(partition)
 
     async def end_offsets(self) -> Mapping[int, int]:
         ours = self._reads.ours.all()
-        return await self._questions.ends(ours) if ours else {}
+        return await self._calls.ends(ours) if ours else {}
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
         await self._reads.seek(starts)
 
     async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        self._reprieve.over()
+        self._instance_id_wait.end()
         with suppress(Transient):  # it is a figure for people; the next assignment asks again
-            self._count = await self._questions.partitions() or self._count
+            self._count = await self._calls.partitions() or self._count
         return await self._places.starts(partitions)
 
     # The end.
@@ -235,18 +235,18 @@ class ConfluentSource:
             return
         self.has_stopped = True
         async with stopped_after(self._group.stop):
-            if hasattr(self, "_assignment"):
+            if hasattr(self, "_rebalances"):
                 await self._leave()
 
     async def _leave(self) -> None:
         try:
             async with within("the end of the consumer", LEAVE_S):
-                await self._assignment.end()
+                await self._rebalances.end()
                 await self._handle.leave()
             if self._leaves and self._instance_id is not None:
                 await leave_at_last(self._settings, self._instance_id)
         except Fatal:
-            if self._assignment.joining_since_s is None:
+            if self._rebalances.joining_since_s is None:
                 raise
             log.warning("left in the middle of a rebalance: the group notices by the session")
         finally:

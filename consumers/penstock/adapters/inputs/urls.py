@@ -7,7 +7,7 @@ in their order, and the transfer waits while the caller does not read. Owner: `l
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.adapters.inputs.alone import Alone
+from penstock.adapters.inputs.groupless import Groupless
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
 from penstock.core.routing.store_choice import Places
 from penstock.errors import Poison, usage
@@ -57,7 +57,7 @@ async def references(
             raise usage(f"no object matches {url}")
 
 
-class UrlSource(Alone):
+class UrlSource(Groupless):
     """Makes records from references; calls `on_end` when all of them are answered."""
 
     def __init__(

@@ -16,7 +16,7 @@ from penstock.adapters.kafka.starting_points import Places
 from penstock.ports import Commit, Rebalance
 
 
-class Membership(Protocol):
+class RebalancedSource(Protocol):
     """The methods of the source that a rebalance calls."""
 
     async def seek(self, starts: Mapping[int, Commit]) -> None: ...
@@ -30,7 +30,7 @@ class Membership(Protocol):
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(
-        self, source: Membership, numbers: Numbers, places: Places, rebalance: Rebalance
+        self, source: RebalancedSource, numbers: Numbers, places: Places, rebalance: Rebalance
     ) -> None:
         self._numbers = numbers
         self._source = source

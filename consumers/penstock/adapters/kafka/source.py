@@ -8,7 +8,7 @@ the consume task polls, settle commits.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -29,25 +29,24 @@ from penstock.adapters.kafka.client import (
     start,
     translated,
 )
-from penstock.adapters.kafka.committed_positions import decided_positions, positions, words
-from penstock.adapters.kafka.exactly_once.abandoned import Abandoned
+from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
+from penstock.adapters.kafka.group.identity import GroupMember, instance_of
+from penstock.adapters.kafka.group.join_deadline import GO_ON, JoinDeadline
 from penstock.adapters.kafka.group.leaving import leave_at_last
-from penstock.adapters.kafka.group.member import GroupMember, instance_of
-from penstock.adapters.kafka.group.membership import GO_ON, Membership
 from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
 from penstock.adapters.kafka.group.sticky import sticky
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
-from penstock.adapters.kafka.inside.handles import client_of, generation_of, state_of
-from penstock.adapters.kafka.inside.membership import member_of
+from penstock.adapters.kafka.inside.handles import client_of, generation_of, member_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
-from penstock.adapters.kafka.metadata import ask_for_inputs
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
+from penstock.adapters.kafka.source_questions import SourceQuestions
 from penstock.adapters.kafka.starting_points import Gone, Places, for_ourselves
+from penstock.adapters.kafka.topic_metadata import ask_for_inputs
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
-from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
+from penstock.ports import UNDECIDED, Commit, Rebalance, Record
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +62,9 @@ METADATA_MAX_AGE_MS = 10_000
 # at the time that the rebalance has taken.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
-# A healthy broker answers where the group is within milliseconds; one that is loading its log says
-# so at once.
-QUESTION_S = 10.0
-# Shorter, as it is asked every two seconds.
-END_OFFSETS_S = 5.0
 
 
-class KafkaSource:
+class KafkaSource(SourceQuestions):
     """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, 35 s at most.
     `numbers`: shared with the worker's other sources. `client_id`: this member's name in the group.
     `isolation`: "read_committed" leaves out records of open and of aborted transactions. `leaves`:
@@ -93,15 +87,12 @@ class KafkaSource:
         decided: bool = False,
     ) -> None:
         isolation = isolation or settings.isolation
-        self._settings = settings
-        self._numbers = numbers or Numbers(settings.inputs)
-        self._timeout_s = settings.timeout_ms / 1000
         self._instance_id, self._leaves = instance_of(settings), leaves
         self._abandoned = Abandoned(settings.group) if decided else None
         rebalance_timeout_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         self._sticky = sticky()
         assignor = self.assignor or self._sticky
-        self._consumer = AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             **connection(settings) | ({"client_id": client_id} if client_id else {}),
             group_id=settings.group,
             group_instance_id=self._instance_id,
@@ -117,20 +108,23 @@ class KafkaSource:
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
-        # aiokafka's field for the end of what can be read: the log's end or, with "read_committed",
-        # the beginning of the first open transaction.
-        self._end = "lso" if isolation == "read_committed" else "highwater"
+        super().__init__(
+            consumer,
+            settings,
+            numbers or Numbers(settings.inputs),
+            isolation=isolation,
+            decided=decided,
+        )
         self._places = Places(self, self._timeout_s)
-        self._membership = Membership(
+        self._join_deadline = JoinDeadline(
             settings.group,
-            partial(ask_for_inputs, client_of(self._consumer), settings),
+            partial(ask_for_inputs, client_of(consumer), settings),
             timeout_s=self._timeout_s,
             rebalance_s=rebalance_timeout_ms / 1000,
             session_s=settings.session_ms / 1000,
         )
         self._failure: BaseException | None = None
         self._rebalance: Rebalance | None = None
-        self._ours: set[int] = set()
         self.assignments = 0
         self._joining_since_s: float | None = None
         self.has_stopped = False
@@ -154,7 +148,7 @@ class KafkaSource:
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
-        await self._membership.check(self._joining_since_s)
+        await self._join_deadline.check(self._joining_since_s)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
         # `getmany` without partitions would read all of them. In a rebalance it is called all the
         # same, as it raises the coordinator's errors.
@@ -195,9 +189,6 @@ class KafkaSource:
             in_headers(message.headers) if message.headers else None,
         )
 
-    def where(self, partition: int) -> Where:
-        return Where(*self._numbers.of(partition))
-
     def member_of(self, topic: str) -> GroupMember:
         return member_of(self._consumer, self._settings.group, self._instance_id)
 
@@ -211,13 +202,6 @@ class KafkaSource:
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.resume(*map(self._numbers.of, ours))
         return ours
-
-    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
-        client = client_of(self._consumer)
-        async with answered_within("a question about stopped lines", QUESTION_S):
-            said = await words(client, self._settings.group, wanted)
-        return {self._numbers.number(where): text for where, text in said.items()}
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
         """With no partition wanted, asks for one that does not exist: `getmany` then returns no
@@ -241,13 +225,6 @@ class KafkaSource:
                 exit_code=EXIT_UNREACHABLE,
             ) from error
 
-    async def span(self, partition: int) -> tuple[int, int]:
-        where = self._numbers.of(partition)
-        async with answered_within("a question about the ends of a partition", QUESTION_S):
-            begins = await self._consumer.beginning_offsets([where])
-            ends = await self._consumer.end_offsets([where])
-        return begins[where], ends[where]
-
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
             self._numbers.of(number): OffsetAndMetadata(*commit)
@@ -267,29 +244,6 @@ class KafkaSource:
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(self._numbers.of(partition))
 
-    def reached(self) -> Mapping[int, int]:
-        states = self._states()
-        return {each: state.position for each, state in states if state.has_valid_position}
-
-    def known_ends(self) -> Mapping[int, int]:
-        """`end_offsets` as the last fetch answers gave them, without asking the broker."""
-        ends = ((each, getattr(state, self._end)) for each, state in self._states())
-        return {each: end for each, end in ends if end}
-
-    def _states(self) -> list[tuple[int, Any]]:
-        found = [(each, state_of(self._consumer, self._numbers.of(each))) for each in self._ours]
-        return [(each, state) for each, state in found if state is not None]
-
-    def partitions(self) -> int:
-        topics = self._settings.inputs or self._consumer.subscription()
-        return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
-
-    async def end_offsets(self) -> Mapping[int, int]:
-        wanted = [self._numbers.of(number) for number in self._ours]
-        async with answered_within("a question about the end of the input topic", END_OFFSETS_S):
-            ends = await self._consumer.end_offsets(wanted)
-        return {self._numbers.number(where): offset for where, offset in ends.items()}
-
     async def stop(self) -> None:
         if not self.has_stopped:
             self.has_stopped = True
@@ -301,27 +255,6 @@ class KafkaSource:
                 log.warning("left in the middle of a rebalance: the group notices by the session")
             if self._leaves and self._instance_id is not None:
                 await leave_at_last(self._settings, self._instance_id)
-
-    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's offsets and metadata; for a partition without a commit its earliest record.
-        Raises `Transient`.
-        """
-        wanted = [self._numbers.of(number) for number in partitions]
-        what = "a question about the committed offsets"
-        async with answered_within(what, min(QUESTION_S, self._timeout_s)):
-            found = await self.group_positions(wanted)
-            fresh = [where for where, commit in found.items() if commit is None]
-            begins = await self._consumer.beginning_offsets(fresh) if fresh else {}
-        return {
-            self._numbers.number(where): commit or Commit(begins[where])
-            for where, commit in found.items()
-        }
-
-    async def group_positions(
-        self, wanted: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
-        ask = positions if self._abandoned is None else decided_positions
-        return await ask(client_of(self._consumer), self._settings.group, wanted)
 
     def keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error

@@ -14,11 +14,11 @@ import orjson
 
 from penstock.adapters.memory.results import MemoryResults
 from penstock.ports import Outgoing
-from penstock.simulation.checks.eras import Era
 from penstock.simulation.checks.history import History
 from penstock.simulation.checks.life import Life, Reached
-from penstock.simulation.checks.log import Log
 from penstock.simulation.checks.outcome import Outcome, letters
+from penstock.simulation.checks.partition_log import PartitionLog
+from penstock.simulation.deployments import Deployment
 from penstock.simulation.kafka.producers import Landing
 from penstock.simulation.kafka.sink import Accepted
 from penstock.simulation.kafka.source import SimulatedSource
@@ -32,7 +32,7 @@ class Arrivals:
     refuses records above `most_bytes`.
     """
 
-    logs: Sequence[Log]
+    logs: Sequence[PartitionLog]
     outcome: Outcome
     results: MemoryResults
     history: History
@@ -41,7 +41,9 @@ class Arrivals:
         default_factory=WeakKeyDictionary, init=False
     )
 
-    def accept(self, source: SimulatedSource[Life], era: Era, outgoing: Outgoing) -> Accepted:
+    def accept(
+        self, source: SimulatedSource[Life], deployment: Deployment, outgoing: Outgoing
+    ) -> Accepted:
         """A worker hands over records: they belong to the life that its partition has now."""
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
@@ -50,7 +52,7 @@ class Arrivals:
         life = source.life(outgoing.partition)
 
         def append(out: Outgoing) -> Callable[[], None]:
-            reached = self._published(life, era, out)
+            reached = self._published(life, deployment, out)
             return lambda: life.acknowledged(reached)
 
         return Accepted(life.sending, append)
@@ -79,19 +81,23 @@ class Arrivals:
                 raise self.history.broken(f"{life.name} keeps {at} in several letters")
             kept.add((at["offset"], model))
 
-    def _published(self, life: Life, era: Era, outgoing: Outgoing) -> Sequence[Reached]:
+    def _published(
+        self, life: Life, deployment: Deployment, outgoing: Outgoing
+    ) -> Sequence[Reached]:
         found: list[dict[str, Any]] = [orjson.loads(value) for value in outgoing.values]
         self.history.note("append", f"{life.name} {found[0]['id']} +{len(found)}")
-        of_rows = not era.terms.from_first_row
+        of_rows = not deployment.terms.from_first_row
         records = list(as_rows(found, self.results, self.history, of_rows=of_rows))
-        self._check_models(life, era, records)
+        self._check_models(life, deployment, records)
         reached = life.published(records)
-        self.outcome.add(records, era.terms.truths, once=era.terms.exactly_once)
+        self.outcome.add(records, deployment.terms.truths, once=deployment.terms.exactly_once)
         return reached
 
-    def _check_models(self, life: Life, era: Era, records: Sequence[Mapping[str, Any]]) -> None:
+    def _check_models(
+        self, life: Life, deployment: Deployment, records: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Each stream must be answered by the models that its route names."""
-        routes = era.settings.routes
+        routes = deployment.settings.routes
         if routes is None:
             return
         self.history.counts["several models"] += 1
@@ -103,14 +109,14 @@ class Arrivals:
                     f"{life.name}: {record['id']} is answered by {record['model']}, not by {models}"
                 )
 
-    def land(self, source: SimulatedSource[Life], era: Era, landing: Landing) -> None:
+    def land(self, source: SimulatedSource[Life], deployment: Deployment, landing: Landing) -> None:
         """A transaction is committed: readers see all of its records, and none a second time."""
         lives = {life.partition: life for life, _ in landing.positions}
         for out in landing.outgoing:
             self._check_sizes(source, out)
             if out.topic == OUTPUT:
                 life = lives[out.partition]
-                life.acknowledged(self._published(life, era, out))
+                life.acknowledged(self._published(life, deployment, out))
             else:
                 self._check_kept(lives.__getitem__, out)
                 self._letters_delivered(out)

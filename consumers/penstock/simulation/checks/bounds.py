@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from penstock.pipeline.life import Pipeline
 from penstock.simulation import announcements
-from penstock.simulation.checks.eras import Era
 from penstock.simulation.checks.history import History
-from penstock.simulation.checks.log import Log
+from penstock.simulation.checks.partition_log import PartitionLog
+from penstock.simulation.deployments import Deployment
 from penstock.simulation.worker import Worker
 
 # Far more than any world needs at one instant: time does not pass, so tasks keep waking each other.
@@ -33,7 +33,7 @@ class _Limits(NamedTuple):
 class Bounds:
     """Call `turn` once per turn of the loop, and `check` for each living worker."""
 
-    def __init__(self, logs: Sequence[Log], history: History) -> None:
+    def __init__(self, logs: Sequence[PartitionLog], history: History) -> None:
         self._logs = logs
         self._history = history
         self._turns = 0
@@ -48,15 +48,15 @@ class Bounds:
         if self._turns > MOST_TURNS:
             self._history.broken("time stands still: tasks wake each other without end")
 
-    def check(self, worker: Worker, era: Era) -> None:
+    def check(self, worker: Worker, deployment: Deployment) -> None:
         wiring = worker.pipeline.wiring
         limits = self._limits.get(worker)
         if limits is None:  # a sixth of a simulation's time goes into this method
-            limits = self._limits[worker] = _limits(worker, era)
+            limits = self._limits[worker] = _limits(worker, deployment)
         of_objects = wiring.budget.spent_bytes - wiring.budget.messages_bytes
         # What may be held at most takes longer to add up than all the rest, and is rarely needed.
-        if of_objects > GROWTH * era.settings.buffer_bytes:
-            self._hold(worker, "bytes", of_objects, self._most_bytes(worker.pipeline, era))
+        if of_objects > GROWTH * deployment.settings.buffer_bytes:
+            self._hold(worker, "bytes", of_objects, self._most_bytes(worker.pipeline, deployment))
         for lane in wiring.lanes.values():
             if limits.is_by_stream:
                 for queue in lane.fetch_queues.values():
@@ -70,7 +70,7 @@ class Bounds:
             self._hold(worker, "rows of the shadow", shadow.waiting_rows, shadow.plan.rows)
         self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
-    def _most_bytes(self, pipeline: Pipeline, era: Era) -> int:
+    def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
         """The budget, and the steps that may exceed it: one step that began while a byte was left,
         and two for each head (the next step, and the one that is kept until it is known whether it
         is the last). If heads do not wait for each other's deliveries, twice as many. `GROWTH` is
@@ -78,21 +78,23 @@ class Bounds:
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
-            if era.settings.lane.order_by_stream
+            if deployment.settings.lane.order_by_stream
             else 2 * len(pipeline.wiring.lanes)
         )
-        return GROWTH * (era.settings.buffer_bytes + (heads + 1) * era.terms.truths.step_bytes)
+        return GROWTH * (
+            deployment.settings.buffer_bytes + (heads + 1) * deployment.terms.truths.step_bytes
+        )
 
     def _hold(self, worker: Worker, what: str, found: int, most: int) -> None:
         if found > most:
             self._history.broken(f"{worker.name} has {found} {what} in flight, the limit is {most}")
 
 
-def _limits(worker: Worker, era: Era) -> _Limits:
-    settings = era.settings
+def _limits(worker: Worker, deployment: Deployment) -> _Limits:
+    settings = deployment.settings
     return _Limits(
         # A record with several objects is admitted whole as soon as there is room for one of them.
-        settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(era),
+        settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(deployment),
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],
         # Beyond the fetchers of each model there are places for objects that need a decoder.
@@ -100,7 +102,7 @@ def _limits(worker: Worker, era: Era) -> _Limits:
     )
 
 
-def _answers(era: Era) -> int:
+def _answers(deployment: Deployment) -> int:
     """The most answers that one object may get."""
-    routes = era.settings.routes
+    routes = deployment.settings.routes
     return max((len(route.models) for route in routes.routes), default=1) if routes else 1

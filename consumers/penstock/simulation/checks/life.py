@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from penstock.core.progress.cursor import MAX_CHARS, Cursor, Progress
 from penstock.ports import Commit
 from penstock.simulation.checks.history import History, Violation
-from penstock.simulation.checks.inherited import Inherited, Terms, claimed
-from penstock.simulation.checks.log import Letter, Log, Number
+from penstock.simulation.checks.inherited_progress import Inherited, Terms, claimed
+from penstock.simulation.checks.partition_log import Letter, Number, PartitionLog
 from penstock.simulation.checks.truth import queue_of
-from penstock.simulation.kafka.source import Watched
+from penstock.simulation.kafka.lives import Watched
 
 
 class Reached(NamedTuple):
@@ -34,7 +34,13 @@ class Life(Watched):
     """`published` and `acknowledged` come in the partition's order, `committing` at any time."""
 
     def __init__(
-        self, log: Log, name: str, partition: int, start: Commit, terms: Terms, history: History
+        self,
+        log: PartitionLog,
+        name: str,
+        partition: int,
+        start: Commit,
+        terms: Terms,
+        history: History,
     ) -> None:
         self.name = name
         self.partition = partition

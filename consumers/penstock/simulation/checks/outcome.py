@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.simulation.checks.log import Letter, Log, Number
+from penstock.simulation.checks.partition_log import Letter, Number, PartitionLog
 from penstock.simulation.checks.truth import Truths
 
 Object = tuple[int, int, int]
@@ -16,7 +16,7 @@ Object = tuple[int, int, int]
 class Outcome:
     """`add` records as they reach the topic; at the end, `missing` tells what is not answered."""
 
-    def __init__(self, logs: Sequence[Log]) -> None:
+    def __init__(self, logs: Sequence[PartitionLog]) -> None:
         self.rows = 0
         self.repeated = 0
         self.repeated_once = 0
@@ -74,7 +74,7 @@ class Outcome:
                         yield "/".join(map(str, where))
 
     def _is_whole(
-        self, log: Log, number: Number, where: Object, version: str | None, truths: Truths
+        self, log: PartitionLog, number: Number, where: Object, version: str | None, truths: Truths
     ) -> bool:
         truth = truths.of(log.asked(number), log.records[number[0]], version)
         if truth is None:

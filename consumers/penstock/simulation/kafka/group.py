@@ -7,12 +7,13 @@ begin another rebalance, so it breaks a promise. Owner: the simulation.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from penstock.ports import Commit, Record, Where
+from penstock.ports import Commit
 from penstock.simulation.checks.history import History
+from penstock.simulation.kafka.topic import Topic
 
 SESSION_S = 8.0
 # Members that come within this time share one rebalance.
@@ -21,44 +22,6 @@ GATHERING_S = 0.05
 STAYS = 0.5
 # The broker takes back what is open for longer.
 TRANSACTION_S = 30.0
-
-
-def _of_one_topic(number: int) -> Where:
-    return Where("refs", number)
-
-
-class Topic:
-    """The input topic, or several: `where` tells the topic of a partition. Offsets may have gaps,
-    also after the last record.
-    """
-
-    def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
-        self.where = where
-        self.records: list[list[Record]] = [[] for _ in range(partitions)]
-        self._ends = [0] * partitions
-        self.readers: list[asyncio.Event] = []
-
-    def append(self, partition: int, key: bytes | None, value: bytes | None, gap: int) -> Record:
-        log = self.records[partition]
-        offset = gap + self._ends[partition]
-        self._ends[partition] = offset + 1
-        record = Record(partition, offset, key, value, 0)
-        log.append(record)
-        for reader in self.readers:
-            reader.set()
-        return record
-
-    def grow(self) -> None:
-        """Add one partition."""
-        self.records.append([])
-        self._ends.append(0)
-
-    def leave_gap(self, partition: int) -> None:
-        """Use up an offset without a record, as a producer's transaction does at its end."""
-        self._ends[partition] += 1
-
-    def end(self, partition: int) -> int:
-        return self._ends[partition]
 
 
 class Member(Protocol):

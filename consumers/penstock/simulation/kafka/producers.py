@@ -15,10 +15,10 @@ from typing import NamedTuple
 from penstock.errors import Fenced, Transient
 from penstock.ports import Commit, Outgoing, Where
 from penstock.simulation.checks.life import Life
-from penstock.simulation.faults import Weather
+from penstock.simulation.faults import FaultInjector
 from penstock.simulation.kafka.group import Group, Open
 from penstock.simulation.kafka.source import SimulatedSource
-from penstock.simulation.unreliable_services import Process
+from penstock.simulation.worker_process import Process
 
 # While the broker is in trouble, closing a producer may take this long.
 CLOSE_S = 5.0
@@ -41,7 +41,7 @@ class SimulatedProducers:
     coordinator: Group
     land: Land
     process: Process
-    weather: Weather
+    injector: FaultInjector
     is_slow: bool
     _last: dict[int, Open] = field(default_factory=dict, init=False)
 
@@ -53,43 +53,43 @@ class SimulatedProducers:
 
     async def open(self, number: int) -> "SimulatedPassage":
         await self.process.gate()
-        await self.weather.pass_by()
-        if self.weather.happens(self.weather.faults.commit_fails):
+        await self.injector.delay()
+        if self.injector.happens(self.injector.faults.commit_fails):
             raise Transient("no producer could be opened")
         if number in self._last:
             self.coordinator.take_back(self._last[number])
-        await self.weather.pass_by()
+        await self.injector.delay()
         await self.process.gate()
         return SimulatedPassage(self, number)
 
     async def publish(
         self, number: int, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
     ) -> None:
-        source, group, faults = self.source, self.coordinator, self.weather.faults
+        source, group, faults = self.source, self.coordinator, self.injector.faults
         await self.process.gate()
         lives = [(source.life(where.partition), to) for where, to in positions.items()]
         opened = self._last[number] = group.begin(
             source, {where.partition: position for where, position in positions.items()}
         )
-        is_lost = self.weather.happens(faults.commit_fails) and self.weather.happens(0.5)
+        is_lost = self.injector.happens(faults.commit_fails) and self.injector.happens(0.5)
         generation = source.generation
         is_taken = await self._request(lambda: not is_lost and group.stage(opened, generation))
-        if is_lost or self.weather.happens(faults.answer_lost):
+        if is_lost or self.injector.happens(faults.answer_lost):
             raise Transient("the positions were not answered")
         if not is_taken:
             raise Fenced("the group has gone on without this member")
         for life, position in lives:
             life.committing(position)
-        is_lost = self.weather.happens(faults.commit_fails)
+        is_lost = self.injector.happens(faults.commit_fails)
 
         def end() -> bool:
-            if is_lost or not group.decide(opened, self.weather.delay_s()):
+            if is_lost or not group.decide(opened, self.injector.delay_s()):
                 return False
             self.land(Landing(outgoing, lives))
             return True
 
         is_committed = await self._request(end)
-        if is_lost or self.weather.happens(faults.answer_lost):
+        if is_lost or self.injector.happens(faults.answer_lost):
             raise Transient("the transaction was not answered")
         if not is_committed:
             raise Transient("another producer has taken the transaction back")
@@ -103,17 +103,17 @@ class SimulatedProducers:
             if not answer.done():
                 answer.set_result(found)
 
-        asyncio.get_running_loop().call_later(self.weather.delay_s(), reach_broker)
+        asyncio.get_running_loop().call_later(self.injector.delay_s(), reach_broker)
         found = await answer
-        await self.weather.pass_by()
+        await self.injector.delay()
         await self.process.gate()
         return found
 
     async def close(self, number: int) -> None:
         """Takes back what is open, unless that request is lost."""
-        await self.weather.pass_by()
+        await self.injector.delay()
         is_lost = not self.process.alive or self.process.is_cut
-        if self.is_slow and self.weather.happens(self.weather.faults.commit_fails):
+        if self.is_slow and self.injector.happens(self.injector.faults.commit_fails):
             is_lost = True
             await asyncio.sleep(CLOSE_S)
         if number in self._last and not is_lost:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from penstock.errors import Fatal
 from penstock.ports import Outgoing
-from penstock.simulation.faults import Weather
-from penstock.simulation.unreliable_services import Process
+from penstock.simulation.faults import FaultInjector
+from penstock.simulation.worker_process import Process
 
 
 class Accepted(NamedTuple):
@@ -40,7 +40,7 @@ class SimulatedSink:
     accept: Callable[[Outgoing], Accepted]
     most_bytes: int | None
     process: Process
-    weather: Weather
+    injector: FaultInjector
     is_slow: bool
     failure: Fatal | None = field(default=None, init=False)
     _accepted: dict[object, None] = field(default_factory=dict, init=False)
@@ -55,13 +55,13 @@ class SimulatedSink:
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
         await self.process.gate()
         accepted = self.accept(outgoing)
-        await self.weather.pass_by()
+        await self.injector.delay()
         await self.process.gate()
         loop = asyncio.get_running_loop()
         report: asyncio.Future[None] = loop.create_future()
         report.add_done_callback(lambda done: done.cancelled() or done.exception())
-        fails = self.weather.happens(self.weather.faults.delivery_fails)
-        is_lost = self.failure is not None or (fails and self.weather.happens(0.5))
+        fails = self.injector.happens(self.injector.faults.delivery_fails)
+        is_lost = self.failure is not None or (fails and self.injector.happens(0.5))
         if fails and self.failure is None:
             self.failure = Fatal("the broker did not take a batch")
         failure = self.failure
@@ -113,7 +113,7 @@ class SimulatedSink:
         where = (outgoing.topic, outgoing.partition, what)
         now_s = asyncio.get_running_loop().time()
         arrives_s = max(
-            now_s + self.weather.delay_s(), self._busy_until_s.get(where, 0.0) + IN_ORDER_S
+            now_s + self.injector.delay_s(), self._busy_until_s.get(where, 0.0) + IN_ORDER_S
         )
         self._busy_until_s[where] = arrives_s
         return arrives_s

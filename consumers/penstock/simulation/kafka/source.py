@@ -8,16 +8,18 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic
 
-from penstock.adapters.memory.inbox import Inbox, behind
+from penstock.adapters.memory.partition_reader import PartitionReader, behind
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.simulation.checks.history import History
-from penstock.simulation.faults import Weather
-from penstock.simulation.kafka.group import Group, Topic
+from penstock.simulation.faults import FaultInjector
+from penstock.simulation.kafka.group import Group
+from penstock.simulation.kafka.lives import Lives, W
 from penstock.simulation.kafka.sink import IN_ORDER_S
-from penstock.simulation.unreliable_services import Process
+from penstock.simulation.kafka.topic import Topic
+from penstock.simulation.worker_process import Process
 
 # A hand-back may take this much longer than the drain: commits may fail, producers may close
 # slowly, and the worker looks at those only every ten seconds.
@@ -26,22 +28,6 @@ ASK_AGAIN_S = 0.2
 MOST_QUESTIONS = 20
 # How long a new owner waits for the end of an open transaction before it takes it back.
 ABANDONED_S = 1.0
-
-
-class Watched:
-    """A life: from one assignment of a partition to its end. This one checks nothing."""
-
-    over = False
-    suspended = False
-
-    def committing(self, commit: Commit) -> None:
-        return
-
-    def committed(self, commit: Commit) -> None:
-        return
-
-
-W = TypeVar("W", bound=Watched)
 
 
 class SimulatedSource(Generic[W]):
@@ -56,7 +42,7 @@ class SimulatedSource(Generic[W]):
         group: Group,
         watch: Callable[[str, int, Commit], W],
         process: Process,
-        weather: Weather,
+        injector: FaultInjector,
         history: History,
         *,
         drain_s: float,
@@ -68,24 +54,23 @@ class SimulatedSource(Generic[W]):
         self._is_in_trouble = is_in_trouble
         self.patience_s = drain_s + margin_s
         self._hand_back_s = drain_s + STOP_S
-        self.lives: dict[int, W] = {}
+        self._lives = Lives(name, group, watch, history)
         self._topic = topic
         self._group = group
-        self._watch = watch
         self._exactly_once = exactly_once
         self._process = process
-        self._weather = weather
+        self._injector = injector
         self._history = history
         self._rebalance: Rebalance | None = None
         self.generation = 0
         self._undecided_since_s: dict[int, float] = {}
         self._ours: set[int] = set()
         self._suspended: set[int] = set()
-        self._inbox = Inbox(self._read)
+        self._reader = PartitionReader(self._read)
         self._orders: deque[tuple[int, Sequence[int]] | asyncio.Future[None]] = deque()
         self._ordered = asyncio.Event()
         self._arrives_s = 0.0
-        topic.readers.append(self._inbox.arrived)
+        topic.readers.append(self._reader.arrived)
 
     async def start(self, rebalance: Rebalance) -> None:
         await self._process.gate()
@@ -93,13 +78,8 @@ class SimulatedSource(Generic[W]):
         self._group.join(self)
 
     def life(self, partition: int) -> W:
-        """For what is published on the partition."""
-        life = self.lives.get(partition)
-        if life is None:
-            raise self._history.broken(
-                f"{self.name} publishes on partition {partition}, which is not its own"
-            )
-        return life
+        """The life that a record or a position of this partition belongs to."""
+        return self._lives.of(partition)
 
     def hand_back(self) -> asyncio.Future[None]:
         handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -119,7 +99,7 @@ class SimulatedSource(Generic[W]):
             while self._orders:
                 order = self._orders.popleft()
                 await self._process.gate()
-                await self._weather.pass_by()
+                await self._injector.delay()
                 if self._rebalance is None:
                     return  # the worker has left
                 if isinstance(order, asyncio.Future):
@@ -141,29 +121,20 @@ class SimulatedSource(Generic[W]):
 
     async def _hand_back(self) -> None:
         assert self._rebalance is not None
-        self._inbox.positions.clear()
+        self._reader.positions.clear()
         began_s = self._running_s()
         await self._rebalance.suspended(sorted(self._ours))
         if self._running_s() - began_s > self._hand_back_s:
             raise self._history.broken(f"{self.name} takes too long to hand back {self._ours}")
         self._suspended |= self._ours
         self._ours.clear()
-        for life in self.lives.values():
-            life.suspended = True
+        self._lives.suspend()
         if self not in self._group and self._rebalance is not None:
             self._group.join(self)
 
     def _running_s(self) -> float:
         """A clock that stands still while the process is frozen."""
         return asyncio.get_running_loop().time() - self._process.paused_s
-
-    def _end_lives(self) -> None:
-        for number in list(self.lives):
-            self._end_life(number)
-
-    def _end_life(self, number: int) -> None:
-        if life := self.lives.pop(number, None):
-            life.over = True
 
     async def _take_over(self, generation: int, partitions: Sequence[int]) -> None:
         assert self._rebalance is not None
@@ -172,12 +143,12 @@ class SimulatedSource(Generic[W]):
         await self._lose(self._suspended - self._ours)
         for _ in range(MOST_QUESTIONS):
             if not (
-                self._is_in_trouble and self._weather.happens(self._weather.faults.commit_fails)
+                self._is_in_trouble and self._injector.happens(self._injector.faults.commit_fails)
             ):
                 break
             await asyncio.sleep(ASK_AGAIN_S)  # as while the coordinator loads its log
         starts = {number: self._start(number) for number in partitions}
-        await self._weather.pass_by()
+        await self._injector.delay()
         if self._rebalance is not None:  # the worker may have left
             await self._assigned(starts)
 
@@ -187,7 +158,7 @@ class SimulatedSource(Generic[W]):
         await self._rebalance.revoked(sorted(partitions))
         for number in sorted(partitions):
             self._history.note("lost", f"{self.name} {number}")
-            self._end_life(number)
+        self._lives.end(partitions)
 
     async def _assigned(self, starts: Mapping[int, Commit]) -> None:
         assert self._rebalance is not None
@@ -197,7 +168,7 @@ class SimulatedSource(Generic[W]):
             return
         for number in kept:
             self._history.note("kept", f"{self.name} {number} {starts[number]} {kept[number]}")
-            self.lives[number].suspended = False
+        self._lives.go_on(kept)
         for number in self._suspended.intersection(starts).difference(kept):
             self._history.note("not kept", f"{self.name} {number} {starts[number]}")
         self._suspended.clear()
@@ -206,24 +177,24 @@ class SimulatedSource(Generic[W]):
             for number, start in starts.items()
             if number not in kept and start != UNDECIDED
         }
-        self._begin(anew)
-        self._inbox.go_to({number: anew[number] for number in anew if number in self._ours})
-        self._inbox.go_to({number: Commit(kept[number]) for number in kept})
+        self._lives.begin(generation, anew)
+        self._reader.go_to({number: anew[number] for number in anew if number in self._ours})
+        self._reader.go_to({number: Commit(kept[number]) for number in kept})
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         """Begin new lives of these partitions at their committed positions."""
         await self._process.gate()
-        await self._weather.pass_by()
-        if self._weather.happens(self._weather.faults.commit_fails):
+        await self._injector.delay()
+        if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("the committed positions were not answered")
         starts = {number: self._start(number) for number in partitions}
-        await self._weather.pass_by()
+        await self._injector.delay()
         await self._process.gate()
         if UNDECIDED in starts.values():
             raise Undecided("a transaction is open")
         ours = {number: start for number, start in starts.items() if number in self._ours}
-        self._begin(ours)
-        self._inbox.go_to(ours)
+        self._lives.begin(self.generation, ours)
+        self._reader.go_to(ours)
         return ours
 
     def _start(self, number: int) -> Commit:
@@ -236,22 +207,12 @@ class SimulatedSource(Generic[W]):
             self._group.take_back_older(ABANDONED_S)
         return UNDECIDED
 
-    def _begin(self, starts: Mapping[int, Commit]) -> None:
-        for number, start in starts.items():
-            name = f"{self.name} generation {self.generation}"
-            self._history.note("life", f"{name} {number} {start}")
-            if start.metadata:
-                self._history.counts["resumed inside a record"] += 1
-            if number in self.lives:
-                self.lives[number].over = True
-            self.lives[number] = self._watch(name, number, self._group.worth(number, start))
-
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         await self._process.gate()
         for number in partitions:
-            if self._inbox.positions.get(number, 0) > self._topic.end(number):
+            if self._reader.positions.get(number, 0) > self._topic.end(number):
                 await self._begin_again(number)
-        return await self._inbox.poll(partitions, wait_ms)
+        return await self._reader.poll(partitions, wait_ms)
 
     async def _begin_again(self, number: int) -> None:
         """The position is beyond the end of the partition. Act as if the partition had been handed
@@ -259,10 +220,10 @@ class SimulatedSource(Generic[W]):
         """
         assert self._rebalance is not None
         generation = self.generation
-        self._inbox.positions.pop(number)
+        self._reader.positions.pop(number)
         await self._rebalance.revoked([number])
-        self._end_life(number)
-        await self._weather.pass_by()
+        self._lives.end([number])
+        await self._injector.delay()
         await self._process.gate()
         start = {number: Commit(0)}
         is_ours = generation == self.generation and number in self._ours
@@ -281,11 +242,9 @@ class SimulatedSource(Generic[W]):
         """It leaves at once, is applied in the order of the calls, and is answered later."""
         await self._process.gate()
         ours = {number: commit for number, commit in commits.items() if number in self._ours}
-        for number, commit in ours.items():
-            self.lives[number].committing(commit)
-            self.lives[number].committed(commit)
-        fails = self._weather.happens(self._weather.faults.commit_fails)
-        is_lost = fails and self._weather.happens(0.5)
+        self._lives.committing(ours)
+        fails = self._injector.happens(self._injector.faults.commit_fails)
+        is_lost = fails and self._injector.happens(0.5)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[None] = loop.create_future()
         generation = self.generation
@@ -296,7 +255,7 @@ class SimulatedSource(Generic[W]):
             if not answer.done():
                 answer.set_result(None)
 
-        self._arrives_s = max(loop.time() + self._weather.delay_s(), self._arrives_s + IN_ORDER_S)
+        self._arrives_s = max(loop.time() + self._injector.delay_s(), self._arrives_s + IN_ORDER_S)
         loop.call_at(self._arrives_s, arrive)
         await answer
         await self._process.gate()
@@ -305,28 +264,28 @@ class SimulatedSource(Generic[W]):
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
         await self._process.gate()
-        await self._weather.pass_by()
-        if self._weather.happens(self._weather.faults.commit_fails):
+        await self._injector.delay()
+        if self._injector.happens(self._injector.faults.commit_fails):
             raise Transient("what is said of lines was not answered")
         return {number: self._group.said.get(number, "") for number in partitions}
 
     def pause(self, partition: int) -> None:
-        self._inbox.positions.pop(partition, None)
+        self._reader.positions.pop(partition, None)
 
     def where(self, partition: int) -> Where:
         return self._topic.where(partition)
 
     def reached(self) -> Mapping[int, int]:
-        return self._inbox.positions
+        return self._reader.positions
 
     def partitions(self) -> int:
         return len(self._group.partitions)
 
     async def end_offsets(self) -> Mapping[int, int]:
-        return {number: self._topic.end(number) for number in self._inbox.positions}
+        return {number: self._topic.end(number) for number in self._reader.positions}
 
     async def stop(self) -> None:
         if self._process.alive:
             self._group.leave(self)
             self._rebalance = None
-            self._end_lives()
+            self._lives.end()

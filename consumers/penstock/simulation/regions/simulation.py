@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import orjson
 
-from penstock.adapters.memory.kafka import MemorySink
+from penstock.adapters.memory.sink import MemorySink
 from penstock.simulation.checks.history import History
-from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Region, topics
+from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Region, topics
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
 from penstock.simulation.virtual_time import VirtualClock, run
 

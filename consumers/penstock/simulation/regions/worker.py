@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
-from penstock.adapters.inputs.regions import RegionalSource
-from penstock.adapters.memory.kafka import MemorySink
+from penstock.adapters.inputs.regional_source import RegionalSource
+from penstock.adapters.memory.sink import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
@@ -29,12 +29,12 @@ from penstock.pipeline.settings import Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Objects
 from penstock.simulation.checks.history import History
-from penstock.simulation.faults import Faults, Weather
+from penstock.simulation.faults import FaultInjector, Faults
 from penstock.simulation.kafka.group import SESSION_S, Group
-from penstock.simulation.kafka.source import Watched
-from penstock.simulation.regions.group import NAMES, PARTITIONS, TOPIC, Member, Region
-from penstock.simulation.unreliable_services import Process
+from penstock.simulation.kafka.lives import Watched
+from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Member, Region
 from penstock.simulation.virtual_time import VirtualClock, inline
+from penstock.simulation.worker_process import Process
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
@@ -110,7 +110,7 @@ class RegionWorker:
             there.group,
             lambda *_: Watched(),
             self._process,
-            Weather(Faults(delay_s=DELAY_S), world.random),
+            FaultInjector(Faults(delay_s=DELAY_S), world.random),
             world.history,
             drain_s=DRAIN_S,
             margin_s=MARGIN_S,

@@ -14,12 +14,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened
-from penstock.adapters.kafka.exactly_once.abandoned import id_of, take_back_left
+from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, take_back_left
 from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
     open_transactions,
 )
-from penstock.adapters.kafka.group.member import GroupMember, instance_of
+from penstock.adapters.kafka.group.identity import GroupMember, instance_of
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.errors import PenstockError
 from penstock.ports import Clock, Where

@@ -17,17 +17,17 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import reason, translated
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.identity import GroupMember
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.inside.handles import transaction_end_of
-from penstock.adapters.kafka.inside.membership import NotMemberError, commit_as
+from penstock.adapters.kafka.inside.member_transactions import NotMemberError, commit_as
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     batches,
     begin_transactions_soon,
     producer_of,
 )
-from penstock.adapters.kafka.metadata import know
+from penstock.adapters.kafka.topic_metadata import know
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
 

@@ -12,6 +12,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 
+from penstock.adapters.kafka.group.identity import GroupMember
+
 
 def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
     """Its connections to the brokers, and what it knows of the cluster."""
@@ -32,6 +34,12 @@ def generation_of(consumer: AIOKafkaConsumer) -> int | None:
     """
     generation: int = consumer._coordinator.generation
     return generation if generation >= 0 else None
+
+
+def member_of(consumer: AIOKafkaConsumer, group: str, instance_id: str | None) -> GroupMember:
+    """Who the consumer is to the group now. While it has not joined, its generation is below 0."""
+    coordinator = consumer._coordinator
+    return GroupMember(group, coordinator.generation, coordinator.member_id, instance_id)
 
 
 def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:

@@ -55,7 +55,7 @@ class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
         """Nothing is remembered."""
 
 
-class WholeSource(KafkaSource):
+class SingleOwnerSource(KafkaSource):
     """Its records have the value and the headers as they came. `before`: the group whose positions
     hold as long as ours has none: that of the workers, which read these topics until now.
     """

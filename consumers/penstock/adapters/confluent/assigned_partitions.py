@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 
 
-class Ours:
+class AssignedPartitions:
     """By partition the number of its assignment."""
 
     def __init__(self) -> None:

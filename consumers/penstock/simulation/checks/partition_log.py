@@ -34,7 +34,7 @@ class Bound(NamedTuple):
     truths: Truths
 
 
-class Log:
+class PartitionLog:
     """`fan`: routes that may name several models; then an object has a number for each model.
     `unsteady`: objects whose answer depends on when they are read, with the error codes that are
     allowed. `silent`: objects that rightly got no record.

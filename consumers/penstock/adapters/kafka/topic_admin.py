@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.adapters.kafka.metadata import max_batch_bytes, topic_settings
+from penstock.adapters.kafka.topic_metadata import max_batch_bytes, topic_settings
 from penstock.errors import Fatal
 
 LOOK_S = 0.1

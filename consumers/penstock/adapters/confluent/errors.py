@@ -7,27 +7,14 @@ where a retry can help; the errors that it reports meanwhile are only logged. Ow
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock import config
 from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
 from penstock.adapters.kafka.group.refusals import LASTING, refusal
 from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, usage
 
 log = logging.getLogger("librdkafka")
-
-# How often librdkafka asks which broker is the coordinator; a commit without a coordinator fails
-# after this time, too. librdkafka's default is ten minutes.
-COORDINATOR_MS = 5_000
-# A request without an answer fails after this time. Reads wait while a commit does, and a member
-# that does not read for too long is removed from the group.
-SOCKET_TIMEOUT_MS = 10_000
-# Off: librdkafka writes its log lines to standard error, past our log. Giving it a Python logger
-# makes confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). Errors that matter
-# also arrive by `error_cb`.
-LOG_LEVEL = 0
 
 _RIGHTS = frozenset(
     {
@@ -70,31 +57,6 @@ NO_MEMBER = frozenset(
         KafkaError._STATE,
     }
 )
-
-
-def connection(settings: config.Kafka) -> dict[str, Any]:
-    """The options that every client of librdkafka has in common."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": settings.bootstrap_servers,
-        "client.id": "penstock",
-        "security.protocol": settings.security_protocol,
-        "log_level": LOG_LEVEL,
-        "log.connection.close": False,
-        "allow.auto.create.topics": False,
-        "coordinator.query.interval.ms": COORDINATOR_MS,
-        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-        # A broker that comes back is found within a second, as with aiokafka.
-        "reconnect.backoff.max.ms": 1_000,
-    }
-    if settings.security_protocol.endswith("SSL"):
-        options["ssl.ca.location"] = settings.ssl_cafile
-        options["ssl.certificate.location"] = settings.ssl_certfile
-        options["ssl.key.location"] = settings.ssl_keyfile
-    if settings.security_protocol.startswith("SASL"):
-        options["sasl.mechanism"] = settings.sasl_mechanism or "PLAIN"
-        options["sasl.username"] = settings.sasl_username
-        options["sasl.password"] = settings.sasl_password
-    return {name: value for name, value in options.items() if value is not None}
 
 
 @contextmanager

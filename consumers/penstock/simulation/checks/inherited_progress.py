@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from penstock.core.progress import cursor
 from penstock.core.progress.cursor import Cursor, Progress
 from penstock.ports import Commit
-from penstock.simulation.checks.log import Log, Number
+from penstock.simulation.checks.partition_log import Number, PartitionLog
 from penstock.simulation.checks.truth import Truth, Truths
 
 
@@ -29,7 +29,7 @@ class Terms:
 
 
 class Inherited:
-    def __init__(self, log: Log, start: Commit, terms: Terms) -> None:
+    def __init__(self, log: PartitionLog, start: Commit, terms: Terms) -> None:
         self._log = log
         self._terms = terms
         self._progress, _ = claimed(start)

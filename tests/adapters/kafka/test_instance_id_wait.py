@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from penstock.adapters.kafka.group.reprieve import MARGIN_S, Reprieve
+from penstock.adapters.kafka.group.refusals import MARGIN_S, InstanceIdWait
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.simulation.virtual_time import virtual_time
 
 
 @virtual_time
 async def test_a_place_is_waited_for_as_long_as_a_dead_member_may_have_it() -> None:
-    reprieve = Reprieve(session_s=45.0)
+    wait = InstanceIdWait(session_s=45.0)
     now = asyncio.get_running_loop().time
     began_s = now()
 
     async def wait_forever() -> None:
         while True:
-            await reprieve.wait("pod-7")
+            await wait.pause("pod-7")
 
     with pytest.raises(Fatal, match="another worker has it") as ended:
         await wait_forever()
@@ -27,16 +27,16 @@ async def test_a_place_is_waited_for_as_long_as_a_dead_member_may_have_it() -> N
 
 @virtual_time
 async def test_after_a_place_was_had_the_next_is_waited_for_as_long_again() -> None:
-    reprieve = Reprieve(session_s=45.0)
-    await reprieve.wait("pod-7")
-    reprieve.over()
+    wait = InstanceIdWait(session_s=45.0)
+    await wait.pause("pod-7")
+    wait.end()
     await asyncio.sleep(3_600.0)
-    await reprieve.wait("pod-7")
+    await wait.pause("pod-7")
 
 
 @virtual_time
 async def test_a_refusal_long_after_the_last_one_begins_a_wait_of_its_own() -> None:
-    reprieve = Reprieve(session_s=45.0)
-    await reprieve.wait("pod-7")
+    wait = InstanceIdWait(session_s=45.0)
+    await wait.pause("pod-7")
     await asyncio.sleep(3_600.0)  # as a member without a partition, which nobody tells
-    await reprieve.wait("pod-7")
+    await wait.pause("pod-7")

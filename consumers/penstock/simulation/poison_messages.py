@@ -11,15 +11,15 @@ from typing import Any
 
 import orjson
 
-from penstock.simulation import announcements
-from penstock.simulation.announcements import (
-    BUCKET,
+from penstock.simulation.announcements import BUCKET
+from penstock.simulation.echo_model import (
     FINE,
     HANGS,
     HUNG_UP_ON,
     KILLS,
     LARGE,
     REFUSED_ALONE,
+    REFUSED_WITH_ALL,
 )
 
 UNPARSABLE = (
@@ -113,7 +113,7 @@ class PoisonMessages:
         return self._reference(key)
 
     def _all_refused(self) -> bytes:
-        flag = self._random.choice((announcements.REFUSED_ALONE, announcements.REFUSED_WITH_ALL))
+        flag = self._random.choice((REFUSED_ALONE, REFUSED_WITH_ALL))
         return self._named(self._lines(*[flag] * self._random.randint(1, 60)))
 
     def _deadly(self) -> bytes:

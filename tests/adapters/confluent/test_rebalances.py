@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from confluent_kafka import KafkaError
 
-from penstock.adapters.kafka.group import reprieve
+from penstock.adapters.kafka.group import refusals
 from penstock.errors import Undecided
 from penstock.ports import UNDECIDED, Commit
 from tests.adapters.confluent.doubles import Message
@@ -150,7 +150,7 @@ async def test_a_lost_position_is_looked_for_after_a_rebalance_not_in_it(
 async def test_a_member_that_was_refused_ends_a_rebalance_before_it_joins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reprieve, "AGAIN_S", 0.0)
+    monkeypatch.setattr(refusals, "AGAIN_S", 0.0)
     async with member(monkeypatch, instance_id="pod-7") as one:
         await until_it_lasts(one)
         one.source._is_refused = True

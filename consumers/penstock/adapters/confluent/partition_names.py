@@ -13,7 +13,7 @@ from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.ports import Commit
 
 
-class Numbered:
+class PartitionNames:
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
 

@@ -1,8 +1,9 @@
-"""From one deployment to the next: each era has its own settings, and its workers their own
+"""From one deployment to the next: each deployment has its own settings, and its workers their own
 promises.
 
-Rule: commits of one era are read in the next; docs/guarantees.md says what may happen then. The
-first era of a seed is drawn the same way whether or not the world changes later. Owner: one
+Rule: commits of one deployment are read in the next; docs/guarantees.md says what may happen then.
+The
+first deployment of a seed is drawn the same way whether or not the world changes later. Owner: one
 simulation.
 """
 
@@ -15,7 +16,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.pipeline.settings import Settings
 from penstock.ports import Record
-from penstock.simulation.checks.inherited import Terms
+from penstock.simulation.checks.inherited_progress import Terms
 from penstock.simulation.checks.truth import Asked, Truths
 from penstock.simulation.scenario import Scenario, drawn_settings, with_fan_out
 from penstock.stages.result_objects import ResultPlan
@@ -47,15 +48,15 @@ def drawn_troubles(random: Random) -> Troubles:
 
 
 @dataclass(frozen=True, slots=True)
-class Era:
-    """The settings and promises of the workers that are hired in this era."""
+class Deployment:
+    """The settings and promises of the workers that are hired in this deployment."""
 
     settings: Settings
     terms: Terms
 
 
-class Eras:
-    """Workers are hired with the settings of `now`; `change` begins another era."""
+class Deployments:
+    """Workers are hired with the settings of `now`; `change` begins another deployment."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Eras:
         self._put: list[tuple[str, str, bytes]] = []
         self._announced: list[tuple[Record, Sequence[Asked]]] = []
         settings = drawn_settings(random, scenario)
-        self.now = self._era(self._troubled(settings), exactly_once=exactly_once)
+        self.now = self._deployment(self._troubled(settings), exactly_once=exactly_once)
 
     def put(self, name: str, version: str, data: bytes) -> None:
         self._put.append((name, version, data))
@@ -93,23 +94,23 @@ class Eras:
             truths.announced(record, asked)
 
     def change(self, partitions: int) -> None:
-        """Begin an era in which everything may differ from the last one, or most stays the same."""
+        """Begin a deployment: everything in it may differ from the last one, or rows alone do."""
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)
         if random.random() < 0.5:
             drawn = _with_rows(before.settings, drawn.main.rows)
         settings = replace(self._troubled(drawn), input_partitions=partitions)
-        self.now = self._era(settings, exactly_once=random.random() < 0.4)
+        self.now = self._deployment(settings, exactly_once=random.random() < 0.4)
 
     def mend_lines(self) -> None:
         """From now on, workers start without the limits that stop a line."""
         settings = _with_line(self.now.settings, LineLimits(0.0, 0))
-        self.now = Era(settings, self.now.terms)
+        self.now = Deployment(settings, self.now.terms)
 
     def grow(self, partitions: int) -> None:
         """Workers that start from now on find this number of partitions."""
         settings = replace(self.now.settings, input_partitions=partitions)
-        self.now = Era(settings, self.now.terms)
+        self.now = Deployment(settings, self.now.terms)
 
     def _troubled(self, settings: Settings) -> Settings:
         random, troubles = self._random, self._troubles
@@ -131,7 +132,7 @@ class Eras:
             settings = _with_line(settings, LineLimits(0.0, random.choice((1, 1, 2))))
         return settings
 
-    def _era(self, settings: Settings, *, exactly_once: bool) -> Era:
+    def _deployment(self, settings: Settings, *, exactly_once: bool) -> Deployment:
         if self._fans_out:
             settings = with_fan_out(settings)
         settings = replace(_with_rows(settings, settings.main.rows), results=self._results)
@@ -143,7 +144,7 @@ class Eras:
             markers=settings.labels.markers,
             from_first_row=self._results is not None and not self._results.of_rows,
         )
-        return Era(settings, terms)
+        return Deployment(settings, terms)
 
     def _truths(self, options: RowOptions) -> Truths:
         for truths in self._all:

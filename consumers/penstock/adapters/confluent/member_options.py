@@ -10,11 +10,20 @@ from importlib.metadata import version
 from typing import Any
 
 from penstock import config
-from penstock.adapters.confluent.client import connection
-from penstock.adapters.kafka.group.member import GroupMember, instance_of
+from penstock.adapters.kafka.group.identity import GroupMember, instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import usage
 
+# How often librdkafka asks which broker is the coordinator; a commit without a coordinator fails
+# after this time, too. librdkafka's default is ten minutes.
+COORDINATOR_MS = 5_000
+# A request without an answer fails after this time. Reads wait while a commit does, and a member
+# that does not read for too long is removed from the group.
+SOCKET_TIMEOUT_MS = 10_000
+# Off: librdkafka writes its log lines to standard error, past our log. Giving it a Python logger
+# makes confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). Errors that matter
+# also arrive by `error_cb`.
+LOG_LEVEL = 0
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so it adds no latency.
 FETCH_WAIT_MS = 500
@@ -33,7 +42,7 @@ def member_options(
     settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
 ) -> dict[str, Any]:
     """The group removes a member that does not read for `poll_ms`."""
-    return connection(settings) | {
+    return _connection(settings) | {
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -68,6 +77,31 @@ def described(metadata: bytes) -> GroupMember:
     instance_id = None if rest == b"\1" else rest[1:-1].decode()
     number = int.from_bytes(generation, sys.byteorder, signed=True)
     return GroupMember(group.decode(), number, member_id.decode(), instance_id)
+
+
+def _connection(settings: config.Kafka) -> dict[str, Any]:
+    """The options that every client of librdkafka has in common."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": "penstock",
+        "security.protocol": settings.security_protocol,
+        "log_level": LOG_LEVEL,
+        "log.connection.close": False,
+        "allow.auto.create.topics": False,
+        "coordinator.query.interval.ms": COORDINATOR_MS,
+        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+        # A broker that comes back is found within a second, as with aiokafka.
+        "reconnect.backoff.max.ms": 1_000,
+    }
+    if settings.security_protocol.endswith("SSL"):
+        options["ssl.ca.location"] = settings.ssl_cafile
+        options["ssl.certificate.location"] = settings.ssl_certfile
+        options["ssl.key.location"] = settings.ssl_keyfile
+    if settings.security_protocol.startswith("SASL"):
+        options["sasl.mechanism"] = settings.sasl_mechanism or "PLAIN"
+        options["sasl.username"] = settings.sasl_username
+        options["sasl.password"] = settings.sasl_password
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _protocol(settings: config.Kafka) -> dict[str, Any]:

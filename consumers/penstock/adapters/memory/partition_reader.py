@@ -13,7 +13,7 @@ from penstock.ports import Commit, Record
 Read = Callable[[int, int], tuple[Sequence[Record], int]]
 
 
-class Inbox:
+class PartitionReader:
     """Set `arrived` after writing a record. Partitions without a position are not read."""
 
     def __init__(self, read: Read) -> None:

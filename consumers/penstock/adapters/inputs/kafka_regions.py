@@ -10,9 +10,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.inputs.regions import RegionalSource
-from penstock.adapters.kafka.group.lag import GroupStanding
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.inputs.regional_source import RegionalSource
+from penstock.adapters.kafka.group.identity import GroupMember
+from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.region_help import Standing

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.adapters.kafka.group.membership import Membership
+from penstock.adapters.kafka.group.join_deadline import JoinDeadline
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Unreachable
 from penstock.simulation.virtual_time import virtual_time
 
@@ -23,7 +23,7 @@ async def ends_s(answers: Callable[[], bool]) -> float:
         if not answers():
             raise Unreachable("refused")
 
-    membership = Membership(
+    membership = JoinDeadline(
         "g", ask, timeout_s=TIMEOUT_S, rebalance_s=REBALANCE_S, session_s=SESSION_S
     )
     began_s = now_s()
@@ -57,7 +57,7 @@ async def test_a_member_asks_nothing() -> None:
     async def ask() -> None:
         raise AssertionError
 
-    membership = Membership(
+    membership = JoinDeadline(
         "g", ask, timeout_s=TIMEOUT_S, rebalance_s=REBALANCE_S, session_s=SESSION_S
     )
     await membership.check(None)

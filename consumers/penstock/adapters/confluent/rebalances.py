@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.numbered import Numbered
+from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.confluent.reads import Reads
 from penstock.ports import Commit, Rebalance
 
 T = TypeVar("T")
 
 
-class Assignment:
+class Rebalances:
     """`changes` grows with every assignment and revocation. `joining_since_s`: None for a member.
     `begins_at`: asks where partitions that come begin. `failed` gets what a rebalance raised, as it
     has no other caller.
@@ -30,7 +30,7 @@ class Assignment:
         self,
         rebalance: Rebalance,
         handle: Handle,
-        numbered: Numbered,
+        names: PartitionNames,
         reads: Reads,
         begins_at: Callable[[Collection[int]], Awaitable[Mapping[int, Commit]]],
         failed: Callable[[BaseException], None],
@@ -39,7 +39,7 @@ class Assignment:
         self.joining_since_s: float | None = None
         self._rebalance = rebalance
         self._handle = handle
-        self._numbered = numbered
+        self._names = names
         self._reads = reads
         self._begins_at = begins_at
         self._failed = failed
@@ -78,15 +78,15 @@ class Assignment:
 
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self._handle.note_member()
-        numbers = list(map(self._numbered.number, partitions))
+        numbers = list(map(self._names.number, partitions))
         starts, paused = self._in_loop(self._assigned(numbers)) or ({}, set())
-        places = self._numbered.starts(starts)
+        places = self._names.starts(starts)
         (consumer.incremental_assign if self._handle.is_incremental else consumer.assign)(places)
-        consumer.resume(self._numbered.places(starts.keys() - paused))
-        consumer.pause(self._numbered.places(paused))
+        consumer.resume(self._names.places(starts.keys() - paused))
+        consumer.pause(self._names.places(paused))
 
     def on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
-        self._in_loop(self._revoked(list(map(self._numbered.number, partitions))))
+        self._in_loop(self._revoked(list(map(self._names.number, partitions))))
         if self._handle.is_incremental:
             consumer.incremental_unassign(partitions)
         else:

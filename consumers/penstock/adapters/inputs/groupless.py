@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from penstock.ports import Commit
 
 
-class Alone:
+class Groupless:
     """These parts of the port `Source` have nothing to do."""
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:

@@ -21,7 +21,7 @@ SESSIONS: Final = 2
 GO_ON: Final = "Nothing is lost: start the worker again, it goes on at the last commit."
 
 
-class Membership:
+class JoinDeadline:
     """`ask` raises `Transient` unless the broker answers."""
 
     def __init__(

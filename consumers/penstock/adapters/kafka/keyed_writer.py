@@ -16,8 +16,8 @@ from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, within
 from penstock.adapters.kafka.inside.giving_up import give_up
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, producer_of
-from penstock.adapters.kafka.metadata import count_partitions, max_batch_bytes
-from penstock.adapters.kafka.partitioner import hashed
+from penstock.adapters.kafka.partition_of_key import hashed
+from penstock.adapters.kafka.topic_metadata import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
 
@@ -25,7 +25,7 @@ from penstock.ports import Clock, Outgoing
 Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
-class KafkaWriter:
+class KeyedWriter:
     """`start` needs all topics that will be written."""
 
     def __init__(self, settings: config.Kafka, clock: Clock) -> None:

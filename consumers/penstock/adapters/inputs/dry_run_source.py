@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from penstock.adapters.inputs.alone import Alone
+from penstock.adapters.inputs.groupless import Groupless
 from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Where
@@ -90,7 +90,7 @@ def _record(read: Any) -> Record:
     return Record(0, read.offset, read.key, value, read.timestamp)
 
 
-class HeadSource(Alone):
+class HeadSource(Groupless):
     """`on_end` is called when all records are answered."""
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.client import CoordinationType
 from aiokafka.producer.sender import TxnOffsetCommitHandler
 
-from penstock.adapters.kafka.group.member import GroupMember
+from penstock.adapters.kafka.group.identity import GroupMember
 from penstock.adapters.kafka.inside.giving_up import seen
 from penstock.adapters.kafka.requests import MembersOffsets
 from penstock.errors import Fenced
@@ -33,12 +33,6 @@ class NotMemberError(kafka_errors.KafkaError):  # type: ignore[misc]
     def __init__(self, code: int) -> None:
         super().__init__(f"error {code}")
         self.code = code
-
-
-def member_of(consumer: AIOKafkaConsumer, group: str, instance_id: str | None) -> GroupMember:
-    """Who it is now. While it is not in the group its generation is below 0."""
-    coordinator = consumer._coordinator
-    return GroupMember(group, coordinator.generation, coordinator.member_id, instance_id)
 
 
 class _Handler(TxnOffsetCommitHandler):  # type: ignore[misc]

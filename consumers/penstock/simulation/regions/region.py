@@ -13,8 +13,10 @@ from penstock.core.health.region_help import Standing
 from penstock.errors import Unreachable
 from penstock.ports import Where
 from penstock.simulation.checks.history import History
-from penstock.simulation.kafka.group import Group, Topic
-from penstock.simulation.kafka.source import SimulatedSource, Watched
+from penstock.simulation.kafka.group import Group
+from penstock.simulation.kafka.lives import Watched
+from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.kafka.topic import Topic
 
 NAMES = ("eu", "us", "ap")
 PARTITIONS = 2

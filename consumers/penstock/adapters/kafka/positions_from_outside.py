@@ -1,0 +1,161 @@
+"""Reads and writes the positions of consumer groups for commands, which are members of none.
+
+Rule: Kafka refuses such a commit while the group has members, as they commit for themselves. Only
+one process at a time may write a position: the last write holds. Owner: the command.
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.structs import OffsetAndMetadata
+
+from penstock import config
+from penstock.adapters.kafka.client import answered_within, connection, opened, within
+from penstock.adapters.kafka.committed_positions import lines_group, positions
+from penstock.adapters.kafka.inside.handles import client_of
+from penstock.core.order import operator_words
+from penstock.core.order.operator_words import Word
+from penstock.errors import usage
+from penstock.ports import Commit, Where
+
+# The deadline of one question, the same as that of a source (`source_questions.QUESTION_S`).
+QUESTION_S = 10.0
+
+
+class Groups:
+    """Get one from `open_groups`. A call that is not answered in time raises `Transient`, and the
+    caller repeats it.
+    """
+
+    def __init__(self, settings: config.Kafka, consumer: AIOKafkaConsumer) -> None:
+        self._settings = settings
+        self._consumer = consumer
+
+    async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
+        """What the group has committed. Partitions without a commit are left out."""
+        asked = [TopicPartition(*part) for part in parts]
+        async with answered_within(f"a question about group {group}", QUESTION_S):
+            found = await positions(client_of(self._consumer), group, asked)
+        return {Where(*part): commit for part, commit in found.items() if commit is not None}
+
+    async def ends(
+        self, parts: Iterable[Where], within_s: float = QUESTION_S
+    ) -> Mapping[Where, int]:
+        """The offset after the last record of each partition."""
+        asked = [TopicPartition(*part) for part in parts]
+        async with answered_within("a question about the ends of the input", within_s):
+            found = await self._consumer.end_offsets(asked)
+        return {Where(*part): end for part, end in found.items()}
+
+    async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
+        """Commit the positions at which a group without positions will begin. Raises `Fatal` if the
+        group has members: they have begun at positions of their own.
+        """
+        if not commits:
+            return
+        said = {TopicPartition(*part): OffsetAndMetadata(*one) for part, one in commits.items()}
+        what = f"the beginning of group {group}"
+        async with opened(_member_of_none(self._settings, group), self._settings, what) as consumer:
+            consumer.assign(list(said))
+            async with answered_within(what, QUESTION_S):
+                try:
+                    await consumer.commit(said)
+                except kafka_errors.CommitFailedError as error:
+                    raise usage(
+                        f"group {group} has members already, and no positions yet: another start "
+                        "is under way. Start again in a few seconds."
+                    ) from error
+
+
+@asynccontextmanager
+async def open_groups(
+    settings: config.Kafka, isolation: str = "read_uncommitted"
+) -> AsyncIterator[Groups]:
+    """`isolation`: with "read_committed" a partition ends before the first open transaction."""
+    consumer = AIOKafkaConsumer(
+        **connection(settings), enable_auto_commit=False, isolation_level=isolation
+    )
+    async with opened(consumer, settings, "the questions about groups"):
+        yield Groups(settings, consumer)
+
+
+class KeptPositions:
+    """Positions in one topic that a command keeps in Kafka for its next start, as the commits of a
+    group without members. Get one from `open_positions`.
+    """
+
+    def __init__(
+        self, consumer: AIOKafkaConsumer, group: str, parts: list[TopicPartition], timeout_s: float
+    ) -> None:
+        self._consumer = consumer
+        self._group = group
+        self._parts = parts
+        self._timeout_s = timeout_s
+
+    async def read(self) -> dict[int, Commit]:
+        """The positions by partition. Partitions without a position are left out."""
+        async with within(f"a question about group {self._group}", self._timeout_s):
+            found = await positions(client_of(self._consumer), self._group, self._parts)
+        return {part.partition: one for part, one in found.items() if one is not None}
+
+    async def write(self, commits: Mapping[int, Commit]) -> None:
+        """Write all of these positions by one request."""
+        topic = self._parts[0].topic
+        said = {TopicPartition(topic, n): OffsetAndMetadata(*one) for n, one in commits.items()}
+        async with within(f"the position in group {self._group}", self._timeout_s):
+            try:
+                await self._consumer.commit(said)
+            except kafka_errors.CommitFailedError as error:
+                raise usage(
+                    f"group {self._group} keeps a position of penstock produce, but has members; "
+                    "end them"
+                ) from error
+
+    async def spans(self) -> dict[int, tuple[int, int]]:
+        """For each partition the first offset that it holds, and the offset after the last."""
+        async with within(f"a question about topic {self._parts[0].topic}", self._timeout_s):
+            begins = await self._consumer.beginning_offsets(self._parts)
+            ends = await self._consumer.end_offsets(self._parts)
+        return {part.partition: (begins[part], ends[part]) for part in self._parts}
+
+
+@asynccontextmanager
+async def open_positions(
+    settings: config.Kafka, group: str, topic: str, partitions: Collection[int]
+) -> AsyncIterator[KeptPositions]:
+    consumer = _member_of_none(settings, group)
+    parts = [TopicPartition(topic, number) for number in partitions]
+    async with opened(consumer, settings, "the position of a listing"):
+        consumer.assign(parts)
+        consumer.pause(*parts)  # else it would fetch the records of the topic
+        yield KeptPositions(consumer, group, parts, settings.timeout_ms / 1000)
+
+
+async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]) -> None:
+    """Tell the group's workers what to do with its stopped lines: add these words to those that the
+    partitions have already.
+
+    The words of a partition are the metadata of a commit, in a second group that has no members, so
+    they survive restarts. If no worker acts on a word, it expires with that group's positions,
+    after the broker's `offsets.retention.minutes` (a week).
+    """
+    group = lines_group(settings.group)
+    consumer = _member_of_none(settings, group)
+    parts = [TopicPartition(*where) for where in words]
+    async with opened(consumer, settings, "a word about stopped lines"):
+        consumer.assign(parts)
+        async with within("what was said of stopped lines", settings.timeout_ms / 1000):
+            before = await positions(client_of(consumer), group, parts)
+            said = {}
+            for part, word in zip(parts, words.values(), strict=True):
+                known = before[part]
+                old = operator_words.decode(known.metadata) if known is not None else []
+                said[part] = OffsetAndMetadata(word.offset, operator_words.encode([*old, word]))
+            await consumer.commit(said)
+
+
+def _member_of_none(settings: config.Kafka, group: str) -> AIOKafkaConsumer:
+    """A consumer that may commit for the group without joining it: it assigns itself partitions."""
+    return AIOKafkaConsumer(**connection(settings), group_id=group, enable_auto_commit=False)
