@@ -122,7 +122,7 @@ async def test_after_a_stop_nothing_is_handed_on_though_the_thread_called_before
         in_loop = handle.in_loop
 
         def stop_first(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-            one.source._assignment._is_over = True
+            one.source._rebalances._is_over = True
             return in_loop(work, loop)
 
         monkeypatch.setattr(handle, "in_loop", stop_first)
