@@ -12,7 +12,7 @@ from functools import partial
 
 import orjson
 
-from penstock.adapters.http.answers import Answer, AnswerReader, TooLong, Unusable, wanting
+from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable, wanting
 from penstock.adapters.model_servers import row_answers
 from penstock.adapters.model_servers.torchserve.model import refusal
 from penstock.core.progress import cursor

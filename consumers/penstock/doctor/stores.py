@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock import config
-from penstock.adapters.http.clock import time_of
+from penstock.adapters.http.server_clock import time_of
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
-from penstock.adapters.stores.names import NoBucket, folder_of
+from penstock.adapters.stores.names import folder_of
+from penstock.adapters.stores.refusals import NoBucket
 from penstock.calls.wait_for_services import PROBE, ask_store
 from penstock.core.routing.store_choice import Places
 from penstock.doctor.finding import Finding

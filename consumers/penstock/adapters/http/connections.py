@@ -13,17 +13,17 @@ import ssl
 from collections import deque
 from typing import Final, cast
 
-from penstock.adapters.http.answers import Answer, AnswerReader, TooLong, Unusable
+from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable
 
 MAX_IDLE: Final = 64
-# An older connection is not used again: servers close idle ones after some seconds, and a request
-# on a closed one must be sent again.
+# A connection that was idle for longer is not used again: servers close idle connections after some
+# seconds, and a request on a closed one must be sent again.
 IDLE_S: Final = 8.0
 # A larger body is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
 # If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
-# Not used for a literal address: it has no next one, and if asyncio's race of a single address is
-# cancelled, its socket stays open (Python 3.11 to 3.13).
+# A literal address has no next one, and gets no such delay: if asyncio's race between addresses is
+# cancelled while it has only one, the socket stays open (Python 3.11 to 3.13).
 NEXT_ADDRESS_S: Final = 0.25
 
 

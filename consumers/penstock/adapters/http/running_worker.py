@@ -1,8 +1,8 @@
-"""What running workers say: the one at `http.host` and `http.port` tells how it is, and any of the
-group tells how it came by an object.
+"""Asks running workers: the one at `http.host` and `http.port` for its status and its pages, and
+also those of `http.peers` for the way of one object.
 
-Rule: if nobody listens there, or another server does, the answer is None; the caller decides what
-that means. Owner: the command that asks.
+Rule: if no worker listens at an address, or another server does, there is no error but an answer
+that says this; the caller decides what it means. Owner: the commands that ask.
 """
 
 import asyncio
@@ -13,20 +13,22 @@ import aiohttp
 import msgspec
 
 from penstock import config
-from penstock.adapters.http.peers import PORT, address_of, numbers_of
+from penstock.adapters.http.peer_addresses import PORT, address_of, numbers_of
 from penstock.errors import Fatal, usage
 
 UNAUTHORIZED: Final = 401
-# As the page asks them.
+# The live page asks with the same bounds.
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
 WAIT: Final = aiohttp.ClientTimeout(total=5)
-# A worker that listens on all addresses is asked on this machine's own.
+# A worker that listens on all addresses of this machine is asked at the local one.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class Batch(msgspec.Struct):
-    """The request that answered the object's last rows, and which request of its batch it was."""
+    """The request to the model that answered the object's last rows: how many rows of how many
+    objects it carried, and its number among the requests for its batch.
+    """
 
     rows: int
     objects: int
@@ -34,7 +36,7 @@ class Batch(msgspec.Struct):
 
 
 class Way(msgspec.Struct):
-    """How an object came to its topic: `times_ms` by stage."""
+    """The way of an object to the output topic; `times_ms`: how long each stage took."""
 
     host: str
     pid: int
@@ -48,7 +50,7 @@ def url_of(http: config.Http) -> str:
 
 
 async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None:
-    """The body of one of its pages; None unless that comes in time, with code 200."""
+    """The body of one of the worker's pages; None unless a 200 comes within `within_s`."""
     url, timeout = f"{url_of(http)}{path}", aiohttp.ClientTimeout(total=within_s)
     try:
         async with _session(http) as session, session.get(url, timeout=timeout) as answer:
@@ -58,7 +60,7 @@ async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None
 
 
 async def status_of(http: config.Http) -> dict[str, Any] | None:
-    """What its page tells; None: no worker answers. Raises `Fatal` if it wants another token."""
+    """The worker's status; None if no worker answers. Raises `Fatal` if it wants another token."""
     url = url_of(http)
     async with _session(http) as session:
         code, document = await _asked(session, f"{url}/api/status")
@@ -69,8 +71,8 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
 
 
 async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> Way | str:
-    """How the object of this answer came to its topic, as the worker tells that delivered it; else
-    why nobody tells it.
+    """The way of the object that the record `id` answers, as told by the worker that delivered it.
+    If no worker tells it, a text that says why.
     """
     query = {"id": id, "model": model, "output": output_topic}
     try:
@@ -98,7 +100,7 @@ async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> W
 
 
 async def _peers(http: config.Http) -> list[str]:
-    """The URLs of those whose name has an address; raises `Fatal` if an entry is no address."""
+    """The URLs of the peers whose names can be resolved. Raises `Fatal` for a malformed entry."""
     named = [address_of(one, http.port or PORT) for one in http.peers or ()]
     found = await asyncio.gather(*map(numbers_of, named), return_exceptions=True)
     numbers = [each for one in found if not isinstance(one, BaseException) for each in one]
@@ -125,7 +127,9 @@ def _session(http: config.Http) -> aiohttp.ClientSession:
 async def _asked(
     session: aiohttp.ClientSession, url: str, query: dict[str, str] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The answer's code and object; 0: none came. Empty if it is no JSON object."""
+    """The answer's status code and its JSON object, which is empty if the answer is anything else.
+    Code 0: no answer came.
+    """
     try:
         async with session.get(url, params=query, allow_redirects=False) as answer:
             document = msgspec.json.decode(await answer.read())

@@ -18,7 +18,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from penstock import config
-from penstock.adapters.http.peers import PORT, Address, address_of, numbers_of
+from penstock.adapters.http.peer_addresses import PORT, Address, address_of, numbers_of
 from penstock.process.stopping import meanwhile
 
 EVERY_S: Final = 5.0

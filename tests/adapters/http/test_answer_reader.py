@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.http.answers import Answer, AnswerReader, TooLong, Unusable, wanting
+from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable, wanting
 
 FIELDS = wanting("ETag")
 MOST, MOST_COMPLAINT = 100, 8

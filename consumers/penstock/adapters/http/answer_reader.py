@@ -1,4 +1,4 @@
-"""Reads one HTTP/1.1 answer from its bytes as they come, by llhttp.
+"""Reads one HTTP/1.1 answer while its bytes arrive; llhttp parses them.
 
 Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. No more is
 held than the bounds that the caller gives. Pure. Owner: `connections`, one reader for each request.
@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 
 import httptools
 
-# The most bytes of a head, of a trailer, and of anything else between two pieces of the body.
+# The most bytes of all heads and of the trailer together, and of anything else between two pieces
+# of the body.
 HEAD_BYTES: Final = 64 * 1024
-# Of a message that begins: its line, as far as it has no field.
+# How much the first line of a head counts.
 _LINE_BYTES: Final = 20
-# How much of something else than HTTP a person wants to see.
+# How many bytes an error shows if they are not HTTP.
 _SHOWN_BYTES: Final = 200
 
 SWITCHING: Final = 101
@@ -50,11 +51,11 @@ def wanting(*names: str) -> Fields:
 
 @dataclass(slots=True, eq=False)
 class AnswerReader:
-    """A 200 may have `most_bytes`; of every other answer the first `most_complaint_bytes` are read.
-    With `believes_length`, a 200 whose Content-Length is above the bound fails before its body is
-    read. After an answer, `keeps` tells whether the connection may be used again.
+    """The body of a 200 may have `most_bytes`; of every other body the first `most_complaint_bytes`
+    are read. With `believes_length`, a 200 whose Content-Length is above the bound fails before its
+    body is read. After an answer, `keeps` tells whether the connection may be used again.
 
-    The methods `on_...` are called by llhttp within `feed`; what they raise comes out of it.
+    llhttp calls the `on_...` methods within `feed`, and `feed` raises what they raise.
     """
 
     fields: Fields
@@ -66,9 +67,9 @@ class AnswerReader:
     _status: int = field(default=0, init=False)  # until the head is complete
     _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
     _body: list[bytes] = field(default_factory=list, init=False)
-    _left_bytes: int = field(default=0, init=False)  # of what may be read of the body
+    _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read
     _head_bytes: int = field(default=0, init=False)  # of all heads and of the trailer
-    _silent_bytes: int = field(default=0, init=False)  # that came since the last piece of the body
+    _silent_bytes: int = field(default=0, init=False)  # received since the last piece of the body
     _ends_with_connection: bool = field(default=False, init=False)
     _is_complete: bool = field(default=False, init=False)
     _is_cut: bool = field(default=False, init=False)
@@ -85,7 +86,8 @@ class AnswerReader:
             if self._parser is not None:
                 self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # After 101 nothing more is HTTP; of a complaint that was cut, nothing more is wanted.
+            # The bytes after a 101 are not HTTP, and after a cut complaint no more are wanted: in
+            # both cases an error of the parser does not matter.
             if not self._is_cut and self._status != SWITCHING:
                 raise _told(error, data) from None
         if self._is_complete or self._is_cut or self._status == SWITCHING:
@@ -116,7 +118,7 @@ class AnswerReader:
     def on_headers_complete(self) -> None:
         parser = self._parser
         status = parser.get_status_code() if parser is not None else 0
-        if status < OK and status != SWITCHING:  # it only says that an answer will come
+        if status < OK and status != SWITCHING:  # an interim answer: the real one follows
             self._found.clear()
             return
         length, coded = self._found.get(b"content-length"), self._found.get(b"transfer-encoding")
@@ -154,12 +156,14 @@ class AnswerReader:
             raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
 
     def _answer(self) -> Answer:
-        self._parser = None  # which refers to this object: nobody has to look for the circle
+        # The parser refers to this object. Without the circle both are freed at once, and not only
+        # when the garbage collector runs.
+        self._parser = None
         return Answer(self._status, self._found, b"".join(self._body))
 
 
 def _told(error: Exception, data: bytes) -> Exception:
-    """What a method of ours raised, or what llhttp says of the bytes."""
+    """The error that a method of ours raised, else what llhttp says about the bytes."""
     raised = error.__context__
     if isinstance(raised, Unusable | TooLong):
         return raised

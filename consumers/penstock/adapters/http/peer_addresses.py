@@ -1,7 +1,7 @@
-"""Where the pages are that `http.peers` names: each as host:port, or by a name of many hosts.
+"""The addresses of the workers that `http.peers` names: host:port, or one name for many hosts.
 
-Rule: a name is resolved each time, as members come and go. Owner: the page, and
-`penstock trace`.
+Rule: a name is resolved each time, because workers come and go. Owner: the live page, and `penstock
+trace`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from penstock.errors import usage
 
 RESOLVE_S: Final = 2.0
-# A worker listens there if its configuration says nothing else.
+# The default of `http.port`.
 PORT: Final = 8900
 
 
@@ -28,7 +28,7 @@ class Address(NamedTuple):
 
 
 def address_of(text: str, port: int) -> Address:
-    """`port`: where none is named."""
+    """An entry of `http.peers`; `port` is used if the entry has none."""
     try:
         found = urlsplit(f"//{text}")
         if found.hostname and not (found.path or found.query or found.username):
@@ -41,8 +41,8 @@ def address_of(text: str, port: int) -> Address:
 
 
 async def numbers_of(named: Address) -> list[Address]:
-    """The IP addresses behind a name. A worker answers to its address, but knows no other names of
-    itself. Raises `OSError` or `UnicodeError` if there is none.
+    """The IP addresses that a name stands for. Raises `OSError` or `UnicodeError` if there are
+    none.
     """
     async with asyncio.timeout(RESOLVE_S):
         found = await asyncio.get_running_loop().getaddrinfo(

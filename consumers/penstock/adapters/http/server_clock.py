@@ -1,4 +1,4 @@
-"""What time an HTTP server has, by the header `Date` of any of its answers.
+"""The time that an HTTP server has, by the header `Date` of its answer.
 
 Rule: a server that does not tell its time, or does not answer, is no failure here. Owner: `penstock
 doctor`.
@@ -13,7 +13,7 @@ WAIT = aiohttp.ClientTimeout(total=5)
 
 
 async def time_of(url: str) -> datetime | None:
-    """None: it does not tell. It is to within a second."""
+    """The server's time, exact to a second; None if its answer does not tell it."""
     try:
         async with (
             aiohttp.ClientSession(timeout=WAIT) as session,
