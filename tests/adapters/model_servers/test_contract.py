@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
 from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
@@ -36,7 +36,7 @@ class TestEnvelopeAdapter(ModelContract):
     async def model(self, form: str) -> AsyncIterator[Model]:
         async with EmbeddedModelServer() as server:
             settings = {"url": server.url, "request": form, "path": "/predictions/{name}"}
-            model = EnvelopeModel(msgspec.convert(settings, config.Model))
+            model = JsonModel(msgspec.convert(settings, config.Model))
             yield model
             await model.aclose()
 

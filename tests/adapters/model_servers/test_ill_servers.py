@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from penstock import config
+from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
 from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
-from penstock.adapters.model_servers.one_at_a_time import AloneModel
 from penstock.core.rows.payload import Matrix
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
@@ -51,7 +51,7 @@ async def world_before(server: Server, **settings: Any) -> AsyncIterator[World]:
     known = {"url": server.url, "request": "float32", "timeout_ms": 300}
     made = msgspec.convert(known | settings, config.Model)
     wire = RestWire(made) if isinstance(server, OipServer) else GrpcWire(made)
-    model = AloneModel(OipModel(made, wire))
+    model = AskedAgainAlone(OipModel(made, wire))
     world = World().with_settings(
         rows=RowOptions(form="matrix"),
         canary=Matrix(np.array([[1000, 1000]], np.float32)),

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
-from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Fatal, Overloaded, PenstockError, Poison, Rejected, Transient
 from penstock.ports import Model
@@ -31,7 +31,7 @@ class Protocol(NamedTuple):
     answer: Callable[[Any], Any]
 
 
-HTTP = Protocol(EnvelopeModel, "/", lambda rows: rows)
+HTTP = Protocol(JsonModel, "/", lambda rows: rows)
 EMBEDDINGS = Protocol(EmbeddingsModel, "/v1/embeddings", embedded)
 
 REFUSALS: list[tuple[Protocol, int, bytes, type[PenstockError]]] = [

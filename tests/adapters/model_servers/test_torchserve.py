@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from aiohttp import web
 
 from penstock import config
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
@@ -162,6 +163,39 @@ async def test_a_token_that_expired_is_read_again_from_its_file(tmp_path: Path, 
         await model.predict([ROWS])
         server.token = "second"
         path.write_text(form.format("second"))
+        assert len((await model.predict([ROWS])).values) == 4
+        server.token = "third"
+        with pytest.raises(Fatal, match="token_file"):
+            await model.predict([ROWS])
+
+
+class Gateway(FaultyTorchServe):
+    """A gateway that checks the token before TorchServe, and answers a wrong one by a page."""
+
+    denial = 401
+
+    async def _predictions(self, request: web.Request) -> web.StreamResponse:
+        if self._refusal(request):
+            return web.Response(
+                status=self.denial, text="<html>no</html>", content_type="text/html"
+            )
+        return await super()._predictions(request)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_that_a_gateway_refuses_is_read_again_from_its_file(
+    tmp_path: Path, status: int
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("first")
+    async with (
+        Gateway(token="first") as server,
+        Connected(server, token_file=str(path)) as model,
+    ):
+        server.denial = status
+        await model.predict([ROWS])
+        server.token = "second"
+        path.write_text("second")
         assert len((await model.predict([ROWS])).values) == 4
         server.token = "third"
         with pytest.raises(Fatal, match="token_file"):

@@ -9,36 +9,37 @@ import logging
 from msgspec.structs import replace
 
 from penstock import config, requests
+from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
-from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.adapters.model_servers.oip.model import OipModel, Wire
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.oip.signature import Signature, signature
-from penstock.adapters.model_servers.one_at_a_time import AloneModel
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, Watcher
-from penstock.adapters.model_servers.torchserve.management import (
+from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve.server_batching import (
     calls_to_fill,
     double_batching_warning,
     server_batching,
 )
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.errors import missing_extra, usage
 from penstock.ports import Model
 
 log = logging.getLogger(__name__)
 
-# Numbers, JSON, opaque bytes, typed columns.
+# What requests may carry: numbers, JSON, opaque bytes, typed columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
-# Keys that only one protocol reads. With another one they are refused, as they would do nothing.
+# Keys that only one protocol reads. With another protocol they would have no effect, so they are
+# refused.
 OIP_KEYS = ("inputs", "outputs", "binary")
 HTTP_KEYS = ("preset", "path", "health", "template", "answers", "row_error")
 _KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
 
 
 def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
-    """With replicas, if there are any; `watcher` is told when one is passed over. Raises `Fatal`
-    if the protocol does not have the configured form of rows.
+    """The model of the section `[model]`, on all its servers. `watcher` is told when a server is
+    passed over. Raises `Fatal` if the protocol does not have the configured form of rows.
     """
     each = each_endpoint(cfg)
     if len(each) == 1:
@@ -60,13 +61,13 @@ def _open_one(cfg: config.Config) -> Model:
     if settings.protocol == "torchserve":
         return TorchServeModel(settings)
     if settings.protocol == "http":
-        return AloneModel(EnvelopeModel(settings))
+        return AskedAgainAlone(JsonModel(settings))
     if settings.protocol == "openai-embeddings":
         _check_request(settings, TEXT_REQUESTS)
-        return AloneModel(EmbeddingsModel(settings))
+        return AskedAgainAlone(EmbeddingsModel(settings))
     _check_request(settings, OIP_REQUESTS)
     columns = len(cfg.rows.columns) if cfg.rows.columns else None
-    return AloneModel(OipModel(settings, open_wire(settings), columns))
+    return AskedAgainAlone(OipModel(settings, open_wire(settings), columns))
 
 
 def _check_keys(settings: config.Model) -> None:
@@ -123,8 +124,9 @@ async def advice(cfg: config.Config) -> str | None:
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
-    """For a server that gathers requests: warn if ours are batches already; if each carries one
-    row, keep as many in flight as fill the server's batches.
+    """The configuration with as many calls as suit servers that batch by themselves: if each of our
+    requests carries one row, as many as fill the server's batches. If our requests are batches
+    already, a warning is logged.
     """
     models = [
         replace(one, max_in_flight=await _calls(each.model))

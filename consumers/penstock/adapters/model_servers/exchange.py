@@ -1,29 +1,30 @@
-"""Sends a request to the model server and returns its answer, whatever they mean.
+"""Sends a request to the model server and returns the answer, without looking into either.
 
-Rule: a request is sent once. It is sent again only if its connection had been idle and was closed
-before a byte of the answer came: the server had closed the idle connection, which says nothing
-about its health or the rows. Owner of the connections to one server; the caller bounds the calls.
+Rule: a request is sent once. It is sent again only if it went over a connection that had been idle,
+and that connection was closed before a byte of the answer came: then the server had closed the idle
+connection, which says nothing about its health or the rows. Owner of the connections to one server;
+the caller bounds the calls.
 """
 
 import asyncio
 import ssl
 from typing import Final
 
-from penstock.adapters.http.answers import Answer, AnswerReader, wanting
+from penstock.adapters.http.answer_reader import Answer, AnswerReader, wanting
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.http.connections import Connection, Host
 
 # A server that accepts no connection within this time counts as unavailable.
 CONNECT_S: Final = 5.0
-# Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. If one breaks
-# that was used less than this ago, the request broke it, and it is not sent again.
+# Servers close idle connections after two seconds (gunicorn), five (uvicorn) or more. So if a
+# connection breaks that was idle for less than this, the request broke it and is not sent again.
 RESTED_S: Final = 1.0
 # Ten times TorchServe's default max_response_size.
 MOST_ANSWER_BYTES: Final = 64 << 20
-# More than a person reads of an error answer.
+# How much of an error answer is read: more than a person reads.
 MOST_COMPLAINT_BYTES: Final = 1 << 16
 
-# The headers that are read from answers, in the spelling of their readers.
+# The headers that are read from answers, and how `Reply.headers` spells them.
 HEADERS: Final = {
     name.lower().encode(): name
     for name in ("Retry-After", "Date", "Inference-Header-Content-Length")
@@ -61,8 +62,8 @@ class Exchange:
             try:
                 return await self._ask_anew(head, body, timeout_s)
             except NotConnected:
-                # The server may have received the first request before it went away: so this is
-                # a lost answer and not `NotConnected`, which promises that nothing was sent.
+                # The server may have received the first request before it went away. So the error
+                # is the lost answer: `NotConnected` would promise that nothing was sent.
                 raise lost from None
 
     async def aclose(self) -> None:

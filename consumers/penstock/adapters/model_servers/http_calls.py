@@ -1,7 +1,7 @@
 """Requests to a model server over HTTP, whatever protocol it speaks.
 
-Rule: every failure of a connection becomes one of our errors here. Nothing is repeated here, except
-once with a fresh token. The caller bounds the calls.
+Rule: every failure of a connection becomes one of `penstock.errors` here. A request is sent again
+only once, with a fresh token, if the server refused the former one. The caller bounds the calls.
 """
 
 import asyncio
@@ -12,10 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.http.answers import Answer, TooLong, Unusable
+from penstock.adapters.http.answer_reader import Answer, TooLong, Unusable
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.model_servers.exchange import (
     HEADERS,
@@ -24,12 +25,11 @@ from penstock.adapters.model_servers.exchange import (
     NotConnected,
 )
 from penstock.adapters.model_servers.refusals import OK, TOO_LARGE, excerpt
-from penstock.adapters.model_servers.token_file import read_token
-from penstock.errors import Fatal, HungUp, NoAnswer, Poison, Transient, Unreachable, usage
-from penstock.ports import Answers, outgoing_traceparent
+from penstock.errors import HungUp, NoAnswer, Poison, Unreachable, usage
+from penstock.ports import outgoing_traceparent
 
-# For a question that needs no prediction. A server that is loading a model may need a moment, and
-# TorchServe queues requests meanwhile.
+# The deadline of a question without rows. It leaves a server some time to load a model: TorchServe
+# queues the question meanwhile.
 LOOK_S: Final = 5.0
 # Far above what `window.max_bytes` lets the rows have; a server that takes less answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
@@ -65,13 +65,15 @@ class Reply(NamedTuple):
 
 
 _NOTHING: Final = Request(b"", {})
-# Of a request's body, for a person who looks for the row that its server does not like.
+# How many bytes of a request's body an error shows, so that a person finds the row at fault.
 SHOWN_BYTES: Final = 200
-Says = Callable[[Reply], bool]
+# Tells whether a reply has a certain meaning.
+Meaning = Callable[[Reply], bool]
 
 
-def unauthorized(reply: Reply) -> bool:
-    return reply.status == 401
+def is_denied(reply: Reply) -> bool:
+    """True if the server, or a gateway before it, refused the token."""
+    return reply.status in (401, 403)
 
 
 def too_large(reply: Reply) -> bool:
@@ -91,8 +93,8 @@ class ModelHttp:
         settings: config.Model,
         *,
         most_bytes: int = MOST_REQUEST_BYTES,
-        is_denied: Says = unauthorized,
-        is_too_large: Says = too_large,
+        is_denied: Meaning = is_denied,
+        is_too_large: Meaning = too_large,
     ) -> None:
         self.base = address_of(settings)
         self._timeout_s = settings.timeout_ms / 1000
@@ -133,7 +135,7 @@ class ModelHttp:
         return reply
 
     async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
-        """The same for a request without rows, with a shorter deadline."""
+        """Ask a question without rows, with a shorter deadline."""
         return await self._with_good_token(method, url, request, min(LOOK_S, self._timeout_s))
 
     async def aclose(self) -> None:
@@ -195,50 +197,10 @@ class ModelHttp:
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
-        """Mask our secrets: a server may quote the request in its error, which we log and send."""
+        """Mask our secrets: a server may quote the request in its error, which we log and publish."""
         for secret in self._url_secrets | ({self._token} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body
-
-
-class HttpModel:
-    """What all models over HTTP share of the port `Model`: a subclass predicts and checks."""
-
-    # The most rows of one request, if the server has told.
-    most_rows: int | None = None
-
-    def __init__(self, settings: config.Model, http: ModelHttp) -> None:
-        self._http = http
-        self._version = settings.version
-
-    @property
-    def version(self) -> str | None:
-        return self._version
-
-    async def ready(self) -> bool:
-        try:
-            await self.check()
-        except (Transient, Fatal):
-            return False
-        return True
-
-    async def check(self) -> None:
-        """Returns if the model is there; otherwise raises the error that its absence means."""
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
-
-def read_answer(
-    read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
-) -> Answers:
-    """What `read` makes of a 200. If that is no answer of a model, the error has what was sent."""
-    try:
-        return read(reply.body, rows)
-    except Poison as error:
-        error.sent = request.shown(rows)
-        raise
 
 
 def _rest_of_head(method: str, request: Request) -> bytes:
@@ -271,3 +233,14 @@ def address_of(settings: config.Model) -> URL:
             "write http://host:8080"
         )
     return base
+
+
+def read_token(path: Path) -> str:
+    """The file's text, or the inference key of TorchServe's own `key_file.json`."""
+    try:
+        text = path.read_text().strip()
+        return str(orjson.loads(text)["inference"]["key"]) if text.startswith("{") else text
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise usage(
+            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file"
+        ) from None

@@ -1,7 +1,7 @@
-"""Makes requests beforehand, in any protocol, to measure a model server with them.
+"""Makes requests beforehand, in any protocol, to measure a model server or to show what is sent.
 
-Rule: they have the bytes that the adapter of `model.protocol` would send. The bench does not decode
-the answers. Owner: the bench.
+Rule: the requests have the bytes that the adapter of `model.protocol` would send. Owner: the bench,
+which does not decode the answers, and `penstock doctor` with an object.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock import config
 from penstock.adapters.model_servers.choice import open_wire
-from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.model import Wire
 from penstock.adapters.model_servers.oip.signature import signature
@@ -48,7 +48,7 @@ async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> Rea
         raise usage(
             "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts"
         )
-    known = TorchServeModel if settings.protocol == "torchserve" else EnvelopeModel
+    known = TorchServeModel if settings.protocol == "torchserve" else JsonModel
     model = known(settings)
     made = [model.request([payload]) for payload in payloads]
     return ReadyMade(str(model.url), made[0].headers, [one.body for one in made])

@@ -7,7 +7,7 @@ adapters of model servers that answer JSON.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -217,3 +217,15 @@ def _message(value: Any) -> str:
         return clean(orjson.dumps(error)[:EXCERPT_CHARS].decode(errors="replace"))
     except orjson.JSONEncodeError:
         return "the model's error for this row cannot be encoded"
+
+
+def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
+    """Put the answers to the rows that were sent, and the rows refused before, in row order."""
+    if not refused:
+        return answers
+    places = [row for row in range(rows) if row not in refused]
+    values = [b"null"] * rows
+    for row, value in zip(places, answers.values, strict=True):
+        values[row] = value
+    errors = {places[row]: message for row, message in answers.errors.items()}
+    return Answers(values, {**errors, **refused})

@@ -25,6 +25,7 @@ from penstock.errors import (
     Unreachable,
 )
 from tests.adapters.model_servers.contract import expect
+from tests.support import oip_grpc_server
 from tests.support.oip_grpc_server import OipGrpcServer
 from tests.support.reference_model import random_rows
 from tests.support.secured import Authority
@@ -38,7 +39,12 @@ def connected(server: OipGrpcServer, **settings: Any) -> aclosing[OipModel]:
     return aclosing(OipModel(made, GrpcWire(made)))
 
 
-async def test_the_token_goes_along_and_is_read_again_when_it_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED"])
+async def test_the_token_goes_along_and_is_read_again_when_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    denial = (grpc.StatusCode[code], "who are you")
+    monkeypatch.setitem(oip_grpc_server._STATUSES, "denied", denial)
     file = tmp_path / "token"
     file.write_text("old")
     async with OipGrpcServer() as server, connected(server, token_file=str(file)) as model:

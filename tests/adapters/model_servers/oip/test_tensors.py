@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock import config
 from penstock.adapters.model_servers.oip.columns import fit_for_json
 from penstock.adapters.model_servers.oip.inputs import fill
-from penstock.adapters.model_servers.oip.outputs import Output, answers, from_list, from_raw, spread
+from penstock.adapters.model_servers.oip.outputs import Output, answers, from_list, from_raw
 from penstock.adapters.model_servers.oip.signature import (
     DTYPES,
     Signature,
@@ -20,6 +20,7 @@ from penstock.adapters.model_servers.oip.signature import (
     signature,
     written,
 )
+from penstock.adapters.model_servers.row_answers import spread
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Fatal, Poison, Rejected
 from tests.support.oip_models import binary
@@ -336,6 +337,21 @@ def test_typed_columns_of_numbers_fill_one_input_and_keep_their_digits() -> None
     filled = fill(wants(Tensor("x", "INT64", (2,))), [arrow(a=[large, 1], b=[2, 3])])
     values: Any = filled.columns[0].values
     assert values.tolist() == [[large, 2], [1, 3]]
+
+
+@pytest.mark.parametrize("shape", [(3,), (-1,)])
+def test_a_column_of_lists_fills_one_input_together_with_the_others(shape: tuple[int, ...]) -> None:
+    rows = arrow(a=[[1.0, 2.0], [4.0, 5.0]], b=[3.0, 6.0])
+    filled = fill(wants(Tensor("x", "FP32", shape)), [rows])
+    values: Any = filled.columns[0].values
+    assert values.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("shape", [(1,), (2, -1)])
+def test_a_column_of_lists_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+    rows = arrow(a=[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    with pytest.raises(Rejected, match="the rows have 1 columns with 3 numbers"):
+        fill(wants(Tensor("x", "FP32", shape)), [rows])
 
 
 def test_columns_that_are_not_there_are_named() -> None:

@@ -14,14 +14,8 @@ import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.http_calls import (
-    HttpModel,
-    ModelHttp,
-    Reply,
-    Request,
-    read_answer,
-)
-from penstock.adapters.model_servers.oip.outputs import spread
+from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_model import HttpModel, read_answer
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     OK,
@@ -31,7 +25,7 @@ from penstock.adapters.model_servers.refusals import (
     excerpt,
     of_server,
 )
-from penstock.adapters.model_servers.row_answers import compact
+from penstock.adapters.model_servers.row_answers import compact, spread
 from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient
 from penstock.ports import Answers

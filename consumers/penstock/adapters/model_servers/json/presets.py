@@ -12,9 +12,9 @@ from penstock.core.rows.payload import JsonRows, Payload
 from penstock.errors import usage
 from penstock.requests import Body
 
-# Stands in a template for the rows: JSON elements with commas between them.
+# The place in a template where the rows are put: JSON elements with commas between them.
 ROWS: Final = "{rows}"
-# Stands instead of a pointer: the answer has one line of JSON for each row.
+# Written in the place of a pointer: the answer has one line of JSON for each row.
 LINES: Final = "lines"
 _JSON: Final = {"Content-Type": "application/json"}
 

@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """`rows`: how many were given. `refused`: those that the columns leave out, with the reason."""
+    """`rows`: how many rows were given. `refused`: the rows that are not in the columns, and why."""
 
     columns: tuple[Column, ...]
     rows: int
@@ -56,7 +56,7 @@ class Filled(NamedTuple):
         return self.rows - len(self.refused)
 
     def without(self, refused: Mapping[int, str]) -> "Filled":
-        """Leave out more rows; `refused` counts rows as the columns do, without those left out."""
+        """Leave out more rows. `refused` numbers the rows as the columns have them now."""
         if not refused:
             return self
         places = [row for row in range(self.rows) if row not in self.refused]

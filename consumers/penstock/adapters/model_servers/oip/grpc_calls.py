@@ -24,14 +24,14 @@ from penstock.adapters.model_servers.http_calls import (
     LOOK_S,
     MOST_REQUEST_BYTES,
     Request,
+    read_token,
 )
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
-from penstock.adapters.model_servers.oip.grpc_refusals import refusal
+from penstock.adapters.model_servers.oip.grpc_refusals import DENIED, refusal
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.refusals import of_server
-from penstock.adapters.model_servers.token_file import read_token
 from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.ports import outgoing_traceparent
 
@@ -47,7 +47,7 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_retries", 0),
-    # Short, as our own pauses already pace the calls: a server that is back is found in a second.
+    # Short, so that a server that is back is found within a second. Our own pauses pace the calls.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
@@ -169,7 +169,7 @@ class GrpcWire:
         try:
             return await call(request, timeout=timeout_s, metadata=self._metadata())
         except grpc.aio.AioRpcError as error:
-            if self._token_file is None or error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+            if self._token_file is None or error.code() not in DENIED:
                 raise self._refusal(error, method) from None
         # Refused: the file may have a new token by now.
         self._token = await asyncio.to_thread(read_token, self._token_file)
@@ -181,7 +181,7 @@ class GrpcWire:
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
         said = error.details() or ""
         if self._token:
-            # A server may quote the request in its error, which we log and send.
+            # A server may quote the request in its error, which we log and publish.
             said = said.replace(self._token, config.MASK)
         return refusal(error.code(), said, f"{self._target} {method}")
 

@@ -1,8 +1,8 @@
 """What the statuses of gRPC mean, as servers of the Open Inference Protocol use them.
 
-Rule: UNAVAILABLE comes from the library if the server cannot be reached, and from servers that are
-too busy; the text tells which. Rows are refused only by the server's own status: if a stream ends
-without one, the server hung up, whatever code the library gives. Pure functions; owner: the gRPC
+Rule: the library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if they
+are too busy; the text tells which. Only a status that the server sent can refuse rows: if a stream
+ends without one, the server hung up, whatever code the library gives. Pure functions; owner: the gRPC
 wire.
 """
 
@@ -38,11 +38,14 @@ _BROKEN: Final = re.compile(
 _NO_STATUS: Final = re.compile(
     r"stream removed|rst_stream|received http2 header|compression bit|trailers", re.IGNORECASE
 )
-_LIBRARYS: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
+# Codes that the library gives by itself, too.
+_ALSO_BY_LIBRARY: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
 # Texts of C core and Go, Java, .NET and Rust, in this order.
 _TOO_LARGE: Final = re.compile(
     r"larger than max|exceeds (?:the )?(?:configured )?max|too large|message size", re.IGNORECASE
 )
+# The server, or a gateway before it, refused the token.
+DENIED: Final = (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
 _BY_MODEL: Final = (
     # INTERNAL: an exception of the model in Triton and MLServer, an uncaught one in KServe.
     _CODE.INTERNAL,
@@ -57,7 +60,7 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     message = f"{where}: {code.name}: {clean(raised(said))}"
     if untrusting := untrusted(said, "model.ssl_cafile"):
         return usage(f"{where}: {untrusting}")
-    if code in _LIBRARYS and (not said.strip() or _NO_STATUS.search(said)):
+    if code in _ALSO_BY_LIBRARY and (not said.strip() or _NO_STATUS.search(said)):
         # The library's own code, or no text: the server has said nothing about the rows.
         return HungUp(message)
     if code is _CODE.UNAVAILABLE:
@@ -69,7 +72,7 @@ def refusal(code: grpc.StatusCode, said: str, where: str) -> PenstockError:
     if code is _CODE.RESOURCE_EXHAUSTED:
         is_size = _TOO_LARGE.search(said)
         return Poison("too_large", message) if is_size else Overloaded(message)
-    if code in (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED):
+    if code in DENIED:
         return denied(message)
     if code in (_CODE.NOT_FOUND, _CODE.UNIMPLEMENTED):
         return Transient(message) if LOADING in said else not_there(message)

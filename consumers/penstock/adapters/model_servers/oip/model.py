@@ -18,8 +18,9 @@ from penstock import config, requests
 from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.inputs import fill
-from penstock.adapters.model_servers.oip.outputs import Output, answers, spread
+from penstock.adapters.model_servers.oip.outputs import Output, answers
 from penstock.adapters.model_servers.oip.signature import Signature, signature
+from penstock.adapters.model_servers.row_answers import spread
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Poison, Rejected, Transient, Unreachable, usage
 from penstock.ports import Answers

@@ -112,18 +112,6 @@ def unusable(why: str) -> Poison:
     return Poison("model_mismatch", f"the model's answer contradicts itself: {why}")
 
 
-def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
-    """Put the answers to the rows that were sent, and the rows refused before, in row order."""
-    if not refused:
-        return answers
-    places = [row for row in range(rows) if row not in refused]
-    values = [b"null"] * rows
-    for row, value in zip(places, answers.values, strict=True):
-        values[row] = value
-    errors = {places[row]: message for row, message in answers.errors.items()}
-    return Answers(values, {**errors, **refused})
-
-
 def _dtype(name: str, datatype: str) -> np.dtype[Any]:
     if datatype not in DTYPES:
         raise unusable(f"output {name} is {datatype}, which is not supported; see model.outputs")

@@ -15,13 +15,13 @@ from yarl import URL
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
 from penstock.adapters.model_servers.http_calls import (
-    HttpModel,
     ModelHttp,
     Reply,
     Request,
     address_of,
-    read_answer,
+    is_denied,
 )
+from penstock.adapters.model_servers.http_model import HttpModel, read_answer
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     OK,
@@ -48,7 +48,7 @@ class TorchServeModel(HttpModel):
         self._form = requests.find(settings.request)
         self.url = _predictions_url(settings)
         self._shown_url = config.shown_url(str(self.url))
-        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_denied=is_denied)
+        http = ModelHttp(settings, most_bytes=MOST_REQUEST_BYTES, is_denied=_is_denied)
         super().__init__(settings, http)
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
@@ -80,9 +80,10 @@ class TorchServeModel(HttpModel):
         return reply.status != NOT_FOUND and not isinstance(error, WorkerDied)
 
 
-def is_denied(reply: Reply) -> bool:
-    """True for TorchServe's answer to a wrong token."""
-    return reply.status == 400 and b"InvalidKeyException" in reply.body
+def _is_denied(reply: Reply) -> bool:
+    """TorchServe refuses a token by 400, a gateway before it by 401 or 403."""
+    is_by_torchserve = reply.status == 400 and b"InvalidKeyException" in reply.body
+    return is_by_torchserve or is_denied(reply)
 
 
 def refusal(

@@ -9,7 +9,10 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.management import ServerBatching, server_batching
+from penstock.adapters.model_servers.torchserve.server_batching import (
+    ServerBatching,
+    server_batching,
+)
 from tests.support.worker import own_port
 
 # As TorchServe 0.12 answers, in part.
@@ -60,7 +63,7 @@ async def management() -> AsyncIterator[Management]:
     await runner.cleanup()
 
 
-MOST_LOOK = "penstock.adapters.model_servers.torchserve.management.LOOK_S"
+MOST_LOOK = "penstock.adapters.model_servers.torchserve.server_batching.LOOK_S"
 
 
 @pytest.fixture(autouse=True)

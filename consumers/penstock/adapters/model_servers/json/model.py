@@ -12,13 +12,8 @@ from yarl import URL
 
 from penstock import config, requests
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.http_calls import (
-    HttpModel,
-    ModelHttp,
-    Reply,
-    Request,
-    read_answer,
-)
+from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_model import HttpModel, read_answer
 from penstock.adapters.model_servers.json.presets import LINES, envelope
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
@@ -34,7 +29,7 @@ from penstock.errors import PenstockError, Poison
 from penstock.ports import Answers
 
 
-class EnvelopeModel(HttpModel):
+class JsonModel(HttpModel):
     """The port `Model`."""
 
     def __init__(self, settings: config.Model) -> None:

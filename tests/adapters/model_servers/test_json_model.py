@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.json.envelope import EnvelopeModel
+from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.adapters.model_servers.json.presets import PRESETS
 from penstock.config.model_sections import Preset
 from penstock.core.rows.payload import BytesRows, JsonRows
@@ -23,9 +23,9 @@ from tests.support.json_server import JsonServer, json_server
 ROWS = JsonRows.of([b"[1,2]", b'{"a":"x,\\n"}', b'"text"'])
 
 
-def connect(server: JsonServer, **settings: Any) -> EnvelopeModel:
+def connect(server: JsonServer, **settings: Any) -> JsonModel:
     known = {"url": server.url, "name": "digits"}
-    return EnvelopeModel(msgspec.convert(known | settings, config.Model))
+    return JsonModel(msgspec.convert(known | settings, config.Model))
 
 
 def sized(rows: list[Any]) -> list[dict[str, int]]:
@@ -231,7 +231,7 @@ async def test_a_server_that_is_away_is_unreachable_and_not_ready() -> None:
 )
 def test_a_template_that_cannot_hold_rows_is_a_usage_error(settings: dict[str, Any]) -> None:
     with pytest.raises(Fatal, match=r"\{rows\}"):
-        EnvelopeModel(msgspec.convert(settings, config.Model))
+        JsonModel(msgspec.convert(settings, config.Model))
 
 
 async def test_one_row_a_request_is_that_rows_answer() -> None:

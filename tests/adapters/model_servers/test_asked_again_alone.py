@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.adapters.model_servers.one_at_a_time import AloneModel
+from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.core.rows.payload import JsonRows, Payload
 from penstock.errors import Rejected, Transient
 from penstock.ports import Answers
@@ -57,7 +57,7 @@ class Gathering:
 @virtual_time
 async def test_a_good_row_that_met_a_bad_one_is_answered_and_the_bad_one_is_refused() -> None:
     server = Gathering()
-    model = AloneModel(server)
+    model = AskedAgainAlone(server)
     good, bad = await asyncio.gather(
         model.predict(rows(b"1")), model.predict(rows(b'"bad"')), return_exceptions=True
     )
@@ -68,7 +68,7 @@ async def test_a_good_row_that_met_a_bad_one_is_answered_and_the_bad_one_is_refu
 @virtual_time
 async def test_company_that_comes_later_is_company() -> None:
     server = Gathering()
-    model = AloneModel(server)
+    model = AskedAgainAlone(server)
     first = asyncio.create_task(model.predict(rows(b"1")))
     await asyncio.sleep(0.001)
     with pytest.raises(Rejected):
@@ -80,14 +80,14 @@ async def test_company_that_comes_later_is_company() -> None:
 async def test_a_row_that_was_alone_is_asked_once() -> None:
     server = Gathering()
     with pytest.raises(Rejected):
-        await AloneModel(server).predict(rows(b'"bad"'))
+        await AskedAgainAlone(server).predict(rows(b'"bad"'))
     assert len(server.requests) == 1
 
 
 @virtual_time
 async def test_several_rows_are_searched_by_who_asks_and_not_asked_again_here() -> None:
     server = Gathering()
-    model = AloneModel(server)
+    model = AskedAgainAlone(server)
     ends = await asyncio.gather(
         model.predict(rows(b"1", b'"bad"')), model.predict(rows(b"1", b"2")), return_exceptions=True
     )
@@ -98,7 +98,7 @@ async def test_several_rows_are_searched_by_who_asks_and_not_asked_again_here() 
 @virtual_time
 async def test_others_wait_while_one_is_asked_alone_and_go_on_when_its_caller_gives_up() -> None:
     server = Gathering()
-    model = AloneModel(server)
+    model = AskedAgainAlone(server)
     tasks = [asyncio.create_task(model.predict(rows(one))) for one in (b'"bad"', b"1")]
     await asyncio.sleep(server.window_s * 1.5)
     late = asyncio.create_task(model.predict(rows(b"2")))
@@ -112,7 +112,7 @@ async def test_others_wait_while_one_is_asked_alone_and_go_on_when_its_caller_gi
 @virtual_time
 async def test_an_ill_server_is_not_asked_again() -> None:
     server = Gathering(fails=Transient)
-    model = AloneModel(server)
+    model = AskedAgainAlone(server)
     ends = await asyncio.gather(
         model.predict(rows(b"1")), model.predict(rows(b"2")), return_exceptions=True
     )

@@ -1,10 +1,10 @@
 """A model whose server may put several requests into one batch of its own.
 
-Rule: such a server refuses all requests of its batch for one bad row. So a refusal of a single row
-counts only if no other request of ours was open. If one was, the row is asked once more while all
-our other requests wait. Other workers' requests cannot be made to wait; but to be refused wrongly,
-the row would have to share a batch with a bad row of theirs both times. Owner: the application,
-around the protocol's adapter.
+Rule: for one bad row such a server refuses all requests that are in its batch. So the refusal of a
+single row counts only if this worker had no other request open. If there was one, the row is asked
+once more, while all other requests of this worker wait. The requests of other workers go on: a good
+row is refused wrongly only if it shares a batch with a bad row of theirs both times. Owner: the
+application, around the protocol's adapter.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from penstock.errors import Rejected
 from penstock.ports import Answers, Model
 
 
-class AloneModel:
+class AskedAgainAlone:
     """The port `Model`, around another model."""
 
     def __init__(self, model: Model) -> None:
