@@ -9,7 +9,8 @@ import pytest
 
 from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.s3.access import Credentials, Keys, address_of
+from penstock.adapters.s3.addresses import address_of
+from penstock.adapters.s3.credentials import Credentials, CredentialSource
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.s3.s3fs_client import S3fsObjects
@@ -133,14 +134,17 @@ async def test_on_virtual_hosts_the_direct_way_names_the_bucket_in_the_host(
 def test_the_region_of_the_profile_counts(nobody: Path) -> None:
     written(nobody, "k", "t")
     (nobody.parent / "config").write_text("[profile other]\nregion=eu-west-3\n")
-    assert Keys(config.Objects(profile="other", anon=True), "objects").region == "eu-west-3"
-    assert Keys(config.Objects(), "objects").region == "us-east-1"
-    assert Keys(config.Objects(region="r"), "objects").region == "r"
+    assert (
+        CredentialSource(config.Objects(profile="other", anon=True), "objects").region
+        == "eu-west-3"
+    )
+    assert CredentialSource(config.Objects(), "objects").region == "us-east-1"
+    assert CredentialSource(config.Objects(region="r"), "objects").region == "r"
 
 
 def test_a_profile_that_is_not_there_is_a_setting_to_mend() -> None:
     with pytest.raises(Fatal, match=r"stores\.eu\.profile") as caught:
-        Keys(config.Objects(profile="nobody"), "stores.eu")
+        CredentialSource(config.Objects(profile="nobody"), "stores.eu")
     assert caught.value.exit_code == EXIT_USAGE
 
 
@@ -148,7 +152,7 @@ async def test_credentials_of_a_file_are_taken_again_after_the_store_refused_the
     nobody: Path,
 ) -> None:
     written(nobody, "old", "1")
-    keys = Keys(config.Objects(), "objects")
+    keys = CredentialSource(config.Objects(), "objects")
     assert await keys.ask() == Credentials("old", "s", "1")
     written(nobody, "new", "2")
     assert keys.at_hand == Credentials("old", "s", "1")

@@ -8,7 +8,7 @@ import pytest
 from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.s3.direct_get import DirectObjects
-from penstock.adapters.stores.names import WHOLE_BYTES
+from penstock.adapters.stores.transfer import WHOLE_BYTES
 from penstock.errors import Poison
 from penstock.ports import Location
 from tests.adapters.stores.contract import read

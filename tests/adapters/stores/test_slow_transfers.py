@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.http.answers import Answer, AnswerReader, wanting
+from penstock.adapters.http.answer_reader import Answer, AnswerReader, wanting
 from penstock.adapters.http.connections import Connection
 from penstock.adapters.stores.transfer import SLOW_SILENCES, resuming
 from penstock.errors import Transient, Unreachable

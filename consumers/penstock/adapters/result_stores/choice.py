@@ -12,13 +12,13 @@ from penstock import config
 from penstock.adapters.result_stores.folder import FolderResults
 from penstock.adapters.result_stores.obstore_client import PATIENCE, ObstoreResults
 from penstock.adapters.result_stores.s3_leftovers import S3Leftovers
-from penstock.adapters.s3.obstore_access import s3_buckets
+from penstock.adapters.s3.obstore_buckets import s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
-from penstock.adapters.stores.cloud_errors import translated as cloud_translated
 from penstock.adapters.stores.clouds import cloud_buckets
-from penstock.adapters.stores.names import READ_TIMEOUT_S, folder_of
-from penstock.adapters.stores.obstore_errors import translated
+from penstock.adapters.stores.names import folder_of
+from penstock.adapters.stores.obstore_errors import cloud_translated, translated
+from penstock.adapters.stores.transfer import READ_TIMEOUT_S
 from penstock.core.records.result_template import parsed
 from penstock.core.routing.store_choice import DEFAULT, Places
 from penstock.errors import Poison, usage
@@ -27,11 +27,12 @@ from penstock.messages.urls import S3
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-# Both are the port `Results`, and can be tried by `penstock doctor`.
+# Both implement the port `Results`, and have `try_write` for `penstock doctor`.
 StoreResults = ObstoreResults | FolderResults
 
-# obstore draws the pause before a retry between the first and the longest. The number of retries is
-# so high that only the time ends them: twenty retries of a store that answered 500 lasted 4-28 s.
+# obstore chooses each pause before a retry at random between the first and the longest. The number
+# of retries is so high that only the time ends them: twenty retries of a store that answered 500
+# lasted 4-28 s.
 FIRST_WAIT: Final = timedelta(seconds=0.1)
 LONGEST_WAIT: Final = timedelta(seconds=5)
 RETRIES: "Final[RetryConfig]" = {
@@ -80,6 +81,8 @@ def _s3(settings: config.Access, section: str, name: str) -> StoreResults:
 
 
 def leftovers_of(cfg: config.Config, template: str) -> S3Leftovers | None:
-    """Of the store that results are written to; None: it is not S3, and removes them by itself."""
+    """The unfinished uploads in the store that results are written to. None if that store is not S3:
+    other stores remove such uploads by themselves.
+    """
     results = open_results(cfg, template)
     return results.leftovers if isinstance(results, ObstoreResults) else None

@@ -37,8 +37,8 @@ class FolderResults:
         return await asyncio.to_thread(self._path(location).is_file)
 
     async def try_write(self, location: Location) -> str | None:
-        """As of `ObstoreResults`, in the folder as far as it is there: the first result makes the
-        rest.
+        """As `ObstoreResults.try_write`, in the deepest folder that exists: the first result makes
+        the others.
         """
         return await asyncio.to_thread(_try_write, self._path(location))
 
@@ -51,7 +51,8 @@ class FolderResults:
 
 class FileUpload:
     """One file. It takes the first temporary name that is free: the names before it belong to a
-    killed worker, or to one that writes the same result now. `live`: this worker's own.
+    killed worker, or to one that writes the same result now. `live`: the temporary files that this
+    worker has open.
     """
 
     def __init__(self, path: Path, live: set[Path]) -> None:
@@ -102,7 +103,7 @@ class FileUpload:
             yield self._path.with_name(f"{start}.{number}.part")
 
     def _finish(self, file: FileIO) -> str:
-        """Flush the data to the disk, then rename: so a power cut cannot leave a partial result."""
+        """Flush the data to the disk, then rename, so that a power cut leaves no partial result."""
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
         file.close()

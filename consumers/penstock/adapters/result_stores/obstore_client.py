@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 # S3 takes 10,000 parts of 5 MiB or more: results of up to 80 GB.
 PART_BYTES: Final = 8 << 20
-# The same as the default of `kafka.timeout_ms`: after it a store that takes nothing ends the
-# worker.
+# After this time a store that takes nothing ends the worker. It is as long as the default of
+# `kafka.timeout_ms`.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
 # S3's code for an upload that was aborted; MinIO's also for one that is complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
-# A bound, because each store has its own connections, and a template may take bucket names from the
-# input.
+# Bounds the stores that are kept: each has its own connections, and a template may take bucket names
+# from the input.
 MAX_STORES: Final = 128
 
 Reach = Callable[[str], "ObjectStore"]
@@ -80,8 +80,8 @@ class ObstoreResults:
         return True
 
     async def try_write(self, location: Location) -> str | None:
-        """Write an empty object and remove it again. What keeps it from being removed; None if
-        nothing does. Raises as `Upload.complete` does.
+        """Write an empty object and remove it again. Returns why it could not be removed; None if
+        it was removed. Raises the errors of `Upload.complete`.
         """
         upload = self.begin(location)
         await upload.complete()
@@ -163,8 +163,8 @@ class ObstoreUpload:
         return stored
 
     async def _found(self) -> Stored | None:
-        """The object, if the store has exactly what was written. Asked when it does not know the
-        upload any more: perhaps it was completed, and only the answer was lost.
+        """The object, if the store has exactly what was written. To ask when the store does not
+        know the upload any more: perhaps it completed the upload, and only its answer was lost.
         """
         with suppress(BaseError, OSError):
             there = await obstore.get_async(self._store, self._location.key)
@@ -182,8 +182,8 @@ class ObstoreUpload:
         sending, self._sending = self._sending, None
         if sending is None or sending.done():
             return
-        # If the transfer is cancelled, its parts stay in the store. If its source fails, obstore
-        # deletes them: so make the source fail.
+        # If the transfer were cancelled, its parts would stay in the store. If the source of its
+        # parts fails, obstore deletes them: so the source is made to fail.
         self._next = _End.GIVEN_UP
         self._changed.set()
         await asyncio.wait([sending], timeout=ABORT_S)
@@ -222,8 +222,8 @@ class ObstoreUpload:
             yield part
 
     async def _hand_over(self, sending: "asyncio.Future[PutResult]", part: "bytes | _End") -> None:
-        """Wait until the former part is taken, then set this one. If the transfer has ended, raises
-        its error.
+        """Wait until obstore has taken the former part, then set this one. If the transfer has
+        ended, its error is raised.
         """
         while self._next is not None and not sending.done():
             self._changed.clear()

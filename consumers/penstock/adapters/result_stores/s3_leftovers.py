@@ -1,8 +1,8 @@
-"""The uploads of killed workers: S3 keeps their parts for ever, invisible but paid for. Azure
-removes them after a week, Google by a rule of the bucket.
+"""The unfinished uploads of killed workers: S3 keeps their parts for ever, invisible but paid for.
+Azure removes such parts after a week, Google by a rule of the bucket.
 
 Rule: another worker may be writing the same name now, for example if an object is announced in two
-partitions. So an upload is removed only if it did not grow while ours was written, and only after
+partitions. So an upload is aborted only if it did not grow while ours was written, and only after
 ours is complete: otherwise two workers could abort each other's uploads for ever. Owner: the client
 that writes results.
 """
@@ -16,7 +16,7 @@ from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
 from penstock.ports import Location
 
-# Each costs two requests; those beyond are removed by later results of the same name.
+# Each upload costs two requests; later results of the same name abort those beyond this number.
 AT_A_TIME: Final = 100
 
 # How many parts each upload had, by its id.
@@ -43,7 +43,7 @@ class S3Leftovers:
         return found
 
     async def remove(self, location: Location, seen: Uploads) -> None:
-        """Those that have not changed since they were `seen`: no worker continues them."""
+        """Abort the uploads that have not changed since they were `seen`: no worker continues them."""
         for upload, parts in seen.items():
             with suppress(*CLIENT_ERRORS):
                 client: Any = await self._store.client()
@@ -53,8 +53,8 @@ class S3Leftovers:
                     )
 
     async def begun(self, bucket: str) -> Sequence[datetime] | None:
-        """When each upload of the bucket began that nobody has completed; at most a thousand. None:
-        the store does not tell us.
+        """When the unfinished uploads of the bucket began, for at most a thousand of them. None if
+        the store does not tell.
         """
         try:
             client: Any = await self._store.client()

@@ -1,1 +1,1 @@
-"""S3: our own signed GET, and s3fs behind it."""
+"""S3: our own signed GET for small objects, obstore for all others, s3fs where neither fits."""

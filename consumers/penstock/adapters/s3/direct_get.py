@@ -1,10 +1,10 @@
 """Reads small objects by one signed GET of our own; everything else by the client behind it.
 
-Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer, any error
-of the connection or the credentials, and for any odd key, the client behind asks again and decides
-what it means: so errors, retries, streams and listings are handled in one place. It exists for its
-price: a GET of 4 KiB costs about 0.06 ms of CPU, obstore's 0.3 ms. Owner of its connections; any
-number of tasks may use it.
+Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any other answer, after any
+error of the connection or the credentials, and for any odd key, the client behind asks again and
+decides what the answer means: so errors, retries, streams and listings are handled in one place.
+The reason for a GET of our own is CPU: for 4 KiB it costs about 0.06 ms, obstore's 0.3 ms. Owner of
+its connections; any number of tasks may use it.
 """
 
 import ssl
@@ -14,21 +14,27 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from penstock import config
-from penstock.adapters.http.answers import OK, Answer, AnswerReader, TooLong, Unusable, wanting
+from penstock.adapters.http.answer_reader import (
+    OK,
+    Answer,
+    AnswerReader,
+    TooLong,
+    Unusable,
+    wanting,
+)
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.http.connections import Host
-from penstock.adapters.s3.access import Credentials, Keys, Signer, address_of
-from penstock.adapters.stores.names import (
+from penstock.adapters.s3.addresses import address_of
+from penstock.adapters.s3.credentials import Credentials, CredentialSource
+from penstock.adapters.s3.signature import Signer
+from penstock.adapters.stores.names import check_bucket, is_odd, pin_of, quoted, wants_etag
+from penstock.adapters.stores.transfer import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
+    SLOW_SILENCES,
     WHOLE_BYTES,
-    check_bucket,
-    is_odd,
-    pin_of,
-    quoted,
-    wants_etag,
+    check_pin,
 )
-from penstock.adapters.stores.transfer import SLOW_SILENCES, check_pin
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import LockedOut
 from penstock.ports import Body, Listed, Location, Objects, Part, WholeBody
@@ -40,7 +46,7 @@ _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
 
 
 class DirectObjects:
-    """The port `Objects`, for anything over http(s) that takes S3's signature: it always signs."""
+    """The port `Objects`, for stores over http(s) that take S3's signature. Every GET is signed."""
 
     def __init__(
         self,
@@ -52,7 +58,7 @@ class DirectObjects:
     ) -> None:
         self._behind = behind
         self._settings = settings
-        self._keys = Keys(settings, section)
+        self._keys = CredentialSource(settings, section)
         self._read_timeout_s = read_timeout_s
         self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
         # By host, so that all buckets of a host share its connections.
@@ -138,7 +144,7 @@ class _Site:
             self._sign.get(path, query, more),
             AnswerReader(_FIELDS, WHOLE_BYTES, 0, believes_length=True),
             silence_s=self._read_timeout_s,
-            # A slower transfer is left to the client behind, which watches its progress.
+            # A slower transfer is left to the client behind, which reads it in small chunks.
             most_s=SLOW_SILENCES * self._read_timeout_s,
         )
         self._host.give(connection)
@@ -149,7 +155,7 @@ class _Site:
 
 
 def _whole(answer: Answer) -> WholeBody | None:
-    """The object; None unless the answer is a plain 200 with one value per field."""
+    """The object; None unless the answer is a plain 200 with at most one value for each field."""
     fields = answer.fields
     etag, version_id = fields.get(b"etag", b""), fields.get(b"x-amz-version-id", b"")
     is_plain = b"content-length" in fields and b"content-encoding" not in fields

@@ -1,4 +1,4 @@
-"""Objects through obstore (Rust): the default, for a third of aiobotocore's CPU per small object.
+"""Objects through obstore (Rust): the default, as an object costs a third of aiobotocore's CPU.
 
 Rule: an object is one GET here. Four things go to the `exact` client behind: keys that obstore's
 path type would rewrite, empty objects, listings, and AWS buckets in another region, which that
@@ -15,23 +15,16 @@ import obstore
 from obstore.exceptions import BaseError
 
 from penstock import config
-from penstock.adapters.s3.obstore_access import Buckets, s3_buckets
+from penstock.adapters.s3.obstore_buckets import Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
-from penstock.adapters.stores.names import (
+from penstock.adapters.stores.names import check_bucket, is_odd, pin_of, quoted, wants_etag
+from penstock.adapters.stores.obstore_errors import is_empty, translated
+from penstock.adapters.stores.refusals import Elsewhere, Renewal
+from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
     READ_TIMEOUT_S,
-    WHOLE_BYTES,
-    Elsewhere,
-    Renewal,
-    check_bucket,
-    is_odd,
-    pin_of,
-    quoted,
-    wants_etag,
-)
-from penstock.adapters.stores.obstore_errors import is_empty, translated
-from penstock.adapters.stores.transfer import (
     SLOW_CHUNK_BYTES,
+    WHOLE_BYTES,
     ResumedBody,
     check_part,
     check_pin,
@@ -46,14 +39,14 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-# A bound, because each store has its own connections, and bucket names come from messages.
+# Bounds the stores that are kept: each has its own connections, and bucket names come from messages.
 MAX_STORES: Final = 128
 
 
 class ByObstore:
-    """The port `Objects` by obstore. `reach` makes the function that opens a bucket; each call of
-    it looks for credentials anew. `exact` is the client for all that obstore cannot do exactly.
-    `meaning` translates obstore's errors.
+    """The port `Objects` by obstore. `reach` looks for credentials and makes the function that
+    opens a bucket. `exact` is the client for all that obstore cannot do exactly. `meaning`
+    translates obstore's errors.
     """
 
     def __init__(
@@ -92,14 +85,14 @@ class ByObstore:
             raise meant from None
         check_pin(location, result.meta["e_tag"])
         if not result.meta["size"]:
-            # Perhaps a proxy's 204 and no object: obstore hides the status, the exact client sees
-            # it.
+            # Perhaps a proxy answered 204, and this is not an object: obstore hides the status, but
+            # the exact client sees it.
             return await self._exact.open(location)
         return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
 
     def _renew(self) -> None:
-        """Look for credentials anew: obstore keeps those it was given, and a file may have new ones
-        by now. If none are found, the old ones stay.
+        """Look for credentials anew: obstore keeps those that it was given, while a credentials
+        file may have been renewed. If none are found, the old ones stay.
         """
         with suppress(Fatal):
             self._store = lru_cache(MAX_STORES)(self._reach())

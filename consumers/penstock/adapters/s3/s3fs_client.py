@@ -1,4 +1,4 @@
-"""Objects through s3fs: its settings and credentials, its aiobotocore client for the bytes.
+"""Objects through s3fs: settings and credentials are read by s3fs, bytes by its aiobotocore client.
 
 Rule: bucket and key go to the store exactly as named. s3fs's own file calls are not used: they
 rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; failed
@@ -12,6 +12,7 @@ from s3fs import S3FileSystem
 
 from penstock import config
 from penstock.adapters.http.certificates import trusting
+from penstock.adapters.s3.credentials import check_credentials
 from penstock.adapters.s3.s3fs_errors import (
     CLIENT_ERRORS,
     refused_with,
@@ -19,24 +20,15 @@ from penstock.adapters.s3.s3fs_errors import (
     status_of,
     translated,
 )
-from penstock.adapters.s3.s3fs_session import UnledSession
-from penstock.adapters.stores.names import (
+from penstock.adapters.s3.s3fs_redirects import NoRedirectSession
+from penstock.adapters.stores.names import Glob, check_bucket, pin_of, quoted, wants_etag
+from penstock.adapters.stores.refusals import NO_SUCH_RANGE, Renewal, no_sense
+from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
-    NO_SUCH_RANGE,
     READ_TIMEOUT_S,
-    WHOLE_BYTES,
-    Glob,
-    Renewal,
-    check_bucket,
-    check_credentials,
-    no_sense,
-    pin_of,
-    quoted,
-    wants_etag,
-)
-from penstock.adapters.stores.transfer import (
     SLOW_CHUNK_BYTES,
+    WHOLE_BYTES,
     ResumedBody,
     check_part,
     check_pin,
@@ -232,7 +224,7 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
         token=settings.token,
         client_kwargs=_client_options(settings, section),
         config_kwargs={
-            "http_session_cls": UnledSession,
+            "http_session_cls": NoRedirectSession,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "read_timeout": read_timeout_s,
             "retries": {"total_max_attempts": 1},
@@ -249,6 +241,6 @@ def _files(settings: config.Access, section: str, read_timeout_s: float) -> S3Fi
 def _client_options(settings: config.Access, section: str) -> dict[str, str]:
     options = {"region_name": settings.region} if settings.region else {}
     if settings.ssl_cafile:
-        trusting(settings.ssl_cafile, f"{section}.ssl_cafile")  # a wrong file is refused at once
+        trusting(settings.ssl_cafile, f"{section}.ssl_cafile")  # refuses a wrong file now
         options["verify"] = settings.ssl_cafile
     return options

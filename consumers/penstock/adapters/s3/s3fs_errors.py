@@ -19,20 +19,19 @@ from botocore.exceptions import (
 )
 
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.s3.s3fs_session import LedAway
-from penstock.adapters.stores.names import (
-    led_away,
-    name,
+from penstock.adapters.s3.s3fs_redirects import Redirected
+from penstock.adapters.stores.names import name, section_of
+from penstock.adapters.stores.refusals import (
     no_answer,
     no_credentials,
     no_sense,
+    redirected,
     refusal,
-    section_of,
 )
 from penstock.errors import PenstockError, Poison
 from penstock.ports import Location
 
-# ValueError: the answer has a date that cannot be read.
+# A ValueError is raised for an answer whose date cannot be read.
 CLIENT_ERRORS = (
     ClientError,
     BotoCoreError,
@@ -54,7 +53,7 @@ def status_of(answer: dict[str, Any]) -> int:
 
 
 def sent(answer: dict[str, Any]) -> tuple[int, int]:
-    """The range of bytes that the answer says it has, half open. All but a 206 begin at 0."""
+    """The half-open range of bytes that the answer says it has. Other answers than 206 begin at 0."""
     found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
     length = answer.get("ContentLength")
     if status_of(answer) != 206 or found is None:
@@ -79,8 +78,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
         return Poison("not_found", f"{name(location)}: S3 allows no such name")
     if isinstance(error, NoCredentialsError | ProfileNotFound | CredentialRetrievalError):
         return no_credentials(error, section_of(location))
-    if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), LedAway):
-        return led_away(location)
+    if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), Redirected):
+        return redirected(location)
     if isinstance(error, ValueError) or type(error) is HTTPClientError:
         return no_sense(location, error)
     return untrusted(str(error), f"{section_of(location)}.ssl_cafile") or no_answer(location, error)

@@ -1,4 +1,4 @@
-"""The one place where a store's client is made from its settings, and an object finds its store.
+"""Makes the client of each store from its settings, and sends each request to its store's client.
 
 Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address:
 obstore for S3, Google and Azure (for S3 also s3fs, if configured, and our own GETs for small
@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from penstock import config
+from penstock.adapters.s3.addresses import is_proxied
 from penstock.adapters.s3.direct_get import DirectObjects
-from penstock.adapters.s3.obstore_access import is_proxied
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.clouds import CloudObjects
@@ -28,7 +28,7 @@ from penstock.messages.errors import SchemaError
 from penstock.messages.urls import S3, split_place
 from penstock.ports import Body, Listed, Location, Objects, Part
 
-# Schemes that need no setting: the cloud's own chain finds the credentials.
+# Schemes that can do without a configured store: the cloud's own chain finds the credentials.
 CLOUDS: Final = ("gs", "az")
 AWS_URL: Final = "https://s3.amazonaws.com"
 
@@ -36,9 +36,9 @@ AWS_URL: Final = "https://s3.amazonaws.com"
 def open_objects(
     cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
 ) -> Objects:
-    """All configured stores. `lazily`: open each one when it is first needed. `watcher` is told
-    about stores with replicas; if a region is configured, about all stores. Raises `Fatal` for
-    settings that cannot be right.
+    """All configured stores. `lazily`: make each client when it is first needed. `watcher` is told
+    of reads from stores with replicas; if a region is configured, of reads from all stores. Raises
+    `Fatal` for settings that cannot be right.
     """
     makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
     makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
@@ -91,7 +91,7 @@ def _open_s3(settings: config.Access, section: str) -> Objects:
 
 
 def places_of(cfg: config.Config) -> list[Place]:
-    """What each store is for. `[objects]` is left out if it is not set and others are."""
+    """The URLs that each store is for. `[objects]` is left out if only other stores are configured."""
     named = [place_of(name, store) for name, store in cfg.stores.items()]
     access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
     if named and config.Access(**access) == config.Access():
@@ -100,7 +100,7 @@ def places_of(cfg: config.Config) -> list[Place]:
 
 
 def places_of_caller(cfg: config.Config) -> list[Place]:
-    """The same for URLs that the caller names: `[objects]` is always among them."""
+    """As `places_of`, for URLs that the caller names: `[objects]` is always among them."""
     return [Place(DEFAULT, S3), *(place for place in places_of(cfg) if place.name != DEFAULT)]
 
 
@@ -119,8 +119,8 @@ def place_of(name: str, store: config.Store) -> Place:
 
 
 def with_clouds(cfg: config.Config) -> config.Config:
-    """For URLs that the caller names: add clouds that are not configured, with the credentials that
-    the cloud's own tools would find. References of a topic never use a store without configuration.
+    """For URLs that the caller names: add the clouds that are not configured. They are read with the
+    credentials that the cloud's own tools would find. References of a topic never use such a store.
     """
     found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
     clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}

@@ -2,7 +2,7 @@
 
 Rule: credentials come from the configuration, else from each cloud's own chain (obstore knows it:
 application default, workload identity, managed identity). A version is Google's generation or
-Azure's version id. A key that obstore would rewrite is refused, since there is no second client.
+Azure's version id. A key that obstore would rewrite is refused, because there is no other client.
 Owner: the stores.
 """
 
@@ -14,19 +14,13 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore
 
 from penstock import config
-from penstock.adapters.s3.obstore_access import Buckets, client_options, confined
+from penstock.adapters.s3.addresses import confined
+from penstock.adapters.s3.obstore_buckets import Buckets, client_options
 from penstock.adapters.s3.obstore_client import ByObstore
-from penstock.adapters.stores.cloud_errors import translated
 from penstock.adapters.stores.cloud_hosts import hosts_of
-from penstock.adapters.stores.names import (
-    LISTED_AT_ONCE,
-    READ_TIMEOUT_S,
-    Glob,
-    check_bucket,
-    is_odd,
-    name,
-    quoted,
-)
+from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted
+from penstock.adapters.stores.obstore_errors import cloud_translated
+from penstock.adapters.stores.transfer import READ_TIMEOUT_S
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Body, Listed, Location, Part, WholeBody
@@ -49,7 +43,7 @@ class CloudObjects(ByObstore):
             return cloud_buckets(settings, scheme, section)
 
         self._takes_suffixes = scheme == "gs"
-        super().__init__(reach, _Rest(reach()), translated, READ_TIMEOUT_S)
+        super().__init__(reach, _Exact(reach()), cloud_translated, READ_TIMEOUT_S)
 
     async def open(self, location: Location) -> Body:
         body = await super().open(location)
@@ -57,8 +51,8 @@ class CloudObjects(ByObstore):
         return body
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
-        """Azure cannot be asked for the last bytes of an object: so first for the size, then for
-        the bytes, of the same version.
+        """Azure cannot be asked for the last bytes of an object. So it is asked for the size, and
+        then for these bytes of the same version.
         """
         if start >= 0 or self._takes_suffixes:
             part = await super()._part(location, start, stop)
@@ -127,8 +121,10 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, "")}
 
 
-class _Rest:
-    """The `exact` client behind `ByObstore`: refuses odd keys, opens empty objects, lists."""
+class _Exact:
+    """The client for what `ByObstore` leaves to another: it refuses odd keys, opens empty objects,
+    and lists.
+    """
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
@@ -139,7 +135,7 @@ class _Rest:
         try:
             meta = await obstore.head_async(self._buckets(location.bucket), location.key)
         except (BaseError, OSError) as error:
-            raise translated(error, location) from None
+            raise cloud_translated(error, location) from None
         if meta["size"]:
             raise Transient(f"{name(location)}: it was empty a moment ago, and is no longer")
         return WholeBody(b"", meta["e_tag"], meta["version"])
@@ -163,7 +159,7 @@ class _Rest:
                         found = Location(bucket, entry["path"], None, pin, store)
                         yield Listed(found, entry["size"])
         except (BaseError, OSError) as error:
-            raise translated(error, location) from None
+            raise cloud_translated(error, location) from None
 
     async def aclose(self) -> None:
         """Nothing is held between calls."""

@@ -1,7 +1,7 @@
 """Local files and standard input beside an object store, for `predict`.
 
 Rule: a reference to a local file has the bucket `file://` and an absolute path as its key; all
-other references go to the store. Standard input is copied to a temporary file first, since an
+other references go to the store. Standard input is copied to a temporary file first, because an
 object may have to be read again. Owner: `library.predict`; a worker never reads local files by
 reference.
 """
@@ -34,7 +34,9 @@ def local_path(url: str) -> str | None:
 
 
 async def local_files(path: str) -> list[str]:
-    """Absolute paths in order. For a glob the files that match; `**` also matches slashes."""
+    """The absolute paths, in order, of a file or of all files that match a glob. `**` also matches
+    slashes.
+    """
     return [STDIN] if path == STDIN else await asyncio.to_thread(_files, path)
 
 
@@ -147,7 +149,7 @@ class _Stdin:
             self.copied.set_exception(error)
 
     def close(self) -> None:
-        """Close and delete the file. If it was deleted by its name only, `tempfile` would warn."""
+        """Close the file, which deletes it. If its name were deleted instead, `tempfile` would warn."""
         self.copied.cancel()
         with suppress(FileNotFoundError):
             self._file.close()

@@ -16,17 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.adapters.stores.names import (
-    CHUNK_BYTES,
-    LISTED_AT_ONCE,
-    WHOLE_BYTES,
-    Glob,
-    check_bucket,
-    is_odd,
-    name,
-    quoted,
-)
-from penstock.adapters.stores.transfer import check_part, span_within
+from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted
+from penstock.adapters.stores.transfer import CHUNK_BYTES, WHOLE_BYTES, check_part, span_within
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient
 from penstock.ports import Listed, Location, Part
@@ -136,7 +127,7 @@ def _check_file(location: Location) -> None:
 
 
 def _open_inside(folder: Path, location: Location) -> BinaryIO:
-    """Open a regular file inside the folder. Never blocks, as opening a pipe would."""
+    """Open a regular file inside the folder. This never blocks, even if a pipe has the name."""
     path = os.path.realpath(folder / location.bucket / location.key)
     if os.path.commonpath((folder, path)) != str(folder):
         raise Poison("not_found", f"{name(location)}: a link leads out of the folder")
@@ -156,7 +147,9 @@ def _etag(found: os.stat_result) -> str:
 
 
 def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
-    """Depth first. A folder is sorted by its name with the slash, which gives the order of keys."""
+    """Files below the prefix, depth first. Folders are sorted by their names with a slash, which gives
+    the order of keys.
+    """
     try:
         with os.scandir(bucket / prefix) as scan:
             entries = {

@@ -19,18 +19,16 @@ from urllib.parse import quote
 import fsspec
 
 from penstock import config
-from penstock.adapters.stores.names import (
-    LISTED_AT_ONCE,
+from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, is_odd, name, quoted, section_of
+from penstock.adapters.stores.refusals import no_answer
+from penstock.adapters.stores.transfer import (
     READ_TIMEOUT_S,
+    SLOW_SILENCES,
     WHOLE_BYTES,
-    Glob,
-    is_odd,
-    name,
-    no_answer,
-    quoted,
-    section_of,
+    check_part,
+    repeated,
+    span_within,
 )
-from penstock.adapters.stores.transfer import SLOW_SILENCES, check_part, repeated, span_within
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, Part
@@ -40,7 +38,7 @@ T = TypeVar("T")
 
 # Large, because each piece is a request, and often opens and closes the file.
 PIECE_BYTES: Final = 4 << 20
-# May have a port, as for some schemes the bucket is a host.
+# A bucket may have a port, because for some schemes it is a host.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 # Fields that differ for another version of a file, the most certain first; times count only
 # together with the size.
@@ -61,7 +59,7 @@ class FsspecObjects:
         section: str,
     ) -> None:
         self._scheme = scheme
-        # Longer than one read may be silent: the library may make many reads in one call.
+        # Longer than the silence that one read may have, because a call may make many reads.
         self._call_s = SLOW_SILENCES * READ_TIMEOUT_S
         try:
             self._files: Any = fsspec.filesystem(
@@ -105,7 +103,9 @@ class FsspecObjects:
         """Does nothing: the library closes its connections with its file system object."""
 
     def _root(self, location: Location) -> str:
-        """The bucket's path. Asked with a harmless key, as libraries cut `?` and `#` out."""
+        """The bucket's path. The library is asked for it with a harmless key, because libraries cut
+        `?` and `#` out of keys.
+        """
         if not _BUCKET.fullmatch(location.bucket):
             raise Poison("not_found", f"{name(location)}: no bucket has such a name")
         path: str = self._files._strip_protocol(f"{self._scheme}://{location.bucket}/x")
@@ -144,7 +144,9 @@ class FsspecObjects:
             raise translated(error, location) from None
 
     def _walk(self, root: str, prefix: str, glob: Glob) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Depth first. Folders are sorted with their slash: that gives the order of keys."""
+        """Files below the prefix, depth first. Folders are sorted by their names with a slash, which
+        gives the order of keys.
+        """
         self._files.invalidate_cache()
         folder = (root + prefix).rstrip("/")
         try:

@@ -1,35 +1,66 @@
-"""What obstore's errors mean.
+"""What obstore's errors mean: of S3 (`translated`), of Google and Azure (`cloud_translated`).
 
-Rule: obstore has an exception class for a few statuses only. For all others the status and S3's
-error code are read from the exception's text. Owner: the obstore client.
+Rule: obstore has an exception class for a few statuses only. For all others the status and the
+store's error code are read from the exception's text. The error code decides first, then the
+status. Owner: the clients that read and write through obstore.
+Sources: Google's "HTTP status and error codes for XML", Azure's "Blob service error codes" and
+"Common REST API error codes".
 """
 
 import re
+from typing import Final
 
 from obstore.exceptions import PermissionDeniedError, PreconditionError, UnauthenticatedError
 
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.s3.obstore_access import NOWHERE
-from penstock.adapters.stores.names import (
+from penstock.adapters.s3.addresses import NOWHERE
+from penstock.adapters.stores.names import name, section_of
+from penstock.adapters.stores.refusals import (
     NO_SUCH_RANGE,
-    led_away,
+    NoBucket,
     no_answer,
     no_sense,
+    redirected,
     refusal,
-    section_of,
 )
-from penstock.errors import PenstockError
+from penstock.errors import LockedOut, PenstockError, Poison, Transient
 from penstock.ports import Location
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _EMPTY_RANGE = re.compile(r'CONTENT_RANGE header: "bytes [^"]*/0"')
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 # A redirect to another host, or from https to http.
-_LED_AWAY = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
+_REDIRECTED = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
 # An answer came, but its head cannot be read, or its redirects form a circle.
 _NO_SENSE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
 )
+
+# For Google and Azure.
+_CLOUD_STATUS = re.compile(r"status code: (\d{3})|(\b404 Not Found)")
+_CLOUD_CODE = re.compile(r"<Code>(\w+)</Code>|[Ee]rror[- ][Cc]ode: ?\"?(\w+)")
+# Errors of the cloud's identity service, which gives a token before the store is asked.
+_IDENTITY = re.compile(
+    r"performing token request|getting token|Generic (?:GCS|MicrosoftAzure) "
+    r"error: .*(?:token|credential)",
+    re.IGNORECASE,
+)
+
+_NO_SUCH_BYTES = re.compile(r"Wanted range starting at \d+, but object was only")
+
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
+_ARCHIVED: Final = frozenset({"BlobArchived", "BlobBeingRehydrated"})
+_EXPIRED: Final = frozenset({"ExpiredToken", "InvalidAuthenticationInfo", "TokenExpired"})
+_GONE: Final = frozenset(
+    {
+        "ConditionNotMet",
+        "TargetConditionNotMet",
+        "SnapshotNotPresent",
+        "InvalidVersionForPageBlobOperation",
+    }
+)
+# Codes for a version that the cloud cannot parse: no version of its own has such an id.
+_BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "InvalidHeaderValue"})
 
 
 def is_empty(error: Exception) -> bool:
@@ -48,8 +79,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
     text = str(error)
     said, code = _STATUS.search(text), _CODE.search(text)
     status = int(said[1]) if said else _status_without_answer(error, text)
-    if status is None and _LED_AWAY.search(text):
-        return led_away(location)
+    if status is None and _REDIRECTED.search(text):
+        return redirected(location)
     if status is None and _NO_SENSE.search(text):
         return no_sense(location, text.partition("\n")[0])
     if status is None:
@@ -69,3 +100,30 @@ def _status_without_answer(error: Exception, text: str) -> int | None:
             return 412
         case _:
             return 301 if "incorrectly configured region" in text else None
+
+
+def cloud_translated(error: Exception, location: Location) -> PenstockError:
+    text = str(error)
+    found = _CLOUD_CODE.search(text)
+    code = (found[1] or found[2]) if found else ""
+    said = f"{name(location)}: the store answered {code or 'that it is not there'}"
+    section = section_of(location)
+    if code in _NO_BUCKET:
+        gone = "it is gone, or never was; create it, or correct the reference or"
+        return NoBucket("not_found", f"{said}: {gone} {section}")
+    if code in _ARCHIVED:
+        return Poison("forbidden", f"{said}: it is archived; rehydrate it first")
+    if code in _EXPIRED:
+        return LockedOut(f"{said}; set this machine's clock, or give fresh credentials")
+    if location.version_id is not None and (
+        isinstance(error, FileNotFoundError) or code in _BAD_PIN
+    ):
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if code in _GONE or _NO_SUCH_BYTES.search(text):
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if _CLOUD_STATUS.search(text) is None and _IDENTITY.search(text):
+        return Transient(
+            f"{name(location)}: no token ({text.partition(chr(10))[0]}); check the "
+            f"credentials of {section}"
+        )
+    return translated(error, location)

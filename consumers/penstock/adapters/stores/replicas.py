@@ -2,8 +2,8 @@
 
 Rule: `core.health.replica_choice` decides which store is asked: the store itself while it is
 healthy. On a replica the entity tag must match the pin, since each store has version ids of its
-own. If a replica does not have the object, that proves nothing, as it may come later: then the
-store itself is waited for. Owner: the stores, one for each store with replicas.
+own. A replica that does not have the object proves nothing, because the copy may still come: then
+the caller waits for the store itself. Owner: the stores, one for each store with replicas.
 """
 
 import asyncio
@@ -127,8 +127,8 @@ class ReplicatedObjects:
 
 
 class ReplicaBody:
-    """Counts the bytes read. Leaves out a replica's version id, which the store itself does not
-    have: only the entity tag can pin the object later.
+    """A body that counts the bytes read. It hides the version id of a replica, which the store
+    itself does not have: only the entity tag can pin the object later.
     """
 
     def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:

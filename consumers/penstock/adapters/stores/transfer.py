@@ -1,7 +1,7 @@
 """Reads bodies: resumes a transfer that was cut off, watches a slow one, checks what came.
 
 Rule: bytes are used only if they are certainly the next bytes of the same object. Owner: the
-`objects_*` adapters.
+clients of all stores.
 """
 
 import asyncio
@@ -9,11 +9,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from penstock.adapters.stores.names import name, no_sense, pin_of, quoted, wants_etag
+from penstock.adapters.stores.names import name, pin_of, quoted, wants_etag
+from penstock.adapters.stores.refusals import no_sense
 from penstock.errors import Poison, Transient, Unreachable
 from penstock.ports import Location, Part
 
 T = TypeVar("T")
+
+CHUNK_BYTES: Final = 1 << 20
+# Up to here one read is cheaper than a stream, and small beside the byte budget (256 MiB).
+WHOLE_BYTES: Final = 8 << 20
+CONNECT_TIMEOUT_S: Final = 5.0
+# Limits the silence, not the duration: a body whose reader waits for room may take hours.
+READ_TIMEOUT_S: Final = 30.0
 
 # A chunk may take this many read timeouts. If it takes longer, the body is read in small chunks, so
 # that progress can be seen; a small chunk that takes longer fails (64 KiB in 60 s: 1 kB/s).
@@ -93,7 +101,7 @@ class ResumedBody:
             )
 
     def _drop(self) -> None:
-        """Let go of the answer, as far as it is not read."""
+        """Close the answer, if it is not read to its end."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -108,7 +116,7 @@ async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
 
 
 async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of `attempt`; a transfer that broke is retried a few times."""
+    """The result of `attempt`, which is repeated a few times after a `Transient` error."""
     failures = 0
     while True:
         try:
@@ -121,13 +129,13 @@ async def repeated(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 def span_of(start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """Half open, in an object of this size. A negative `start` counts from its end."""
+    """The half-open range in an object of `size` bytes. A negative `start` counts from its end."""
     first = max(0, size + start) if start < 0 else start
     return first, size if stop is None else min(stop, size)
 
 
 def span_within(location: Location, start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """Raises `Poison` if an object that is not empty has no byte there."""
+    """As `span_of`. Raises `Poison` if the range has no byte, except if the object is empty."""
     first, last = span_of(start, stop, size)
     if first >= last and size:
         raise Poison("changed", f"{name(location)}: it has no byte {first}")
@@ -135,8 +143,8 @@ def span_within(location: Location, start: int, stop: int | None, size: int) -> 
 
 
 def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
-    """Raises `Transient` unless exactly the requested bytes came. Not `Unreachable`, since the
-    store answers: the object is retried for its own two minutes and then rejected.
+    """Raises `Transient` unless exactly the requested bytes came. `Unreachable` would be wrong,
+    because the store answers: the object is tried again for two minutes and then rejected.
     """
     first, last = span_of(start, stop, part.size)
     if len(part.data) != max(0, last - first):

@@ -1,24 +1,24 @@
 """aiobotocore's HTTP session, changed so that it never follows a redirect.
 
-Rule: a redirect of AWS is returned to botocore, which finds the bucket's region and builds the
-address there itself. A redirect of any other store is an error. aiohttp would follow both to any
-host, with the session token in the request. Owner: the s3fs client.
+Rule: the answer of AWS that is a redirect goes to botocore, which finds the bucket's region and
+builds the address there by itself. A redirect of any other store is an error. aiohttp alone would
+follow both to any host, with the session token in the request. Owner: the s3fs client.
 """
 
 from typing import Any, Final
 
 from aiobotocore.httpsession import AIOHTTPSession
 
-from penstock.adapters.stores.names import REDIRECTS
+from penstock.adapters.stores.refusals import REDIRECTS
 
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 
 
-class LedAway(Exception):
+class Redirected(Exception):
     """The store answered with a redirect."""
 
 
-class _Unled:
+class _NoRedirects:
     """The part of an aiohttp session that aiobotocore uses."""
 
     def __init__(self, session: Any) -> None:
@@ -28,12 +28,12 @@ class _Unled:
         answer = await self._session.request(*args, **options, allow_redirects=False)
         if answer.status in REDIRECTS and not (answer.url.host or "").endswith(_AWS):
             answer.close()
-            raise LedAway(answer.status)
+            raise Redirected(answer.status)
         return answer
 
 
-class UnledSession(AIOHTTPSession):  # type: ignore[misc]
+class NoRedirectSession(AIOHTTPSession):  # type: ignore[misc]
     """A subclass, because aiobotocore has no setting for redirects."""
 
-    async def _get_session(self, proxy_url: str | None) -> _Unled:
-        return _Unled(await super()._get_session(proxy_url))
+    async def _get_session(self, proxy_url: str | None) -> _NoRedirects:
+        return _NoRedirects(await super()._get_session(proxy_url))

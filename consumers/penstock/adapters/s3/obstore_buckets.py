@@ -1,16 +1,12 @@
-"""How obstore reaches a bucket: addresses, certificates, credentials.
+"""Opens a bucket for obstore: address, certificates, credentials.
 
-Rule: the caller retries reads, obstore retries writes; credentials are asked for when those at hand
-are no longer fresh. obstore follows redirects to any host, with the session token in the request,
-and has no setting against it. So it is given an impossible proxy for all hosts but the store's own:
-a redirect to another host then fails. Owner: the clients that read and write through obstore.
+Rule: the caller retries reads, obstore retries writes. obstore asks for credentials when those that
+it has are about to expire. Owner: the clients that read and write through obstore.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from botocore.exceptions import BotoCoreError
 from botocore.session import Session
@@ -18,50 +14,28 @@ from obstore.store import S3Store
 
 from penstock import config
 from penstock.adapters.http.certificates import authorities
-from penstock.adapters.s3.access import address_of, is_virtual
-from penstock.adapters.stores.names import (
-    CONNECT_TIMEOUT_S,
-    DEFAULT_REGION,
-    check_credentials,
-    no_credentials,
-)
+from penstock.adapters.s3.addresses import DEFAULT_REGION, address_of, confined, is_virtual
+from penstock.adapters.s3.credentials import check_credentials
+from penstock.adapters.stores.refusals import no_credentials
+from penstock.adapters.stores.transfer import CONNECT_TIMEOUT_S
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
 
-# obstore's limit for a whole transfer, 30 s, would cut off a body whose reader waits for room.
-# Silence is limited instead, by the read timeout.
+# obstore's own limit for a whole transfer, 30 s, would cut off a body while its reader waits for
+# room in the byte budget. Only silence is limited, by the read timeout.
 WHOLE_TRANSFER: Final = timedelta(days=1)
-# How long credentials from botocore last at least: it renews those that have less left.
+# botocore renews credentials that have less time left than this.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
-
-# The impossible proxy: no host can have this address, so connecting fails at once. Its name in
-# obstore's error tells that a redirect led to another host.
-NOWHERE: Final = "255.255.255.255:1"
 
 # From a bucket's name to its store.
 Buckets = Callable[[str], "ObjectStore"]
 
 
-def is_proxied(host_url: str) -> bool:
-    """True if the environment names a proxy for this host; then the proxy decides which hosts can
-    be reached.
-    """
-    parts, proxies = urlsplit(host_url), getproxies()
-    is_named = parts.scheme in proxies or "all" in proxies
-    return is_named and not proxy_bypass(parts.hostname or "")
-
-
-def confined(options: "ClientConfig", urls: Sequence[str]) -> "ClientConfig":
-    """Options that reach only the hosts of these addresses; the store's own must be the first."""
-    if is_proxied(urls[0]):
-        return options
-    hosts = ",".join(urlsplit(url).hostname or "" for url in urls)
-    return {**options, "proxy_url": f"http://{NOWHERE}", "proxy_excludes": hosts}
-
-
 def client_options(settings: config.Access, section: str, read_timeout_s: float) -> "ClientConfig":
-    """Options of every cloud's client. It never follows a redirect from https to http."""
+    """Options for the client of any cloud. With https, plain http is not allowed, so a redirect
+    from https to http fails.
+    """
     options: ClientConfig = {
         "allow_http": (settings.endpoint_url or "").startswith("http:"),
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
@@ -79,8 +53,8 @@ def s3_buckets(
     read_timeout_s: float,
     retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """How to reach a bucket: as configured, or by botocore's chain if no keys are configured. The
-    caller retries reads; `retries` is for writes.
+    """The function that opens a bucket. Without configured keys the credentials come from
+    botocore's chain. `retries`: only for writes, because the caller retries reads.
     """
     check_credentials(settings, section)
     try:
@@ -112,8 +86,8 @@ def s3_buckets(
 def _credentials(
     settings: config.Access, session: Session, section: str
 ) -> "Callable[[], S3Credential]":
-    """A function that obstore calls for fresh credentials. Configured keys are used with their own
-    token only, never with one from the environment.
+    """The function that obstore calls for fresh credentials. Configured keys are never combined
+    with a session token from the environment.
     """
     if settings.key is not None and settings.secret is not None:
         session.set_credentials(settings.key, settings.secret, settings.token)

@@ -1,0 +1,147 @@
+"""What the answer of a store means, as one of `penstock.errors`, whichever client brought it.
+
+Rule: S3's error code decides first, then the HTTP status. Every error says which setting or which
+step mends it. Owner: the clients of all stores.
+"""
+
+import asyncio
+from typing import Final
+
+from penstock.adapters.stores.names import name, section_of
+from penstock.errors import (
+    Fatal,
+    LockedOut,
+    PenstockError,
+    Poison,
+    Transient,
+    Unreachable,
+    usage,
+)
+from penstock.ports import Location
+
+# The least time between two searches for new credentials: each blocks the event loop for tens of
+# milliseconds.
+RENEW_S: Final = 30.0
+# The status for a range outside of the object, and for the last bytes of an empty object.
+NO_SUCH_RANGE: Final = 416
+_WRONG_REGION = frozenset(
+    {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+)
+# Codes that are about our clock or our credentials, and never about an object. InvalidTokenId is
+# MinIO's.
+_LOCKED_OUT = frozenset(
+    {
+        "RequestTimeTooSkewed",
+        "RequestExpired",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "TokenRefreshRequired",
+        "InvalidToken",
+        "InvalidTokenId",
+    }
+)
+# Codes that mean a later try may succeed, whatever their status (AWS says RequestTimeout with 400),
+# and statuses that mean the same, from the store or from a proxy in front of it.
+_PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
+_PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# Stores have many codes for a name that is not valid, but only these statuses.
+_NAMELESS_STATUS = frozenset({400, 405})
+
+
+def refusal(
+    location: Location, status: int, code: str, retry_after_s: float | None = None
+) -> PenstockError:
+    """The error that a refusal means. `code`: S3's error code, empty if there is none."""
+    said = f"{name(location)}: the store answered {f'{status} {code}'.strip()}"
+    section = section_of(location)
+    if code in _LOCKED_OUT:
+        return LockedOut(
+            f"{said}; set this machine's clock, or give fresh credentials",
+            retry_after_s=retry_after_s,
+        )
+    if status in _PASSING_STATUS or status >= 500 or code in _PASSING:
+        return Transient(said, retry_after_s=retry_after_s)
+    if status in REDIRECTS:
+        return redirected(location, said)
+    if code in _WRONG_REGION:
+        return Elsewhere(
+            "forbidden", f"{said}: another region; set {section}.region to the bucket's"
+        )
+    pinned = location.version_id is not None
+    if (
+        status in (412, NO_SUCH_RANGE)
+        or code == "NoSuchVersion"
+        or (pinned and status in (400, 405))
+    ):
+        return Poison("changed", f"{said}: the pinned version is gone; reference the present one")
+    if code == "NoSuchBucket":
+        return NoBucket(
+            "not_found",
+            f"{said}: the bucket is gone, or never was; create it (aws s3 mb "
+            f"s3://{location.bucket}), or correct the reference or {section}.endpoint_url",
+        )
+    if code == "InvalidObjectState":
+        return Poison("forbidden", f"{said}: it is archived; restore it first")
+    if status in (401, 403):
+        keys = f"{section}.key and {section}.secret"
+        return Poison("forbidden", f"{said}; check {keys} and their rights")
+    if status in (404, 410) or (code and status in _NAMELESS_STATUS):
+        return Poison("not_found", f"{said}; upload it first, or correct the reference")
+    return no_sense(location, f"{status} {code}".strip())
+
+
+class NoBucket(Poison):
+    """The store has no such bucket, so it has none of its objects and takes none."""
+
+
+class Elsewhere(Poison):
+    """The store does not have the bucket, but says where it is."""
+
+
+def redirected(location: Location, said: str | None = None) -> Elsewhere:
+    """The error for a redirect to another host, or from https to http: such are not followed."""
+    section = section_of(location)
+    return Elsewhere(
+        "forbidden",
+        f"{said or name(location)}: the store leads to another address, which is not followed; set "
+        f"{section}.region to the bucket's, or {section}.endpoint_url to the store's own address",
+    )
+
+
+class Renewal:
+    """Decides when to look for new credentials after the store called ours expired: at most every
+    `RENEW_S`.
+    """
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def is_due(self, error: PenstockError) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if not isinstance(error, LockedOut) or now_s < self._next_s:
+            return False
+        self._next_s = now_s + RENEW_S
+        return True
+
+
+def no_sense(location: Location, reason: object) -> Transient:
+    """The error for an answer that no store would give; it may come from a proxy."""
+    return Transient(
+        f"{name(location)}: the answer does not look like a store's ({reason}); check "
+        f"{section_of(location)}.endpoint_url and any proxy before it"
+    )
+
+
+def no_credentials(reason: object, section: str) -> Fatal:
+    return usage(
+        f"{section}: {reason}; set {section}.key and {section}.secret, {section}.profile or "
+        f"{section}.anon"
+    )
+
+
+def no_answer(location: Location, reason: object) -> Unreachable:
+    return Unreachable(
+        f"{name(location)}: the store does not answer ({reason}); check "
+        f"{section_of(location)}.endpoint_url"
+    )
