@@ -16,7 +16,7 @@ from chaos_run.run import Outcome
 from chaos_run.workers import Exit, last_assignment
 from penstock import config
 from penstock.adapters.s3.obstore_client import ObstoreObjects
-from penstock.adapters.stores.names import CHUNK_BYTES
+from penstock.adapters.stores.transfer import CHUNK_BYTES
 from penstock.errors import Transient
 from penstock.ports import Location
 from penstock.verify.findings import Report, Violation

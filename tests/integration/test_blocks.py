@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from tests.support.job import Job
 from tests.support.loads import Load, assert_predicted, places_of
 from tests.support.reference_model import numpy_answers

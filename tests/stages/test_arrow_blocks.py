@@ -11,7 +11,7 @@ import pytest
 from penstock.core.records.bundles import Blocks
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.messages.block import HEAD, RECORD

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.encodings.arrow_columns import SCHEMA, batch_of
 from penstock.encodings.base import Rows
-from penstock.encodings.columns import SCHEMA, batch_of
 
 # Some 2 MB of predictions; readers want tens of thousands, the writer holds one.
 GROUP_ROWS: Final = 65_536

@@ -18,7 +18,7 @@ from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
 from penstock.core.comparing.comparison import Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, Place
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.errors import usage
 from penstock.messages.prediction import Failure
 from penstock.messages.replay import Difference, Example, ReplayedStream

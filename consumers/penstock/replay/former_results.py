@@ -20,7 +20,7 @@ from penstock import config
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.store_choice import Places
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.errors import Poison
 from penstock.messages.prediction import Failure, Result
 from penstock.ports import Objects

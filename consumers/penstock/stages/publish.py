@@ -23,7 +23,7 @@ from penstock.core.records.output_records import Labels, Records
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import Pace
-from penstock.encodings.arrow_records import ArrowRecords
+from penstock.encodings.arrow_blocks import ArrowRecords
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane

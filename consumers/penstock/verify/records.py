@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.core.progress.ranges import Ranges
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, ObjectId, Result, Source
 from penstock.messages.reference import EventTime
 from penstock.verify.fields import Fields, named

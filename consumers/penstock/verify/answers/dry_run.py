@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Prediction, decode_prediction

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from penstock import config
 from penstock.adapters.http.running_worker import Way, way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.errors import usage
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError

@@ -16,7 +16,7 @@ import msgspec
 from penstock import config
 from penstock.adapters.kafka.follower import Bite, following
 from penstock.adapters.kafka.reader import Reader, open_reader
-from penstock.encodings.blocks import records_of
+from penstock.encodings.output_values import records_of
 from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Prediction, Source, decode_prediction
 from penstock.ports import Where
