@@ -1,1 +1,1 @@
-"""Answers to bytes of a result object: one file a format, found by `registry`."""
+"""Answers to the bytes of a result object, one file for each format; and to Arrow blocks."""

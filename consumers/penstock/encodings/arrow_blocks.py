@@ -1,9 +1,11 @@
-"""Rows of an object as one Arrow IPC stream, and the records that it stands for.
+"""Answers as Arrow blocks: each Kafka record is an Arrow IPC stream with several rows of an object.
 
-Rule: fields that are the same for all rows stand once, in the metadata of the schema
-(`penstock.messages.block`). Every block has the columns `row` and `prediction`, others only if a
-row needs them.
-Layout: Arrow Columnar Format, "IPC Streaming Format". Owner: the records in blocks.
+Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
+rows stand once, in the metadata of the schema (`penstock.messages.block`). The columns `row` and
+`prediction` are always there, others only if a row has a value. A block is no larger than the topic
+takes: a single row that is too large is replaced by an error, and an error that is still too large
+is shortened. `records` turns a block into the records of its rows. Owner: the publish stage.
+Source: Arrow Columnar Format, "IPC Streaming Format".
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,8 @@ from penstock.core.records.failed_rows import (
     unpublished,
 )
 from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
-from penstock.core.rows.blocks import Rejection, Ticket
+from penstock.core.rows.blocks import Ticket
+from penstock.core.rows.rejections import Rejection
 from penstock.encodings.arrow_columns import SCHEMA, batch_of, batch_of_blocks
 from penstock.encodings.base import Rows
 from penstock.messages.block import HEAD, RECORD, decode_head
@@ -38,12 +41,12 @@ _NO_ROWS: Final = pa.RecordBatch.from_arrays(
 
 
 def block(head: bytes, rows: Any) -> bytes:
-    """`rows` is a batch of columns of `columns.SCHEMA`, `head` what `RecordFrame.head` gives."""
+    """A block of `rows`, a batch with the columns of `SCHEMA`; `head` is a `RecordFrame.head`."""
     return _written(HEAD, head, needed(rows))
 
 
 def needed(rows: Any) -> Any:
-    """Without the columns that no row needs."""
+    """The batch without the columns in which no row has a value."""
     names = [
         name
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
@@ -53,25 +56,25 @@ def needed(rows: Any) -> Any:
 
 
 def alone(record: bytes) -> bytes:
-    """A block for a record without a row."""
+    """A block without rows, for a marker or the record of a result."""
     return _written(RECORD, record, _NO_ROWS)
 
 
 def _written(key: bytes, about: bytes, rows: Any) -> bytes:
-    """Writes a stream's messages one by one, which works as no column has a dictionary. A writer of
-    streams gives the same bytes, but takes twice as long for a small block.
+    """Write the messages of a stream one by one, which works because no column has a dictionary.
+    pyarrow's stream writer gives the same bytes, but takes twice as long for a small block.
     """
     schema = rows.schema.with_metadata({key: about})
     return b"".join((schema.serialize(), rows.serialize(), _END_OF_STREAM))
 
 
-# What a record that stands alone takes more than as JSON: the rest is padding.
+# By how many bytes a block without rows is larger than its record in JSON; 64 are for padding.
 FRAME_BYTES: Final = len(alone(b"")) + 64
 
 
 def records(value: bytes) -> Iterator[bytes]:
-    """The records of a block as JSON, each as it would be alone. Raises `ValueError`, also
-    pyarrow's.
+    """The records of a block as JSON, each as if it had a value of its own. Raises `ValueError`,
+    and pyarrow's own errors.
     """
     with pa.ipc.open_stream(value) as reader:
         batches = list(reader)
@@ -92,7 +95,7 @@ def records(value: bytes) -> Iterator[bytes]:
 
 
 def _plain(batch: Any) -> Any:
-    """Times as numbers: not each is one of Python's."""
+    """The batch with times as numbers, because Python's `datetime` cannot hold all of them."""
     if "event_time" not in batch.schema.names:
         return batch
     place = batch.schema.get_field_index("event_time")
@@ -120,7 +123,7 @@ def _record(head: dict[str, Any], row: dict[str, Any], last_rows: int | None) ->
 
 
 class ArrowRecords(Records):
-    """As `Records`, up to `most_rows` rows in each value."""
+    """`Records` with up to `most_rows` rows in each value."""
 
     def __init__(
         self,
@@ -159,10 +162,10 @@ class ArrowRecords(Records):
         return alone(super().object_record(ticket, result))
 
     def _add_blocks(self, ticket: Ticket, rows: Any, last_rows: int | None, out: Encoded) -> None:
-        """`rows` is a batch; with `last_rows` its last one is the object's last."""
+        """Add blocks of the batch `rows`. With `last_rows` its last row is the object's last."""
         frame, key = self._frame_of(ticket), ticket.stream.encode()
         start, most = 0, self._most_rows
-        # Once for all, as there may be many small blocks.
+        # Once for all blocks, because there may be many small ones.
         slim = needed(rows)
         while start < rows.num_rows:
             count = min(most, rows.num_rows - start)
@@ -170,7 +173,7 @@ class ArrowRecords(Records):
             value = block(frame.head(last), slim.slice(start, count))
             if self._takes(key, len(value)):
                 start += count
-            elif count > 1:  # so are those behind it, most likely
+            elif count > 1:  # the blocks after it are most likely as large
                 most = count // 2
                 continue
             else:
@@ -181,7 +184,7 @@ class ArrowRecords(Records):
     def _too_large(
         self, ticket: Ticket, row: Any, last_rows: int | None, nbytes: int, out: Encoded
     ) -> bytes:
-        """The error of a single row that is too large, shortened until it fits."""
+        """A block with the error of a single row that is too large, shortened until it fits."""
         number, member = row["row"][0].as_py(), row["member"][0].as_py()
         code, message = row["error_code"][0].as_py(), row["error_message"][0].as_py()
         if code is None:

@@ -57,7 +57,7 @@ def batch_of(rows: Rows) -> pa.RecordBatch:
 
 
 def batch_of_blocks(blocks: Iterable[Block]) -> pa.RecordBatch:
-    """One batch of all their rows."""
+    """One batch with the rows of all blocks."""
     batches = [batch_of(rows_of(block)) for block in blocks]
     if len(batches) == 1:
         return batches[0]

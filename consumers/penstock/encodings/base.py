@@ -1,8 +1,8 @@
 """The interface of all formats of result objects.
 
-Rule: the bytes depend on the rows alone, never on how many came at a time, so that a repeat writes
-the same object. For this, compressed data is cut at fixed places. Memory is bounded by a step, not
-by the object. Owner: the writer of one result object.
+Rule: the bytes depend on the rows alone, and not on how many rows were added at a time, so that a
+repeat writes the same object. For this reason, compressed data is cut at fixed places. Memory is
+bounded by a step, not by the object. Owner: the writer of one result object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.kept import NO_TIME, Kept
 from penstock.core.rows.rejections import Rejection
 
-# So much is compressed, or handed to the store, at a time.
+# How many bytes are compressed, or handed to the store, at a time.
 STEP_BYTES = 1 << 20
 
 
@@ -41,7 +41,7 @@ def rows_of(block: Block) -> Rows:
 
 
 def columns_of(rows: Rows) -> Sequence[bytes | None]:
-    """Of each row the JSON object of its columns."""
+    """The JSON object of the kept columns of each row; None for rows without kept columns."""
     if rows.kept is None or rows.kept.columns is None:
         return [None] * len(rows.answers)
     kept = rows.kept.columns
@@ -49,15 +49,16 @@ def columns_of(rows: Rows) -> Sequence[bytes | None]:
 
 
 def times_of(rows: Rows) -> Sequence[int | None]:
-    """Of each row its own time in epoch milliseconds."""
+    """Each row's own time in epoch milliseconds; None for rows without one."""
     if rows.kept is None or rows.kept.times is None:
         return [None] * len(rows.answers)
     return [None if time == NO_TIME else int(time) for time in rows.kept.times]
 
 
 class Encoding(Protocol):
-    """One result object. `add` rows in order; `take` what is ready when it `is_due`; `close` gives
-    the rest. `take` and `close` may be called in a thread, one at a time, never beside `add`.
+    """One result object. `add` rows in order; when it `is_due`, `take` the bytes that are ready;
+    `close` gives the rest. `take` and `close` may be called in a thread, but only one of the three
+    at a time.
     """
 
     @property

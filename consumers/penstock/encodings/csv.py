@@ -13,7 +13,7 @@ HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_mess
 
 
 class CsvLines(Lines):
-    """As `Lines`, but of CSV."""
+    """`Lines`, but of CSV."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class CsvLines(Lines):
 
 
 def cell(text: bytes) -> bytes:
-    """In quotes where it has to be."""
+    """The cell, in quotes if it has a quote, a comma or a line break."""
     if b'"' in text or b"," in text or b"\n" in text or b"\r" in text:
         return b'"%b"' % text.replace(b'"', b'""')
     return text

@@ -10,14 +10,14 @@ from typing import Final
 from penstock.encodings.base import STEP_BYTES, Rows
 from penstock.messages.prediction import as_text, failure
 
-# gzip's container, without name and time: the same lines are the same bytes.
+# Makes zlib write gzip's container, without name and time: equal lines give equal bytes.
 _GZIP: Final = 31
-# A third of the time of level 6 for a tenth more bytes.
+# Level 3 takes a third of the time of level 6, and makes a tenth more bytes.
 _LEVEL: Final = 3
 
 
 class Lines:
-    """Plain lines; `encode` makes those of a run."""
+    """Plain lines; `encode` makes the lines of consecutive rows."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

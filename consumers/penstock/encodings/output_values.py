@@ -1,7 +1,8 @@
 """The records in a value of the output topic, in any of its forms.
 
 Rule: single records, a JSON array of them and an Arrow block give the same records. A value that
-cannot be read is returned as it is, so that the caller reports it. Owner: the judge and the trace.
+cannot be read is returned as it is, so that the caller reports it. Owner: the commands that read
+answers (verify, trace, watch, replay).
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ _ARROW: Final = b"\xff\xff\xff\xff"
 
 
 def records_of(value: bytes) -> Sequence[bytes]:
-    """The records as JSON, each as it would be alone."""
+    """The records as JSON, each as if it had a value of its own."""
     if value[:1] == b"[":
         try:
             return [bytes(record) for record in _decode_array(value)]

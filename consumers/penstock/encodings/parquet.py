@@ -1,7 +1,8 @@
 """Parquet: row groups of one size, with the same columns for every object.
 
 Rule: at most one row group is in memory, limited in rows and bytes; of earlier groups only their
-part of the footer. Where a group ends depends on its rows alone, never on how many came at a time.
+part of the footer. Where a group ends depends on its rows alone, and not on how many rows were
+added at a time.
 Owner: the writer of one result object.
 """
 
@@ -16,12 +17,13 @@ import pyarrow.parquet as pq
 from penstock.encodings.arrow_columns import SCHEMA, batch_of
 from penstock.encodings.base import Rows
 
-# Some 2 MB of predictions; readers want tens of thousands, the writer holds one.
+# Some 2 MB of predictions. Readers want groups of tens of thousands of rows; the writer holds one
+# group in memory.
 GROUP_ROWS: Final = 65_536
 # Fewer rows if they are long: 65,536 embeddings of 15 kB would be a gigabyte. Twice this while the
 # group is compressed.
 GROUP_BYTES: Final = 16 << 20
-# What a row takes besides its texts.
+# How many bytes a row takes besides its texts.
 _ROW_BYTES: Final = 32
 _TEXTS: Final = ("prediction", "columns", "error_message")
 
@@ -52,7 +54,7 @@ class ParquetRows:
         start = before = 0
         while start < batch.num_rows:
             room = max(0, GROUP_BYTES - self._bytes)
-            # Up to the row that fills it, and that row.
+            # The row that fills the group is the last one in it.
             stop = int(np.searchsorted(ends, before + room)) + 1
             stop = min(stop, start + GROUP_ROWS - self._rows, batch.num_rows)
             self._open.append(batch.slice(start, stop - start))
@@ -89,7 +91,7 @@ class ParquetRows:
 
 
 def _sizes(batch: pa.RecordBatch) -> np.ndarray:
-    """Of each row, in bytes."""
+    """The size of each row in bytes."""
     sizes = np.full(batch.num_rows, _ROW_BYTES, np.int64)
     for name in _TEXTS:
         column = batch.column(name)

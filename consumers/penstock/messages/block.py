@@ -1,4 +1,4 @@
-"""What rows that travel as one Arrow block have in common.
+"""The head of an Arrow block: the fields that all its rows have in common.
 
 Rule: the head and a row's columns together are the record of that row, field by field; no field is
 in both. Owner: the publish stage.
@@ -22,7 +22,7 @@ RECORD: Final = b"penstock.record"
 class BlockHead(Struct, kw_only=True):
     """What the rows of a block have in common; all are of one object. A row's id is this `id`, a
     slash and its `row`. `last`: the last of these rows is the object's last, and `rows` is then the
-    object's row count. If there is a column `event_time`, it holds for its rows.
+    object's row count. `event_time` is that of the rows without one in the column `event_time`.
     """
 
     v: Annotated[int, Meta(ge=1)]

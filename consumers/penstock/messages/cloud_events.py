@@ -1,9 +1,9 @@
 """Announcements of Google Cloud Storage, Azure, Cloudflare R2 and Backblaze, and CloudEvents.
 
-Rule: recognised by structure alone, as S3's are. Only an event that an object is new makes a
-reference; other events of these stores make none. Names of objects are taken literally, except in
-Azure's URLs, which are percent-encoded. In a CloudEvent in binary mode, and in some Pub/Sub
-messages, a part stands in Kafka's headers: `structured` first puts it beside the data.
+Rule: an announcement is recognised by its structure alone, as S3's are. Only an event about a new
+object makes a reference. Names of objects are taken literally, except in Azure's URLs, which are
+percent-encoded. A CloudEvent in binary mode, and some Pub/Sub messages, have a part in Kafka's
+headers: `structured` first puts the parts into one value.
 
 Sources: Google, "Pub/Sub notifications for Cloud Storage"; Microsoft, "Azure Blob Storage as an
 Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Notifications Reference
@@ -132,7 +132,7 @@ def cloud_event(value: bytes) -> CloudEvent:
 
 
 def is_of_cloud(event: CloudEvent) -> bool:
-    """Is the data a notification of a cloud's store? If not, it is a message of its own."""
+    """True if the data is a notification of a cloud's store, and not another kind of message."""
     return event.type.startswith((*_GOOGLE, *_AZURE))
 
 
@@ -145,8 +145,9 @@ def of_cloud_event(event: CloudEvent) -> Iterator[Reference]:
 
 
 def of_google_object(value: bytes) -> Iterator[Reference]:
-    """The object resource alone, as written by a Kafka connector that drops the attributes. It says
-    itself when the object is gone, and counts changes when only metadata changed.
+    """The object resource alone, as written by a Kafka connector that drops the attributes. It has
+    `timeDeleted` if the object is gone, and a `metageneration` above 1 if only metadata changed:
+    neither makes a reference.
     """
     resource = _google.decode(value)
     if resource.time_deleted is None and resource.metageneration in (None, "1"):
@@ -154,7 +155,7 @@ def of_google_object(value: bytes) -> Iterator[Reference]:
 
 
 def of_attributes(attributes: bytes) -> Iterator[Reference]:
-    """The attributes of a Pub/Sub message name the object, whatever the payload is."""
+    """The object that the attributes of a Pub/Sub message name; the payload is not needed."""
     named = _attributes.decode(attributes)
     if named.event_type in _FINALIZED:
         yield Reference(
@@ -205,8 +206,8 @@ def of_b2(events: bytes) -> Iterator[Reference]:
 
 
 def _of_google(resource: _GoogleObject, time: str | None) -> Reference:
-    """A reference pinned by the object's generation: its entity tag here is not the one that a GET
-    compares.
+    """A reference pinned by the object's generation, because the entity tag of the notification is
+    not the one that a GET compares.
     """
     size = resource.size
     return Reference(
@@ -232,8 +233,8 @@ def _of_blob(blob: _Blob, time: str | None) -> Reference:
 
 
 def structured(value: bytes | None, headers: Headers) -> bytes | None:
-    """Put the parts of a message into one value: of a CloudEvent in binary mode, or of a Pub/Sub
-    message with its attributes in headers. Other messages stay as they are.
+    """The message as one value: the parts of a CloudEvent in binary mode, or of a Pub/Sub message
+    with attributes in headers, are put together. The value of any other message stays as it is.
     """
     named: dict[str, Any] = {}
     for name, text in headers:
@@ -249,7 +250,7 @@ def structured(value: bytes | None, headers: Headers) -> bytes | None:
 
 
 def is_part(header: str) -> bool:
-    """Is it a header that belongs to the message, as `structured` reads it?"""
+    """True if `structured` reads this header as a part of the message."""
     return header.startswith("ce_") or header in _PUBSUB
 
 

@@ -36,7 +36,7 @@ class References(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """A notification that announces no new object, so it gets no answer."""
+    """A notification that announces no new object, and so gets no answer."""
 
 
 class _Fields(Struct):
@@ -65,7 +65,7 @@ class _Message(_Fields):
 
 
 class _OtherNames(Struct):
-    """Tells which notification a message is that has a `bucket` but no `key`."""
+    """Fields that only a notification has, for a message with a `bucket` but without a `key`."""
 
     kind: str | UnsetType = UNSET
     action: str | UnsetType = UNSET
@@ -131,7 +131,7 @@ def _is_reference(message: _Message, value: bytes) -> bool:
 
 
 def _batch(value: bytes, wrappings: int) -> References | Ignored:
-    """Several events in one message, as Event Grid and batches of CloudEvents write them."""
+    """Several events in one message: Event Grid and batches of CloudEvents come as arrays."""
     found: list[Reference] = []
     events = _batch_decoder.decode(value)
     if not events:

@@ -70,8 +70,8 @@ def dead_letter(
     """A dead letter as the value of a record. `rows` None: everything that the reference asks for.
 
     `value`, the original message, is used only if `reference` is None. The letter's reference names
-    its stream, so that it stays in that stream under any Kafka key. Without `again` the letter has
-    no reference, which then only tells here which object and rows failed.
+    its stream, so that it stays in that stream under any Kafka key. Without `again` the letter gets
+    no reference: `reference` then only says which object and which rows failed.
 
     Raises `SchemaError` for rows that no reference may have.
     """

@@ -13,7 +13,7 @@ class SchemaError(ValueError):
 
 
 def decoder_of(kind: Any, what: str) -> Callable[[bytes], Any]:
-    """Decodes a value of this type. Raises `SchemaError`, which says that it is not `what`."""
+    """A function that decodes values of this type, or raises `SchemaError`: "not `what`"."""
     decode = msgspec.json.Decoder(kind).decode
 
     def checked(value: bytes) -> Any:

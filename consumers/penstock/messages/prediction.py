@@ -1,8 +1,8 @@
 """The output topic's values: a Struct for readers, and the frame that writes them in bulk.
 
 Rule: fields that are the same for a whole object are encoded once; for each row only its number and
-its answer are inserted. The contract gives the order of fields. Owner of a frame: the publish
-stage, one per object.
+its answer are inserted. The contract gives the order of fields. Owner: the publish stage, which has
+one frame for each object.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from penstock.messages.reference import Count, EventTime, OutputTime
 # A server may answer with a whole traceback; a record must stay far below the topic's limit.
 MAX_MESSAGE_CHARS = 1_000
 
-# The row number (twice), the row count, and the names of the fields around them.
+# The most bytes that the row number (twice), the row count and the names of their fields take.
 _NUMBERS_BYTES = 128
 
 
@@ -151,7 +151,7 @@ class RecordFrame:
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
-        """What rows in columns have in common: `penstock.messages.block.BlockHead`. `last_rows`:
+        """The head of an Arrow block: `penstock.messages.block.BlockHead` in JSON. `last_rows`:
         the object's row count, if the last of these rows is the object's last.
         """
         end = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
@@ -214,7 +214,7 @@ class RecordFrame:
         return self._bulk[1]
 
     def _until_answer(self, member: str | None) -> bytes:
-        """A format that takes a row's number twice."""
+        """The record up to the answer, as a format that takes the row's number twice."""
         head, between, tail = (
             part.replace(b"%", b"%%") for part in (self._id, self._until_row(member), self._tail)
         )
@@ -244,17 +244,17 @@ class RecordFrame:
 
 
 def failure(code: str, message: str) -> bytes:
-    """An error as a record writes it."""
+    """The JSON of an error in a record."""
     return _encode({"code": code, "message": printable(message)})
 
 
 def as_text(text: str) -> bytes:
-    """A name as a record writes it."""
+    """The JSON of a name in a record."""
     return _encode(encodable(text))
 
 
 def as_json(value: EventTime) -> bytes:
-    """A value as a record writes it."""
+    """The JSON of a time in a record."""
     return _encode(value)
 
 

@@ -11,7 +11,7 @@ from penstock.messages.reference import Count
 
 
 class StoppedLine(Struct, frozen=True):
-    """A line stands still at this offset, because of too many dead letters."""
+    """A line that was stopped at this offset, because of too many dead letters."""
 
     topic: str
     partition: Count
@@ -19,10 +19,11 @@ class StoppedLine(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """`begun_ms`: when the job began that ends by itself (`penstock run --until-end`); null: all
-    that the topics hold. `references` are messages, by offsets. `rate` and `average` are a second,
-    now and since the job began. `left_s` is null if nothing moves or nothing is known.
-    `answered_by_errors` are references, and `errors` of each code; null: too many to be read.
+    """`begun_ms`: when the job of `penstock run --until-end` began; null: there is no job, and the
+    counts are of all that the topics hold. `references` counts messages by their offsets. `rate`
+    (now) and `average` (since the job began) are references a second; `left_s` is the time that
+    they leave, null if nothing moves. `answered_by_errors` counts references, and `errors` counts
+    them by code; both are null if there are too many letters to read.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -37,7 +37,7 @@ Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
-# Real attributes nest far less, and an encoder or reader runs out of stack only far deeper.
+# Real attributes nest far less, and encoders and readers bear far more.
 MAX_DEPTH = 32
 
 # Each record of an object repeats names and attributes, and must stay below the topic's limit (1
@@ -70,8 +70,8 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     (`gs`; `az@account` with the account).
     `event_time`: epoch milliseconds or ISO-8601, which becomes epoch milliseconds. `rows`: the
     half-open ranges wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as
-    the sender wrote it, with or without quotes. `model`: which of several is to answer; None: as
-    its routes say.
+    the sender wrote it, with or without quotes. `model`: which of several models answers; None: the
+    routes decide.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]

@@ -21,8 +21,8 @@ NULL = Raw(b"null")
 TOO_LARGE = "result_too_large"
 
 Status = Literal["present", "rejected", "missing", "evicted"]
-# complete: every member is in it. members: every expected one is, others are evicted. quorum:
-# enough are, and the patience was over. deadline: the time was over.
+# complete: every member is in it. members: every expected member is in it, others are evicted.
+# quorum: enough members are in it, and the patience ran out. deadline: the time ran out.
 ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 

@@ -19,7 +19,9 @@ _UNTRUSTED = re.compile(
 
 
 def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
-    """A context with the authorities of `cafile`, or the system's. `key` names it in errors."""
+    """A TLS context that trusts the authorities of `cafile`, else those of the system. `key`: the
+    setting that errors name.
+    """
     if cafile is None:
         return _system()
     try:
@@ -35,7 +37,7 @@ def _system() -> ssl.SSLContext:
 
 
 def authorities(cafile: str, key: str) -> bytes:
-    """The bytes of the checked file, for libraries that want those."""
+    """The content of `cafile`, checked, for libraries that do not take a TLS context."""
     trusting(cafile, key)
     return Path(cafile).read_bytes()
 

@@ -5,6 +5,7 @@ and the library call.
 """
 
 import logging
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -106,11 +107,8 @@ async def wanted(cfg: config.Config) -> Signature | None:
     """What the model takes; None if the protocol cannot ask. Raises the model's errors."""
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
-    wire = open_wire(cfg.model)
-    try:
+    async with aclosing(open_wire(cfg.model)) as wire:
         described = await wire.describe()
-    finally:
-        await wire.aclose()
     return signature(described.metadata, described.limits, cfg.model)
 
 

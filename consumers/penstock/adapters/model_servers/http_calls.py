@@ -50,7 +50,7 @@ class Request(NamedTuple):
     headers: Mapping[str, str]
 
     def shown(self, rows: int) -> str:
-        """For a person: how many rows, in which form, and how the body begins."""
+        """What a person is shown: how many rows, in which form, and how the body begins."""
         form = self.headers.get("Content-Type", "no Content-Type")
         begin = excerpt(self.body[:SHOWN_BYTES])
         return f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes: {begin}"
@@ -197,7 +197,7 @@ class ModelHttp:
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
-        """Mask our secrets: a server may quote the request in its error, which we log and publish."""
+        """Mask our secrets: a server may quote the request in its error, which is published."""
         for secret in self._url_secrets | ({self._token} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body

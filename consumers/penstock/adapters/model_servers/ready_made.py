@@ -5,7 +5,7 @@ which does not decode the answers, and `penstock doctor` with an object.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import NamedTuple
 
 from penstock import config
@@ -39,11 +39,8 @@ Post = Callable[[bytes], Awaitable[None]]
 async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> ReadyMade:
     """One request for each payload; all payloads have the same number of rows."""
     if settings.protocol in ("oip", "oip-grpc"):
-        wire = open_wire(settings)
-        try:
+        async with aclosing(open_wire(settings)) as wire:
             return await _of_wire(settings, wire, payloads)
-        finally:
-            await wire.aclose()
     if settings.protocol == "openai-embeddings":
         raise usage(
             "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts"
@@ -60,7 +57,7 @@ async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payloa
     filled = [fill(known, [payload]) for payload in payloads]
     # The wire learns from the first answer which form of requests the server takes.
     await wire.infer(filled[0], "first", known.outputs)
-    # All ids have one length: all bodies share one header, which says how long the JSON part is.
+    # All ids have the same length: one header says for all bodies how long the JSON part is.
     made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
     return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
 

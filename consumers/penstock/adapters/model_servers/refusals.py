@@ -89,8 +89,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def complaint(raw: bytes) -> str:
-    """The error text of an answer: from JSON, as the usual frameworks write it (text, or
-    `{"message": text}`), else the beginning of the body.
+    """The error text of an answer. It is looked for where the usual frameworks put it in JSON (as a
+    text, or as `{"message": text}`); without it, the beginning of the body is taken.
     """
     try:
         document = orjson.loads(raw)

@@ -70,7 +70,7 @@ class ReplicatedModel:
 
     @property
     def most_rows(self) -> int | None:
-        """The smallest limit of all servers, as rows gathered for one may go to another."""
+        """The smallest limit of all servers, because rows gathered for one may go to another."""
         limits = [one.model.most_rows for one in self._endpoints]
         return min((most for most in limits if most is not None), default=None)
 

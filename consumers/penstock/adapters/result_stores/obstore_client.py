@@ -34,8 +34,8 @@ PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
 # S3's code for an upload that was aborted; MinIO's also for one that is complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
-# Bounds the stores that are kept: each has its own connections, and a template may take bucket names
-# from the input.
+# Bounds the stores that are kept: each has its own connections, and a template may take bucket
+# names from the input.
 MAX_STORES: Final = 128
 
 Reach = Callable[[str], "ObjectStore"]

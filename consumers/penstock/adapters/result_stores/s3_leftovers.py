@@ -43,7 +43,7 @@ class S3Leftovers:
         return found
 
     async def remove(self, location: Location, seen: Uploads) -> None:
-        """Abort the uploads that have not changed since they were `seen`: no worker continues them."""
+        """Abort the uploads that have not grown since they were `seen`: no worker writes them."""
         for upload, parts in seen.items():
             with suppress(*CLIENT_ERRORS):
                 client: Any = await self._store.client()

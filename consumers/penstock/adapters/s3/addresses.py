@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
 DEFAULT_REGION: Final = "us-east-1"
-# A bucket name that can be the first label of a host, as a certificate for `*.host` covers it.
+# A bucket name that can be the first label of a host, so that a certificate for `*.host` covers it.
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 

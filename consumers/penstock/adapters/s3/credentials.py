@@ -67,8 +67,8 @@ class CredentialSource:
 
     @property
     def at_hand(self) -> Credentials | None:
-        """The credentials, if they need not be asked for. The same ones are the same object, so
-        that callers compare them by identity.
+        """The credentials, unless the chain must be asked. As long as they do not change, this is
+        one object, so that callers can compare by identity.
         """
         if self._fixed is not None:
             return self._fixed
@@ -102,8 +102,8 @@ class CredentialSource:
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     def look_again(self) -> None:
-        """To call when the store refuses the credentials: the chain is then asked again, because a
-        credentials file may have been renewed. This has an effect at most once in `RENEW_S`.
+        """The store refused the credentials: have the chain asked again, because a credentials file
+        may have been renewed. At most once in `RENEW_S`.
         """
         now_s = time.monotonic()
         if now_s >= self._next_look_s:

@@ -61,7 +61,7 @@ class DirectObjects:
         self._keys = CredentialSource(settings, section)
         self._read_timeout_s = read_timeout_s
         self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
-        # By host, so that all buckets of a host share its connections.
+        # One site for each host, so that all buckets of a host share its connections.
         self._sites: dict[str, _Site] = {}
         self._site_of = lru_cache(MAX_SITES)(self._make_site)
 

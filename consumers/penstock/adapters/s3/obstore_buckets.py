@@ -28,7 +28,7 @@ WHOLE_TRANSFER: Final = timedelta(days=1)
 # botocore renews credentials that have less time left than this.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
-# From a bucket's name to its store.
+# Opens the store of a bucket, by its name.
 Buckets = Callable[[str], "ObjectStore"]
 
 

@@ -1,4 +1,4 @@
-"""Objects through obstore (Rust): the default, as an object costs a third of aiobotocore's CPU.
+"""Objects through obstore (Rust), the default: a small object costs a third of aiobotocore's CPU.
 
 Rule: an object is one GET here. Four things go to the `exact` client behind: keys that obstore's
 path type would rewrite, empty objects, listings, and AWS buckets in another region, which that
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-# Bounds the stores that are kept: each has its own connections, and bucket names come from messages.
+# Bounds the stores that are kept: each has its own connections, and buckets are named by messages.
 MAX_STORES: Final = 128
 
 

@@ -119,9 +119,9 @@ class S3fsObjects:
         return self._client
 
     async def _renew(self) -> None:
-        """Let the next request look for credentials anew, as botocore does not read a credentials
-        file twice. The former client stays open, as its bodies may still be read; the one before
-        that is closed.
+        """Let the next request look for credentials anew, because botocore does not read a
+        credentials file twice. The former client stays open, because its bodies may still be read;
+        the one before that is closed.
         """
         for before in self._retired:
             await before.close()

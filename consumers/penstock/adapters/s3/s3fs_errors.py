@@ -53,7 +53,7 @@ def status_of(answer: dict[str, Any]) -> int:
 
 
 def sent(answer: dict[str, Any]) -> tuple[int, int]:
-    """The half-open range of bytes that the answer says it has. Other answers than 206 begin at 0."""
+    """The half-open range of bytes that the answer announces. All but a 206 begin at byte 0."""
     found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
     length = answer.get("ContentLength")
     if status_of(answer) != 206 or found is None:

@@ -91,7 +91,7 @@ def _open_s3(settings: config.Access, section: str) -> Objects:
 
 
 def places_of(cfg: config.Config) -> list[Place]:
-    """The URLs that each store is for. `[objects]` is left out if only other stores are configured."""
+    """Which URLs each store is for. `[objects]` is left out if only other stores are configured."""
     named = [place_of(name, store) for name, store in cfg.stores.items()]
     access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
     if named and config.Access(**access) == config.Access():
@@ -113,14 +113,14 @@ def place_of(name: str, store: config.Store) -> Place:
         scheme, account, bucket, _ = split_place(store.url)
     except SchemaError as error:
         raise usage(f"stores.{name}.url: {error}") from None
-    # For a folder the buckets are its subfolders, not its own path.
+    # A folder's own path names no bucket: its subfolders are the buckets.
     bucket = "*" if scheme == "file" else bucket or "*"
     return Place(name, scheme, bucket, store.account or account, tuple(store.route or ()))
 
 
 def with_clouds(cfg: config.Config) -> config.Config:
-    """For URLs that the caller names: add the clouds that are not configured. They are read with the
-    credentials that the cloud's own tools would find. References of a topic never use such a store.
+    """For URLs that the caller names: add the clouds that are not configured. They are read with
+    the credentials that the cloud's own tools would find. References of a topic never use them.
     """
     found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
     clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}

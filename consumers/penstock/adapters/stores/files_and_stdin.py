@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from glob import glob, has_magic
 from pathlib import Path
 from threading import Thread
@@ -98,11 +98,8 @@ class LocalObjects:
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if location.bucket != LOCAL:
             return await self._store.part(location, start, stop)
-        body = await self._open(location)
-        try:
+        async with aclosing(await self._open(location)) as body:
             return await body.part(start, stop)
-        finally:
-            await body.aclose()
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
         return self._store.list(bucket, pattern, store)
@@ -149,7 +146,7 @@ class _Stdin:
             self.copied.set_exception(error)
 
     def close(self) -> None:
-        """Close the file, which deletes it. If its name were deleted instead, `tempfile` would warn."""
+        """Close the file, which deletes it. `tempfile` would warn if only its name were deleted."""
         self.copied.cancel()
         with suppress(FileNotFoundError):
             self._file.close()

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -45,11 +45,8 @@ class FolderObjects:
         return await pinned(body, location)
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        body = await self.open(location)
-        try:
+        async with aclosing(await self.open(location)) as body:
             return await body.part(start, stop)
-        finally:
-            await body.aclose()
 
     async def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
         location = Location(bucket, pattern, store=store)
@@ -147,8 +144,8 @@ def _etag(found: os.stat_result) -> str:
 
 
 def _walk(bucket: Path, prefix: str, glob: Glob) -> Iterator[Listed]:
-    """Files below the prefix, depth first. Folders are sorted by their names with a slash, which gives
-    the order of keys.
+    """Files below the prefix, depth first. Folders are sorted by their names with a slash: this
+    gives the order of keys.
     """
     try:
         with os.scandir(bucket / prefix) as scan:

@@ -144,7 +144,7 @@ class FsspecObjects:
             raise translated(error, location) from None
 
     def _walk(self, root: str, prefix: str, glob: Glob) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Files below the prefix, depth first. Folders are sorted by their names with a slash, which
+        """Files below the prefix, depth first. Folders are sorted by their names with a slash: this
         gives the order of keys.
         """
         self._files.invalidate_cache()

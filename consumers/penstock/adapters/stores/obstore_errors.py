@@ -36,7 +36,7 @@ _NO_SENSE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
 )
 
-# For Google and Azure.
+# The following are for Google and Azure.
 _CLOUD_STATUS = re.compile(r"status code: (\d{3})|(\b404 Not Found)")
 _CLOUD_CODE = re.compile(r"<Code>(\w+)</Code>|[Ee]rror[- ][Cc]ode: ?\"?(\w+)")
 # Errors of the cloud's identity service, which gives a token before the store is asked.

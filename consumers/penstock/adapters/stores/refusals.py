@@ -92,7 +92,7 @@ def refusal(
 
 
 class NoBucket(Poison):
-    """The store has no such bucket, so it has none of its objects and takes none."""
+    """The store has no such bucket, so no object of the bucket can be read or written."""
 
 
 class Elsewhere(Poison):

@@ -1,7 +1,7 @@
 """A store and its replicas: the same objects elsewhere, for when the store is unavailable.
 
 Rule: `core.health.replica_choice` decides which store is asked: the store itself while it is
-healthy. On a replica the entity tag must match the pin, since each store has version ids of its
+healthy. On a replica the entity tag must match the pin, because each store has version ids of its
 own. A replica that does not have the object proves nothing, because the copy may still come: then
 the caller waits for the store itself. Owner: the stores, one for each store with replicas.
 """

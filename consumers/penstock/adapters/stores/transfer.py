@@ -17,7 +17,8 @@ from penstock.ports import Location, Part
 T = TypeVar("T")
 
 CHUNK_BYTES: Final = 1 << 20
-# Up to here one read is cheaper than a stream, and small beside the byte budget (256 MiB).
+# An object up to this size is read at once, which is cheaper than a stream; it is small beside the
+# byte budget (256 MiB).
 WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 # Limits the silence, not the duration: a body whose reader waits for room may take hours.

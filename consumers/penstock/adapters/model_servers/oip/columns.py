@@ -28,7 +28,7 @@ class Column(NamedTuple):
     values: Array | Sequence[bytes | memoryview]
 
     def raw(self) -> bytes | memoryview:
-        """As a binary tensor."""
+        """The values as the bytes of a binary tensor."""
         if not isinstance(self.values, np.ndarray):
             lengths = map(_length, map(len, self.values))
             return b"".join(chain.from_iterable(zip(lengths, self.values, strict=True)))
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """`rows`: how many rows were given. `refused`: the rows that are not in the columns, and why."""
+    """`rows`: how many were given. `refused`: the rows that are not in the columns, and why."""
 
     columns: tuple[Column, ...]
     rows: int

@@ -1,9 +1,9 @@
 """What the statuses of gRPC mean, as servers of the Open Inference Protocol use them.
 
-Rule: the library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if they
-are too busy; the text tells which. Only a status that the server sent can refuse rows: if a stream
-ends without one, the server hung up, whatever code the library gives. Pure functions; owner: the gRPC
-wire.
+Rule: the library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if
+they are too busy; the text tells which. Only a status that the server sent can refuse rows: if a
+stream ends without one, the server hung up, whatever code the library gives. Pure functions; owner:
+the gRPC wire.
 """
 
 import re

@@ -113,7 +113,7 @@ def _of_columns(wanted: Signature, payloads: Sequence[Columns]) -> Filled:
 
 
 def _named(parts: list[Any], tensor: Tensor, wanted: Signature) -> tuple[Column, dict[int, str]]:
-    """One column as one input."""
+    """The column that fills one input, and its rows that do not fit."""
     if tensor.datatype == BYTES:
         values = [value for part in parts for value in part.to_pylist()]
         nothing = f"the row has no {tensor.name}; the model wants {wanted}"

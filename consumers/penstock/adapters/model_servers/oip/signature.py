@@ -15,7 +15,7 @@ from penstock import config
 from penstock.errors import usage
 
 BYTES: Final = "BYTES"
-# As in binary tensors: little-endian.
+# The types of numpy, little-endian as in binary tensors.
 DTYPES: Final[Mapping[str, str]] = {
     "BOOL": "|b1",
     "UINT8": "|u1",

@@ -81,7 +81,7 @@ class TorchServeModel(HttpModel):
 
 
 def _is_denied(reply: Reply) -> bool:
-    """TorchServe refuses a token by 400, a gateway before it by 401 or 403."""
+    """TorchServe answers 400 to a wrong token; a gateway before it answers 401 or 403."""
     is_by_torchserve = reply.status == 400 and b"InvalidKeyException" in reply.body
     return is_by_torchserve or is_denied(reply)
 
@@ -117,7 +117,7 @@ def _said(raw: bytes) -> tuple[str, str]:
 
 
 def _predictions_url(settings: config.Model) -> URL:
-    """From `model.url`, which is the server or already the address of the model's predictions."""
+    """The address of the model's predictions. `model.url` may be that address already."""
     base = address_of(settings)
     if "/predictions/" in base.path:
         return base
