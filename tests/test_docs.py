@@ -258,9 +258,9 @@ def test_prose_lines_fit_into_a_window(page: Path) -> None:
 
 def test_the_way_of_a_record_names_each_of_its_files_once() -> None:
     text = section(DOCS / "way-of-a-record.md", "The files that it passes")
-    files = re.findall(r"^\| (\d+) \| \w+ \| \[[^]]+\]\(([^)]+)\) \|", text, re.MULTILINE)
-    assert [int(number) for number, _ in files] == list(range(1, len(files) + 1))
-    assert len({file for _, file in files}) == len(files)
+    files = re.findall(r"^\| \w+ \| \[[^]]+\]\(([^)]+)\) \|", text, re.MULTILINE)
+    assert files
+    assert len(set(files)) == len(files)
     assert text.lstrip().startswith(f"{len(files)} files.")
 
 
