@@ -210,6 +210,16 @@ def test_the_net_catches_a_secret_however_it_is_written() -> None:
         logs.hide(())
 
 
+def test_the_net_catches_a_secret_with_a_quote_and_a_letter_beyond_ascii() -> None:
+    logs.hide({'pä"ssword'})
+    try:
+        record = logging.makeLogRecord({"msg": 'refused: pä"ssword'})
+        for formatter in (logs.TextFormatter(), logs.JsonFormatter()):
+            assert "ssword" not in formatter.format(record)
+    finally:
+        logs.hide(())
+
+
 OPTIONS = {
     "host": "files.example",
     "port": 22,

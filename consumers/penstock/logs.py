@@ -88,7 +88,13 @@ def hide(secrets: Iterable[str]) -> None:
         form
         for secret in secrets
         if len(secret) >= LEAST_SECRET_CHARS and secret != PROGRAM
-        for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""))
+        for form in (
+            secret,
+            json.dumps(secret)[1:-1],
+            json.dumps(secret, ensure_ascii=False)[1:-1],  # as `JsonFormatter` writes it
+            repr(secret)[1:-1],
+            quote(secret, safe=""),
+        )
     }
     longest_first = sorted(forms, key=len, reverse=True)
     _hidden[:] = [re.compile("|".join(map(re.escape, longest_first)))] if forms else []

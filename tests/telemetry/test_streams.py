@@ -40,6 +40,13 @@ def test_the_history_ends_after_ten_minutes() -> None:
     assert row["spark"][0] is None
 
 
+def test_what_was_before_a_longer_silence_than_the_history_is_not_in_it() -> None:
+    streams = fed(1)
+    streams.delivered("s0", 0, 1, 0.5, 1700.0)
+    (row,) = streams.told({}, set(), 1705.0).streams
+    assert [one is not None for one in row["spark"]] == [*[False] * 59, True]
+
+
 def test_the_streams_in_most_trouble_come_first() -> None:
     streams = fed(30)
     streams.rejected("s1", 0, "bad_row", "'x' is not a number", 2, 1000.0)

@@ -78,11 +78,15 @@ class Recent:
     def turn(self, window: int) -> None:
         """Close the window that was current, and begin this later one."""
         (p99_ms,) = quantiles_ms(self.counts, 0.99)
-        # The windows between had no delivery; their places hold what was ten minutes before.
+        # The places of the windows between hold figures of ten minutes before. Without a delivery in
+        # such a window they must go.
         for passed in range(max(self.window, window - HISTORY), window):
             self._p99s_ms[passed % HISTORY] = nan
         if p99_ms is not None:
-            self.p99_ms = self._p99s_ms[self.window % HISTORY] = p99_ms
+            self.p99_ms = p99_ms
+            # If the window is too old for the history, its place belongs to a later one.
+            if window - self.window <= HISTORY:
+                self._p99s_ms[self.window % HISTORY] = p99_ms
             self._closed.append((self.window, self.counts))
             self.counts = {}
         self._before = (self.window, self.objects, self.rows)
