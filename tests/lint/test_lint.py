@@ -45,6 +45,7 @@ def found(
         ("[model]\nurl = 'localhost'\n", 2, "write http://localhost"),
         ("[stores.a]\nroute = ['x']\n", 1, "url"),
         ("[kafka]\nstream_from = '('\n", 2, "no regular expression"),
+        ("[kafka]\ninput_pattern = '('\n", 2, "no regular expression"),
         ("[kafka]\nsession_ms = 5_000\n", 2, "kafka.session_ms"),
         ("[kafka]\nheartbeat_ms = 2_667\n", 2, "above a third of kafka.session_ms"),
         ("[kafka]\ngroup_protocol = 'consumer'\n", 2, 'needs kafka.client = "confluent"'),

@@ -12,7 +12,7 @@ from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Commit, Where
-from penstock.replay.pacing import Ledger, Watch, check_lines
+from penstock.replay.pacing import KeptRange, Watch, check_lines
 from penstock.replay.span import Span
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 
@@ -69,9 +69,9 @@ class KafkaThatForgets:
 
 
 def watching(kafka: KafkaThatForgets) -> asyncio.Task[None]:
-    ledger = Ledger("job.until-end", WRITTEN)
+    kept = KeptRange("job.until-end", WRITTEN)
     spans, groups = {ONE: Span(0, 10)}, cast(Groups, kafka)
-    watch = Watch(spans, groups, VirtualClock(), ledger, group="job")
+    watch = Watch(spans, groups, VirtualClock(), kept, group="job")
     wiring: Any = SimpleNamespace(lanes={}, give_way=lambda _: None)
     pipeline = cast(Pipeline, SimpleNamespace(wiring=wiring))
     return asyncio.create_task(watch.run(pipeline, cast(BoundedSource, SimpleNamespace())))

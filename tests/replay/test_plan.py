@@ -95,6 +95,11 @@ def test_a_range_that_ends_before_it_begins_is_refused() -> None:
         planned(until="2h", until_ms=4)
 
 
+def test_a_pattern_of_inputs_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(Fatal, match="input_pattern"):
+        planned(changed("kafka", input_pattern="("))
+
+
 def test_of_then_only_the_wanted_streams_and_model_are_compared() -> None:
     found = planned(streams=("site-1/*",), against="rows")
     assert found.takes_of_then("site-1/a", "rows")

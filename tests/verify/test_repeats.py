@@ -25,6 +25,7 @@ def test_a_repeat_with_another_prediction() -> None:
         (b'"1"', b"1"),
         (b"false", b"0"),
         (b"1.0", b"1.1"),
+        (b"1e999", b"1e998"),
     ],
 )
 def test_other_answers_are_not_the_same(first: bytes, second: bytes) -> None:

@@ -1,6 +1,7 @@
-"""The choice of dead letters that a command works on.
+"""Which dead letters a command works on.
 
-Rule: light to import, because the command line needs it to read its options. Owner: the commands.
+Rule: this module is light to import, because the command line needs it to read its options. Owner:
+the commands.
 """
 
 import fnmatch
@@ -22,8 +23,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which letters are chosen; a field that is empty or None leaves out none. Times are compared
-    with `failed_at`, in epoch milliseconds: at or after `since_ms`, and before `until_ms`.
+    """A letter is chosen if it matches every field that is neither empty nor None. `since_ms` and
+    `until_ms`: the letter's `failed_at`, in epoch milliseconds, is at or after the one and before
+    the other.
     """
 
     codes: tuple[str, ...] = ()

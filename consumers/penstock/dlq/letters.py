@@ -1,7 +1,7 @@
 """Reads the chosen dead letters from their topic.
 
-Rule: the topic is read from its beginning to the end that it had when asked, without a group;
-letters of aborted transactions are left out. Memory is one fetch. Owner: the command that asks.
+Rule: the topic is read without a group, from its beginning to the end that it has when the reading
+begins. Letters of aborted transactions are left out. Memory holds one fetch. Owner: the command.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from penstock.messages.reference import RowRange
 
 
 class Filed(NamedTuple):
-    """A letter, its place, and its text."""
+    """A letter, its place, and its JSON."""
 
     place: Place
     letter: DeadLetter
@@ -28,7 +28,7 @@ class Filed(NamedTuple):
 
 @dataclass(slots=True)
 class Seen:
-    """Counts of a reading: chosen letters by code, and records that are not letters."""
+    """The counts of one reading: chosen letters by code, and records that are no letters."""
 
     by_code: Counter[str] = field(default_factory=Counter)
     no_letters: int = 0
@@ -46,7 +46,7 @@ class Seen:
 async def letters(
     cfg: config.Config, reader: Reader, choice: Choice, seen: Seen, progress: OnRead
 ) -> AsyncGenerator[Filed]:
-    """The chosen letters, each partition in order."""
+    """The chosen letters, in the order of each partition. `seen`: is kept up to date."""
     topic = cfg.output.dead_letter_topic
     spans = await reader.spans(topic)
     reading = Progress(progress)

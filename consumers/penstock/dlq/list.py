@@ -1,7 +1,7 @@
 """`penstock dlq list`: a table of the newest dead letters, or all of them as JSON lines.
 
-Rule: letters that differ in nothing but their rows are one line of the table. It has a limit, and
-JSON lines are printed without being kept. Texts come from outside:
+Rule: letters that differ only in their rows are one line of the table, which has a limited number
+of lines. JSON lines are printed at once, and no letter is kept. Texts come from outside, so
 characters that would control a terminal are printed as escapes. Owner: the command.
 """
 
@@ -20,12 +20,15 @@ from penstock.dlq.choice import Choice
 from penstock.dlq.letters import Filed, Seen, letters, rows_text
 from penstock.terminal_text import utc, visible
 
-# Kinds of letters that are held beyond those that are shown, so that few are left out.
+# So many lines are kept beside those that are shown: a line may still become one of the newest, by
+# a later letter like it.
 KEPT: Final = 5_000
 
 
 class Alike(NamedTuple):
-    """Letters of one code about one object, in the same words. `newest`: the last of them."""
+    """A line of the table: letters of one code about one object, with the same message. `letters`:
+    how many there are. `newest`: the one that failed last.
+    """
 
     newest: Filed
     letters: int
@@ -37,7 +40,9 @@ class Alike(NamedTuple):
 
 
 class Listing:
-    """The newest `limit` lines, counts of all letters, and the places of stopped lines."""
+    """The newest `limit` lines of the table, the counts of all letters, and a text for each stopped
+    line (`stops`).
+    """
 
     def __init__(self, limit: int) -> None:
         self.seen = Seen()
@@ -63,7 +68,7 @@ class Listing:
             self._alike = {kind: one for kind, one in self._alike.items() if id(one) in kept}
 
     def _newest(self, most: int) -> list[Alike]:
-        """The latest failure last."""
+        """The newest lines, with the latest failure last."""
         return sorted(self._alike.values(), key=lambda one: one.newest.letter.failed_at)[-most:]
 
     def render(self) -> RenderableType:
@@ -106,7 +111,7 @@ async def list_letters(
     on_letter: Callable[[Filed], None] | None,
     progress: OnRead,
 ) -> Listing:
-    """With `on_letter`, each letter is passed to it and none is kept."""
+    """Read the letters. With `on_letter`, each letter is passed to it, and none is kept."""
     listing = Listing(limit)
     async with open_reader(cfg.kafka, "read_committed") as reader:
         async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:

@@ -1,8 +1,8 @@
 """`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
 
-Rule: a letter's reference names exactly the rows that failed; it is sent to the partition that it
-came from, so that the order of its stream stays. A letter that a crash wrote twice is sent once;
-nothing is remembered from one run to the next. Owner: the command.
+Rule: a letter's reference names exactly the rows that failed. It is sent to the partition that it
+came from, which keeps the order of its stream. If a crash wrote a letter twice, it is sent once.
+Nothing is remembered from one run of the command to the next. Owner: the command.
 """
 
 import binascii
@@ -24,8 +24,8 @@ from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Source
 
-# How many letters are remembered to find repeats: those of a crash are within a commit interval of
-# each other. About 50 MB at the most.
+# How many letters are remembered to find repeats: a crash repeats a letter within a commit
+# interval. They take 50 MB at most.
 REMEMBERED = 100_000
 
 _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
@@ -33,7 +33,7 @@ _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
 
 @dataclass(slots=True)
 class Redriven:
-    """Counts of a redrive, up to date at any moment."""
+    """The counts of a redrive, up to date at any moment."""
 
     dry: bool
     seen: Seen = field(default_factory=Seen)
@@ -72,7 +72,10 @@ async def redrive(
     latest: bool,
     progress: OnRead,
 ) -> None:
-    """`how` is kept up to date. `latest`: ask for the objects' present versions instead."""
+    """Send the chosen letters back. `how`: is kept up to date. `originals`: letters without a
+    reference are sent as their whole original message. `latest`: ask for the objects' present
+    versions instead of those that failed.
+    """
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
     async with (
@@ -95,7 +98,7 @@ async def redrive(
 
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
-    """Note a letter without its message: only the first letter about a message holds it."""
+    """Note a letter that does not hold its message: only the first letter about a message does."""
     if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
         how.repeats += letter.source in elsewhere
         how.lost += letter.source not in elsewhere
@@ -111,8 +114,8 @@ async def _send_elsewhere(
     asked: "_Asked",
     elsewhere: dict[Source, DeadLetter],
 ) -> None:
-    """Send the messages of letters that do not hold them. The letter that holds one is looked for
-    among all letters, not only the chosen ones.
+    """Send the messages of the letters that do not hold them. The letter that holds a message is
+    looked for among all letters, not only among the chosen ones.
     """
     for source in [source for source, letter in elsewhere.items() if asked.knows(letter)]:
         how.repeats += 1
@@ -131,7 +134,9 @@ async def _send_elsewhere(
 
 
 def _message(letter: DeadLetter, latest: bool) -> bytes | None:
-    """The message to send again; None if the letter does not hold it."""
+    """The bytes to send: the letter's reference, or its original message. None if it holds
+    neither.
+    """
     reference = letter.reference
     if reference is None:
         try:
@@ -144,7 +149,7 @@ def _message(letter: DeadLetter, latest: bool) -> bytes | None:
 
 
 class _Asked:
-    """Remembers what was sent lately, to find repeats. An original message is sent whole, once."""
+    """Remembers what was sent lately, to find repeats."""
 
     def __init__(self) -> None:
         # Not a plain dict: its first key is found ever more slowly as earlier ones are deleted.
@@ -164,10 +169,9 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """What a letter asks for: its message, if it has no object; else rows of it, by model.
-
-        If the input topic was created again, two messages may have the same offset; their objects
-        tell them apart.
+        """What a letter asks for: without an object its whole message, else rows of the object by a
+        model. The object is a part of this because two messages have the same offset if the input
+        topic was created again.
         """
         if letter.object is None:
             return letter.source
@@ -178,7 +182,9 @@ class _Asked:
 
 @asynccontextmanager
 async def _sending(cfg: config.Config, how: Redriven, reader: Reader) -> AsyncIterator[_Send]:
-    """Sends a message back to the input topic that it came from; in a dry run only counts it."""
+    """A function that sends a message back to the input topic that it came from; in a dry run it
+    only counts.
+    """
 
     async def count(letter: DeadLetter, value: bytes) -> None:
         how.sent += 1

@@ -1,8 +1,8 @@
 """`penstock dlq resume` and `skip`: let a stopped line go on, without a restart.
 
-Rule: the group's commits tell which lines have stopped and at which message; that message tells the
-stream. The command writes a word, which the worker that has the partition finds, or its next owner.
-Owner: the command.
+Rule: the group's commits tell which lines have stopped and at which message, and that message names
+the stream. The command writes a word to Kafka; the worker that has the partition reads it, or the
+partition's next owner does. Owner: the command.
 """
 
 from contextlib import aclosing
@@ -20,7 +20,9 @@ from penstock.process.clock import SystemClock
 
 
 async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
-    """Tell the stopped lines of this stream. Returns their places; raises `Fatal` for none."""
+    """Tell the stopped lines of this stream to go on. Returns their places. Raises `Fatal` if no
+    line of the stream has stopped.
+    """
     found: dict[Where, int] = {}
     others: set[str] = set()
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
@@ -42,7 +44,7 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
 
 
 async def _streams(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:
-    """The streams of the objects that the message names."""
+    """The streams of the objects that the message at `offset` names."""
     spans = {where.partition: (offset, offset + 1)}
     async with aclosing(reader.records(where.topic, spans)) as records:
         async for record in records:

@@ -1,1 +1,1 @@
-"""`penstock doctor`: what a worker needs, looked at one by one."""
+"""`penstock doctor`: checks each thing that a worker needs, and says what mends it."""

@@ -1,9 +1,9 @@
 """Checks everything that a worker needs, and says how to correct it.
 
-Rule: it asks what a worker asks at its start, by the same code; and the worker that runs here, as
-it sees what no look from outside can. It changes nothing: the small object that it writes beside
-the results is removed again. Only with `fix` it creates topics that are missing. Owner: the command
-`doctor`.
+Rule: the checks ask what a worker asks at its start, by the same code. The worker that runs at this
+configuration's address is asked, too, because only it knows how its streams are. The checks change
+nothing: a small object that one of them writes beside the results is removed again. Only with `fix`
+missing topics are created. Owner: the command `doctor`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +23,7 @@ from penstock.ops.problems.problem import BAD
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
-    """Run the checks one after the other; `urls`: objects that a worker should be able to read."""
+    """Run the checks one after the other. `urls`: objects that a worker should be able to read."""
     for one in look_at_machine(cfg, limits_here()):
         yield one
     for one in await all_found("worker", partial(look_at_worker, cfg)):
@@ -59,7 +59,7 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
     endpoint = cfg.objects.endpoint_url
     store = await found("store", partial(stores.look_at_default, cfg))
     yield store
-    now = datetime.now(UTC)  # after that look, which may take seconds
+    now = datetime.now(UTC)  # read after the first check, which may take seconds
     if endpoint is not None and endpoint.startswith("http"):
         for one in await all_found("clock", partial(stores.look_at_clock, endpoint, now)):
             yield one
@@ -83,7 +83,7 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
 
 
 async def look_at_worker(cfg: config.Config) -> list[Finding]:
-    """What it says of itself, as on its page."""
+    """The problems that the running worker tells, as on its page."""
     if not cfg.http.port:
         return []
     url = url_of(cfg.http)

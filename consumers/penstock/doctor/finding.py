@@ -1,7 +1,7 @@
-"""What one look found.
+"""What a check found, and how a check is run: with a deadline, and its errors as findings.
 
-Rule: each look has a deadline of its own, and one that fails does not keep the others from being
-made. Owner: the command `doctor`.
+Rule: each check has a deadline of its own, and a check that fails does not prevent the others.
+Owner: the command `doctor`.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.errors import PenstockError
 
-# A person waits for the answer, so a service that takes longer is reported as failed.
+# A person waits for the result, so a service that takes longer than this is reported as failed.
 LOOK_S = 15.0
 
 Level = Literal["ok", "mind", "wrong"]
 
 
 class Finding(NamedTuple):
-    """`said`: what was found, or what is wrong and how to correct it. "mind": it works, but may
-    cost something.
+    """`what`: the thing that was checked. `said`: what was found, or what is wrong and how to
+    correct it. The level "mind": it works, but may cost something.
     """
 
     what: str
@@ -34,11 +34,15 @@ class Finding(NamedTuple):
 
 
 def hurried(kafka: config.Kafka) -> config.Kafka:
-    """So that a broker that is away is told before the look's own deadline."""
+    """A shorter `kafka.timeout_ms`, so that the client's own error about an absent broker comes
+    before the deadline of the check.
+    """
     return replace(kafka, timeout_ms=min(kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
 
 
 async def found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
+    """Run a check that returns a text if all is well, and raises `PenstockError` if not."""
+
     async def one() -> list[Finding]:
         return [Finding(what, "ok", await look())]
 
@@ -47,7 +51,7 @@ async def found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
 
 
 async def all_found(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """`what`: where no look is possible."""
+    """Run a check that returns findings. `what`: the name of the finding if the check fails."""
     try:
         async with asyncio.timeout(LOOK_S):
             return await look()

@@ -1,6 +1,6 @@
-"""Does this machine let a worker do what is configured?
+"""Does this machine allow as many open files, and as much memory, as the configuration may need?
 
-Rule: pure but for `limits_here`, which reads what the kernel says of this process. Owner:
+Rule: pure, except for `limits_here`, which asks the kernel for the limits of this process. Owner:
 `examine`.
 """
 
@@ -12,15 +12,16 @@ from typing import Final, NamedTuple
 from penstock import config
 from penstock.doctor.finding import Finding
 
-# Kafka's brokers, the page with its readers, decoders, logs, libraries.
+# Open files beside those of fetches and calls: for Kafka's brokers, the page with its viewers,
+# decoders, logs, libraries.
 OTHER_FILES: Final = 100
-# Interpreter, libraries, clients' buffers; and a decoder at work.
+# Memory beside the buffer: for the interpreter, libraries, clients' buffers, and a decoder at work.
 BASE_BYTES: Final = 300 * config.MIB
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 class MachineLimits(NamedTuple):
-    """None: no limit."""
+    """The limits of this process; None: there is no limit."""
 
     files: int | None
     memory_bytes: int | None

@@ -1,8 +1,8 @@
-"""Is the model there, what does its server take, and what does it say to an object's first row?
+"""Is the model there, what does its server take, and what does it answer to an object's first row?
 
-Rule: one request with that row, with nothing of the pipeline around it: what is seen is what the
-server did. The object is decoded here, by a person's wish, within the limits of its format. Owner:
-`examine`.
+Rule: the first row is sent in one request, without the pipeline's batches and retries, so that the
+finding shows what the server did. The object is decoded in this process, because a person asked for
+this object, and within the limits of its format. Owner: `examine`.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def look_at_model(cfg: config.Config) -> str:
 
 
 async def look_at_limits(cfg: config.Config) -> str:
-    """What the model takes and how many rows a request, as far as its server tells."""
+    """The model's inputs, and how many rows a request may have, as far as its server tells."""
     if warning := await advice(cfg):
         raise Fatal(warning)
     signature = await wanted(cfg)
@@ -58,7 +58,7 @@ async def look_at_limits(cfg: config.Config) -> str:
 
 
 async def try_first_row(cfg: config.Config, url: str) -> str:
-    """What was sent and what was answered. Raises `Fatal` that says how to correct it."""
+    """Returns what was sent and what was answered. Raises `Fatal`, which says what to correct."""
     location = place_of(cfg, url)
     name, chosen = _model_of(cfg, location)
     row = await _first_row(chosen, location)
@@ -77,7 +77,9 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
 
 
 def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
-    """The first model that the routes choose for an object that is announced without a key."""
+    """The name of the first model that the routes choose for this object, and the configuration
+    with that model. The object is taken to be announced without a Kafka key.
+    """
     stream = StreamNames(cfg.kafka.stream_from).of(
         Reference(bucket=location.bucket, key=location.key), ""
     )

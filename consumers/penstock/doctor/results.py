@@ -1,7 +1,7 @@
-"""Can results be written, and did killed workers leave some half written?
+"""Can results be written, and have killed workers left uploads of results unfinished?
 
-Rule: rights are seen by writing. The object that is written for it lies beside the results, has a
-name of its own, and is removed again. Owner: `examine`.
+Rule: whether results may be written is found out by writing an object. It lies beside the results,
+has a name of its own, and is removed again. Owner: `examine`.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from penstock.doctor.finding import Finding
 from penstock.errors import usage
 from penstock.ports import Location
 
-# Nobody uploads one result for a day.
+# An upload that was begun longer ago than this is a leftover: no result takes a day.
 LEFTOVER_S: Final = 86_400
 
 
@@ -34,20 +34,20 @@ async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
     if kept is None:
         return [Finding("results", "ok", f"{template}; an object could be written and removed")]
     said = (
-        f"{template}: an object could be written, but not removed, which nobody needs but us: "
-        f"{kept}. Remove {probe.key} of {names.bucket or 'this machine'} by hand"
+        f"{template}: an object could be written, but not removed: {kept}. A worker needs only to "
+        f"write. Remove {probe.key} of {names.bucket or 'this machine'} by hand"
     )
     return [Finding("results", "mind", said)]
 
 
 def _probe_key(names: Template) -> str:
-    """In the folder that all results have in common, as rights may differ by folder."""
+    """A new key in the folder that all results share, because rights may differ by folder."""
     folder = names.key.partition("{")[0].rpartition("/")
     return f"{folder[0]}{folder[1]}penstock-doctor-{secrets.token_hex(8)}"
 
 
 async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
-    """Uploads of killed workers: nobody sees them, and they are paid for."""
+    """Unfinished uploads of killed workers: they are in no listing, and cost storage."""
     leftovers = leftovers_of(cfg, template)
     if leftovers is None:
         return []

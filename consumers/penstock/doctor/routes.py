@@ -1,8 +1,8 @@
-"""Do the routes match what is announced?
+"""Does each route match some of the objects that are announced?
 
-Rule: the newest messages of the input topics are read as a worker would read them; no group is
-joined. A route that none of many objects matches has most likely a misspelt glob, and its objects
-are answered by another model. Owner: `examine`.
+Rule: the newest messages of the input topics are read as a worker reads them, but no group is
+joined. If none of many objects matches a route, its glob is most likely misspelt, and the objects
+that it means are answered by another model. Owner: `examine`.
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ from penstock.messages.codec import Ignored, Inline, References, SchemaError, de
 from penstock.settings.inputs import stream_from
 from penstock.settings.routes import routes_of
 
-# The newest messages of a topic that are read.
+# At most this many of a topic's newest messages are read.
 MOST: Final = 4_000
 
 
@@ -42,7 +42,7 @@ class Seen:
         self._last = ""
 
     def take(self, partition: int, _: int, key: bytes | None, value: bytes | None) -> None:
-        with suppress(SchemaError):  # the worker answers it by a marker
+        with suppress(SchemaError):  # a worker answers such a message by a marker
             message = decode(value)
             if not isinstance(message, Ignored):
                 self._ask(message, streams_of(message, self._naming, key, partition))

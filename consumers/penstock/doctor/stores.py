@@ -1,4 +1,7 @@
-"""Do the stores answer, and are the objects readable?"""
+"""Do the stores answer, and can their objects be read?
+
+Rule: nothing is written. Owner: `examine`.
+"""
 
 import asyncio
 from contextlib import aclosing
@@ -31,7 +34,9 @@ async def look_at_default(cfg: config.Config) -> str:
 
 
 async def look_at_clock(url: str, now: datetime) -> list[Finding]:
-    """A store refuses signed requests if its clock and ours are 15 minutes apart."""
+    """Compare our clock with the store's: if they are 15 minutes apart, it refuses all signed
+    requests.
+    """
     theirs = await time_of(url)
     apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
     if apart_s < CLOCK_S:
@@ -44,7 +49,7 @@ async def look_at_clock(url: str, now: datetime) -> list[Finding]:
 
 
 async def look_at_allowed(cfg: config.Config) -> list[Finding]:
-    """Whether the buckets that `objects.allow` names in the default store are there."""
+    """Check that the buckets that `objects.allow` names in the default store are there."""
     names = sorted({one.partition("/")[0] for one in cfg.objects.allow or () if "://" not in one})
     found: list[Finding] = []
     async with aclosing(open_objects(cfg, lazily=True)) as objects:
@@ -57,7 +62,7 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
                 said = f"objects.allow names it: {error}; correct the name, or make it"
                 found.append(Finding(f"bucket {bucket}", "wrong", said))
             except Poison as error:
-                # No such object: the bucket is there and may be read.
+                # Any other code says that there is no such object, so the bucket can be read.
                 if error.code == "forbidden":
                     said = f"objects.allow names it, and its objects may not be read: {error}"
                     found.append(Finding(f"bucket {bucket}", "mind", said))
@@ -81,7 +86,7 @@ async def look_at_object(cfg: config.Config, url: str) -> str:
 
 
 def place_of(cfg: config.Config, url: str) -> Location:
-    """Where the object of this URL is. Raises `Fatal` for what is no URL."""
+    """The location of the object with this URL. Raises `Fatal` if the text is no URL."""
     try:
         named, bucket, key = split_url(url)
     except SchemaError as error:

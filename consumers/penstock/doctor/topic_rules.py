@@ -1,7 +1,8 @@
-"""What the brokers' answers mean: which messages will be lost, which settings do harm.
+"""Judges what the brokers told of topics and group: which messages will be lost, and which settings
+do harm.
 
-Rule: pure, one function a rule; each finding ends with the command or the setting that mends it.
-Owner: `topics`.
+Rule: pure, a function for each rule. Each finding ends with the command or the setting that mends
+it. Owner: `topics`.
 """
 
 from collections import defaultdict
@@ -18,21 +19,23 @@ INSYNC: Final = "min.insync.replicas"
 MOST_BYTES: Final = "max.message.bytes"
 SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 
-# A night: shorter, an outage that nobody sees until the morning loses messages.
+# A night. With a shorter retention, an outage in the evening loses messages before anybody sees it
+# in the morning.
 SHORT_MS: Final = 8 * 3_600_000
 _FOR_EVER: Final = float("inf")
-# Clocks of machines that keep time differ by milliseconds.
+# Far more than the clocks of machines differ that keep time: these differ by milliseconds.
 CLOCK_MS: Final = 5_000
-# With fewer messages an uneven hour means nothing. Hot is a partition with four times its part, or
-# with nearly all.
+# Fewer messages in an hour are too few to judge how even they are. A partition is hot if it gets
+# four times its even share, or nearly all messages.
 SKEW_MESSAGES: Final = 1_000
 SKEW_TIMES: Final = 4
 SKEW_SHARE: Final = 0.9
 
 
 class Part(NamedTuple):
-    """A partition of an input topic. `committed`: the group's next offset; `arrived`: messages of
-    the last hour; `stopped`: where lines stand still.
+    """A partition of an input topic. `committed`: the group's next offset. `arrived`: how many
+    messages came in the last hour. `stopped`: the offsets at which lines stand still. `oldest_ms`,
+    `newest_ms`: the times of the oldest message without an answer and of the newest message.
     """
 
     topic: str
@@ -63,7 +66,7 @@ class Facts(NamedTuple):
 
 
 def judge(cfg: config.Config, facts: Facts, now_ms: int) -> list[Finding]:
-    """What is wrong; else one finding that says how the group stands."""
+    """The findings of all rules; if there are none, a finding that says how far the group is."""
     wrong = [
         *_policies(cfg, facts),
         *_copies(facts, cfg),
@@ -158,7 +161,9 @@ def _retention(cfg: config.Config, facts: Facts, now_ms: int) -> Iterator[Findin
 
 
 def _between(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
-    """The topic of `kafka.rekey`: its messages have the time of the input's."""
+    """The topic of `kafka.rekey` must keep messages as long as the inputs do, because a message
+    keeps its time when it is passed on.
+    """
     rekey = cfg.kafka.rekey
     if rekey is None or rekey not in facts.topics:
         return

@@ -1,8 +1,8 @@
-"""Are the topics there, do they fit each other, and will they keep what is not answered yet? What
-does the group cost, and who has this worker's place?
+"""Asks the brokers: are the topics there, and do they fit each other; how far is the group, how
+soon does it notice a crash, and which worker has this worker's place?
 
-Rule: it asks the brokers; it creates topics that are missing only if the caller wishes it. What the
-answers mean is decided in `topic_rules`. Owner: `examine`.
+Rule: missing topics are created only with `fix`. How far the group is, and what the topics do with
+old messages, is judged in `topic_rules`. Owner: `examine`.
 """
 
 from msgspec.structs import replace
@@ -22,18 +22,19 @@ from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 
 HOUR_MS = 3_600_000
-# Of the partitions with the most unanswered messages, so many are asked for the oldest of them.
+# The times of the oldest unanswered and the newest message are asked only of so many partitions,
+# those with the most unanswered messages.
 MOST_ASKED = 60
-# Of a topic that is made without another one whose shape it could get.
+# How many partitions a created topic gets if there is no other topic whose shape it could get.
 PARTITIONS = 4
-# Above it a crash costs more than by the protocol "classic" and its default.
+# With a longer session a crash costs more than by the default of the group protocol "classic".
 LONG_SESSION_MS = 10_000
-# Behind the name in a member's id: a dash and a UUID.
+# A member's id is its name, a dash and a UUID. This is the length of dash and UUID.
 UUID_LENGTH = 37
 
 
 async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
-    """Whether they are there, and whether answers can be written to them."""
+    """Check that the topics are there, and that answers can be written to them."""
     kafka = hurried(cfg.kafka)
     shapes = await topic_shapes(kafka, cfg.topics)
     missing = [topic for topic in cfg.topics if topic not in shapes]
@@ -52,7 +53,9 @@ async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
 
 
 async def _made(kafka: config.Kafka, topic: str, shapes: dict[str, TopicShape]) -> Finding:
-    """With the shape of the topics that are there: answers stay in their messages' partitions."""
+    """Create the topic with as many partitions as the largest of the other topics has, so that
+    answers can stay in their messages' partitions.
+    """
     most = max(shapes.values(), key=lambda shape: shape.partitions, default=TopicShape(PARTITIONS))
     shape = TopicShape(most.partitions, most.replication)
     await create_topics(kafka, [topic], shape)
@@ -61,7 +64,7 @@ async def _made(kafka: config.Kafka, topic: str, shapes: dict[str, TopicShape]) 
 
 
 async def look_at_progress(cfg: config.Config) -> list[Finding]:
-    """How the group stands in its input, and what the topics do with old records."""
+    """Check how far the group is in its input, and what the topics do with old messages."""
     kafka, now_ms = hurried(cfg.after_rekey().kafka), SystemClock().wall_ms()
     shapes = await topic_shapes(kafka, cfg.topics, SETTINGS)
     async with open_reader(kafka, "read_uncommitted") as reader:
@@ -93,7 +96,7 @@ async def _parts(reader: Reader, topic: str, now_ms: int) -> list[Part]:
 
 
 async def _timed(prober: Prober, parts: list[Part]) -> list[Part]:
-    """With the times of the oldest unanswered and of the newest message."""
+    """The partitions, with the times of their oldest unanswered and their newest message."""
     most_lag = sorted(parts, key=lambda part: -part.lag)
     return [
         part._replace(

@@ -20,7 +20,7 @@ from penstock.jobs.decided_end import Job, decide, group_of_end
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock
-from penstock.replay.pacing import Ledger, Watch
+from penstock.replay.pacing import KeptRange, Watch
 from penstock.worker.run_worker import run_worker
 from penstock.worker.variant import Variant
 
@@ -80,8 +80,8 @@ class _Work:
         kafka = self._cfg.kafka
         async with open_reader(kafka, "read_uncommitted") as reader:
             self.job = await decide(kafka, self._groups, reader, self.clock.wall_ms())
-        ledger = Ledger(group_of_end(kafka), self.job.written)
-        self.watch = Watch(self.job.spans, self._groups, self.clock, ledger, group=kafka.group)
+        kept = KeptRange(group_of_end(kafka), self.job.written)
+        self.watch = Watch(self.job.spans, self._groups, self.clock, kept, group=kafka.group)
         await self.watch.ask()
 
     async def run(

@@ -1,1 +1,1 @@
-"""`penstock lint`: what is wrong in a configuration, all of it, without asking any service."""
+"""`penstock lint`: finds everything that is wrong in a configuration, without any service."""

@@ -1,7 +1,7 @@
-"""Collects all that is wrong in a configuration: the file, the environment, and both together.
+"""Collects everything that is wrong in a configuration, in its file and in the environment.
 
-Rule: no service is asked, and no file is read but the configuration. What is wrong is noted, left
-out, and the rest is checked again, so that one run tells everything. Owner: `penstock lint`.
+Rule: no service is asked, and only the configuration file is read. A wrong setting is noted and
+left out, and the rest is checked again, so that one run finds all errors. Owner: `penstock lint`.
 """
 
 import re
@@ -32,7 +32,9 @@ _NAMED = re.compile(
 
 
 class Finding(NamedTuple):
-    """`place`: file and line, or the variable; `key`: such as `window.max_bytes`."""
+    """`place`: the file and the line, or the environment variable. `key`: the setting, such as
+    `window.max_bytes`.
+    """
 
     place: str
     line: int | None
@@ -61,7 +63,9 @@ class _Findings:
 
 
 def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) -> list[Finding]:
-    """All findings, in the order of the file's lines. Raises `Fatal` if there is no such file."""
+    """All findings, in the order of the file's lines. `streams`: names or globs of the streams that
+    there are. Raises `Fatal` if the file cannot be read.
+    """
     text = _text(file)
     try:
         tree = tomllib.loads(text)
@@ -91,7 +95,7 @@ def _text(file: File | None) -> str:
 
 
 def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
-    """The variables that can be understood."""
+    """The environment without the variables that are wrong, which are noted."""
     known = dict(environ)
     for name, text in environ.items():
         try:
@@ -105,7 +109,9 @@ def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
 def _loaded(
     tree: dict[str, Any], file: File | None, environ: dict[str, str], findings: _Findings
 ) -> config.Config | None:
-    """The configuration without what is wrong in it; None if nothing can be left out."""
+    """The configuration without its wrong settings, which are noted. None: what is wrong cannot be
+    left out.
+    """
     while True:
         try:
             return resolved(deepcopy(tree), file, environ).config
@@ -120,7 +126,7 @@ def _loaded(
 
 
 def _leave_out(tree: Any, path: Path) -> bool:
-    """False if there is no such key."""
+    """Remove the setting at this path. False: the file does not have it."""
     for name in path[:-1]:
         tree = tree[name - 1] if isinstance(name, int) else tree.get(name, {})
     last = path[-1]
@@ -131,14 +137,14 @@ def _leave_out(tree: Any, path: Path) -> bool:
 
 
 def refused(cfg: config.Config) -> Iterator[Fatal]:
-    """What a worker or `penstock scenes` would refuse at its start."""
+    """The errors with which a worker or `penstock scenes` would end at its start."""
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
         lambda: stream_from(cfg.kafka.stream_from),
         lambda: results_for_worker(cfg),
         lambda: shadow_of(cfg),
         lambda: scenes.check(cfg.scenes),
-        lambda: open_model(cfg),  # only made: it connects with its first request
+        lambda: open_model(cfg),  # makes no connection before its first request
     ]
     try:
         checks += [partial(open_model, one) for one in cfg.with_each_model().values()]
@@ -161,7 +167,7 @@ def refused(cfg: config.Config) -> Iterator[Fatal]:
 
 
 def _label(path: Path) -> str:
-    """As other messages name a place: `window.max_rows`, or `[[routes]] number 2`."""
+    """The path in a text, as other messages write it: `window.max_rows`, `[[routes]] number 2`."""
     table, *below = path
     if not below or not isinstance(below[0], int):
         return ".".join(map(str, path))
@@ -170,7 +176,7 @@ def _label(path: Path) -> str:
 
 
 def _named(said: str) -> Path:
-    """The first key or table that a text names."""
+    """The path of the first key or table that a text names."""
     found = _NAMED.search(said)
     if found is None:
         return ()

@@ -1,7 +1,7 @@
-"""What a configuration says that cannot hold together, though each key alone is right.
+"""Finds settings that contradict each other, although each of them alone is right.
 
-Rule: pure; each check yields the place and a sentence that ends with how to mend it. What a worker
-refuses at its start is not repeated here. Owner: `penstock lint`.
+Rule: pure. Each check yields the path of a setting and a sentence that ends with how to mend it. A
+contradiction that a worker refuses at its start is not checked here again. Owner: `penstock lint`.
 """
 
 import fnmatch
@@ -18,7 +18,7 @@ Said = tuple[Path, str]
 
 
 def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]:
-    """`streams`: names or globs of the streams that there are; empty: nobody said."""
+    """`streams`: names or globs of the streams that there are; empty: they are not known."""
     yield from _topics(cfg)
     yield from _windows(cfg)
     yield from _unreachable(cfg.routes)
@@ -32,21 +32,29 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
 
 
 def _topics(cfg: config.Config) -> Iterator[Said]:
-    """A worker that reads what it writes never ends."""
+    """No topic may be read and written: the worker would answer its own answers for ever."""
     output, shadow = cfg.output, cfg.model.shadow is not None
     written = {
         "topic": output.topic,
         "dlq_topic": output.dead_letter_topic,
         **({"shadow": output.shadow_topic} if shadow else {}),
     }
-    pattern = cfg.kafka.input_pattern
     for key, topic in written.items():
-        is_read = re.match(pattern, topic) if pattern else topic in cfg.all_inputs
-        if is_read:
+        if _is_read(cfg, topic):
             said = f"{topic} is read as input and written: its records would go round for ever"
             yield ("output", key), f"{said}; give output.topic and the inputs names of their own"
     if output.dead_letter_topic == output.topic:
         yield ("output", "dlq_topic"), "dead letters would be among the answers; name another topic"
+
+
+def _is_read(cfg: config.Config, topic: str) -> bool:
+    pattern = cfg.kafka.input_pattern
+    if not pattern:
+        return topic in cfg.all_inputs
+    try:
+        return re.match(pattern, topic) is not None
+    except re.error:
+        return False  # a worker refuses this pattern at its start
 
 
 def _windows(cfg: config.Config) -> Iterator[Said]:
@@ -84,7 +92,9 @@ def _covers(one: config.Route, other: config.Route) -> bool:
 
 
 def _is_wider(glob: str | None, narrower: str | None) -> bool:
-    """Sure cases only: `*` takes slashes, too; `a/*` is wider than `a/b` and `a/b*`."""
+    """Does the first glob match everything that the second one matches? True only where that is
+    sure: `a/*` is wider than `a/b` and `a/b*`. A `*` matches slashes, too.
+    """
     if glob is None or glob.strip("*") == "" or glob == narrower:
         return True
     if narrower is None or not glob.endswith("*") or set("*?[") & set(glob[:-1]):

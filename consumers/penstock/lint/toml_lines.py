@@ -1,19 +1,20 @@
-"""On which line of a TOML file a table or a key stands.
+"""Finds the line of a TOML file on which a table or a key stands.
 
-Rule: `tomllib` reads, and keeps no lines; here a file is cut into its statements, and each is read
-alone. Only for files that `tomllib` can read as a whole. Owner: `penstock lint`.
+Rule: `tomllib` does not tell lines, so the file is cut into its statements, and each statement is
+read alone. The file as a whole must be valid TOML. Owner: `penstock lint`.
 """
 
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-# Names of tables, and in an array of tables numbers that count from 1: ("models", 2, "name").
+# Where a setting stands: names of tables and the key, and numbers from 1 for the tables of an
+# array: ("models", 2, "name").
 Path = tuple[str | int, ...]
 
 
 class _Statement(NamedTuple):
-    """A header or a key with its value; `line` is where it begins."""
+    """The header of a table, or a key with its value. `line`: where the statement begins."""
 
     line: int
     text: str
@@ -40,7 +41,7 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
-    """Of the path, or of the nearest table around it that the file has."""
+    """The line of this path; if the file does not have it, of the nearest table around it."""
     while path:
         if path in lines:
             return lines[path]
@@ -55,14 +56,14 @@ def _statements(text: str) -> Iterator[_Statement]:
         try:
             tree = tomllib.loads(pending)
         except tomllib.TOMLDecodeError:
-            continue  # its value goes on in the next line
+            continue  # the value goes on in the next line
         if tree:
             yield _Statement(begin, pending.lstrip(), tree)
         pending = ""
 
 
 def _names(tree: Any) -> Path:
-    """Of a header, which leads to one empty table."""
+    """The names in the header of a table. `tree`: what `tomllib` reads of the header alone."""
     names: list[str | int] = []
     while tree:
         if isinstance(tree, list):
@@ -75,7 +76,9 @@ def _names(tree: Any) -> Path:
 
 
 def _inside(names: Path, counts: Mapping[Path, int]) -> Path:
-    """`[routes.split]` belongs to the last `[[routes]]`."""
+    """The path of a table. In an array of tables, a table such as `[routes.split]` belongs to the
+    last `[[routes]]` before it.
+    """
     found: list[str | int] = []
     for depth, name in enumerate(names, 1):
         found.append(name)
@@ -85,7 +88,7 @@ def _inside(names: Path, counts: Mapping[Path, int]) -> Path:
 
 
 def _keys(tree: Mapping[str, Any]) -> Iterator[Path]:
-    """The key of a statement, with the tables before it and in it."""
+    """The paths of all keys in a statement. A dotted key and an inline table hold several."""
     for name, value in tree.items():
         yield (name,)
         if isinstance(value, dict):

@@ -1,14 +1,15 @@
-"""`penstock replay`: answers again what was announced before, beside the live group.
+"""`penstock replay`: answers earlier messages again, beside the live group.
 
-Rule: which offsets are replayed is decided once, at the first start, and written down, so that "2
-days ago" does not move. The pipeline is the worker's own, in a group of its own: it commits no
-offset of the live one, and writes to a topic that the live worker does not use. While the live
-group is behind, it reads nothing (docs/replay.md).
+Rule: the offsets to replay are decided once, at the first start, and written down, so that "2 days
+ago" does not move. The replay runs the worker's own pipeline in a group of its own: it commits no
+offset of the live group, and writes to a topic that the live worker does not use. While the live
+group is behind, the replay reads nothing (docs/replay.md).
 
-    span             which offsets, written down
+    span             decides the offsets, and writes them down
     worker_settings  configuration and settings of the worker that replays
-    pacing           looks at the live group and at the replay's progress
-    diff             compares former and new answers row by row
+    pacing           holds the replay while the live group is behind, and ends it at its end
+    diff             compares the new answers with the former ones, row by row
+    former_results   reads former answers from result objects
     report           the summary for people
     job              runs all of it
 """

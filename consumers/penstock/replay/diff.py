@@ -1,10 +1,11 @@
 """Compares a replay's answers with the former ones.
 
-Rule: both are read from their topics when the replay is done, and paired by the row's place in the
-input. One partition is read after the other, so that memory holds only the rows by which one topic
-is ahead of the other. Former answers count if their source is in the range; if the output's order
-allows it, reading stops at the end of the range. New answers count if they were written since this
-replay began, as an earlier one may have written to the same topic. Owner: the command.
+Rule: when the replay is done, both are read from their topics, and paired by the row's place in the
+input. The partitions are read one after the other, and both topics side by side, so that memory
+holds only the rows by which one topic is ahead. A former answer counts if its message is in the
+range; if the output's order allows it, the reading stops at the end of the range. A new answer
+counts if it was written since this replay began, because an earlier replay may have written to the
+same topic. Owner: the command.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +29,13 @@ from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
 from penstock.verify.records import NOT_JSON
 
-# How far the clocks of the producers, which set the records' times, may differ from ours.
+# Records have the times of their producers, whose clocks may differ from ours by this much.
 CLOCKS_MS = 60_000
-# The most bytes of rows that one topic may be ahead of the other.
+# One topic may be ahead of the other by so many bytes of rows.
 AHEAD_BYTES = 64 << 20
 WORST = 10
 EXAMPLES = 10
-# Longer predictions are vectors, which are of no use as an example.
+# A longer prediction is a vector, which is of no use as an example: only its length is shown.
 EXAMPLE_BYTES = 2_000
 
 THEN, NOW = 0, 1
@@ -50,7 +51,7 @@ class _Record(Struct, gc=False):
 
 
 class _Answer(NamedTuple):
-    """The parts of an answer that are compared. `error`: its code, or empty."""
+    """The parts of an answer that are compared. `error`: its code; empty without an error."""
 
     id: str
     stream: str
@@ -62,7 +63,7 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 class Compares(NamedTuple):
-    """How to compare."""
+    """How answers are compared. `pointers`: JSON pointers to the compared values; none: all."""
 
     tolerance: float
     pointers: Sequence[str]
@@ -70,6 +71,7 @@ class Compares(NamedTuple):
 
 
 async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
+    """Read the former and the new answers, and compare them."""
     live, ours = plan.live.output.topic, plan.cfg.output.topic
     agreement = Agreement(how.tolerance, how.pointers)
     pairing = Pairing(plan, decided.spans, agreement)
@@ -92,7 +94,7 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
 
 
 def check(plan: Plan) -> None:
-    """Raises `Fatal` (exit 2), before anything is replayed, if a comparison is impossible."""
+    """Raises `Fatal` (exit 2) if a comparison is impossible. Called before anything is replayed."""
     live, options = plan.live, plan.options
     if options.model is not None and options.against is None and routes_of(live).fans_out:
         raise usage(
@@ -102,8 +104,8 @@ def check(plan: Plan) -> None:
 
 
 def _parts(then: TopicSpans, now: TopicSpans) -> Sequence[frozenset[int]]:
-    """The partitions to compare together: each alone if both topics have the same number, because
-    a row then has the same partition on both; else all at once.
+    """Groups of partitions that are compared together. If both topics have the same partitions, a
+    row has the same one on both, so each partition is a group; else all are one group.
     """
     if then.keys() == now.keys():
         return [frozenset([number]) for number in sorted(then)]
@@ -121,7 +123,9 @@ async def _side_by_side(
     seen: Progress,
     in_place: Callable[[Values], Values],
 ) -> None:
-    """Read both topics, next always the one with fewer unpaired rows: neither gets far ahead."""
+    """Read both topics, always the one with fewer unpaired rows next, so that neither gets far
+    ahead.
+    """
     async with (
         aclosing(_values(reader, *topics[THEN], seen)) as records,
         aclosing(in_place(records)) as then,
@@ -148,7 +152,9 @@ def _as_it_is(values: Values) -> Values:
 
 
 class Pairing:
-    """`take` records' values of either topic; then `report`."""
+    """`begin` each group of partitions, `take` the values of their records, `end` the group; after
+    the last group `report`.
+    """
 
     def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
         self._spans: Mapping[tuple[str, int], tuple[int, int]] = {
@@ -169,7 +175,7 @@ class Pairing:
         self._left: set[tuple[str, int]] = set()
 
     def begin(self, numbers: frozenset[int]) -> None:
-        """Begin with these partitions of both topics."""
+        """Begin the group of these partitions, of both topics."""
         self._left = {
             part for part, (begin, end) in self._spans.items() if part[1] in numbers and begin < end
         }
@@ -179,7 +185,7 @@ class Pairing:
 
     @property
     def is_behind_the_range(self) -> bool:
-        """True if the former answers have passed the end of the range in all its partitions."""
+        """Have the former answers passed the end of the range in all partitions of the group?"""
         return self._is_ordered and not self._left
 
     @property
@@ -193,11 +199,11 @@ class Pairing:
                 take(record)
 
     def wants_of_then(self, id: str, stream: str, model: str) -> bool:
-        """Is this object of the range, and are its former answers compared?"""
+        """Is this object in the range, and are its former answers compared?"""
         try:
             part, place = _placed(id)
         except ValueError:
-            return False  # not a record of a worker
+            return False  # no worker wrote this record
         begin, end = self._spans.get(part, (0, 0))
         return begin <= place.offset < end and self._plan.takes_of_then(stream, model)
 
@@ -210,14 +216,14 @@ class Pairing:
                 record = _decode(value)
                 part, place = _placed(record.id, -1 if record.row is None else record.row)
             except NOT_JSON:
-                return  # not a record of a worker
+                return  # no worker wrote this record
             begin, end = spans.get(part, (0, 0))
             if side == THEN and place.offset >= end:
                 self._left.discard(part)
             if not begin <= place.offset < end or not takes(record.stream, record.model):
                 return
             if record.row is None and record.error is None:
-                return  # a marker has no row
+                return  # a marker has no row to compare
             error = record.error.code if record.error is not None else ""
             answer = _Answer(record.id, record.stream, bytes(record.prediction), error)
             sequence = (part, record.stream, record.model if by_model else "")
@@ -264,7 +270,9 @@ def _takes_all(_stream: str, _model: str) -> bool:
 
 
 def _placed(id: str, row: int = -1) -> tuple[tuple[str, int], Place]:
-    """Topic and partition of the input, and the place there. Raises `ValueError`."""
+    """Topic and partition of the input record that an id names, and the row's place in it. Raises
+    `ValueError` for another form of id.
+    """
     topic, number, at, index, _ = id.split("/")
     return (topic, int(number)), Place(int(at), int(index), row)
 

@@ -1,7 +1,7 @@
-"""Former answers that are in result objects, as if each row had its record on the topic.
+"""Reads former answers from result objects, as if each row had a record on the topic.
 
-Rule: a result counts for a record only if its bytes are those that the record tells of: it may have
-been written again since, or be gone. Owner: the comparison.
+Rule: a result object counts only if its bytes have the checksum in the record that names it: it may
+be gone, or may have been written again since. Owner: the comparison.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from penstock.verify.result_rows import UNREADABLE, fetched, location_of, rows_o
 
 log = logging.getLogger(__name__)
 
-# So many rows are decoded at a time: neither side of the comparison gets far ahead.
+# So many rows are decoded at a time, so that neither side of the comparison gets far ahead.
 ROWS: Final = 2_000
-# In the record of an object, and in no row's but as part of a text.
+# Each record that names a result has these bytes. A row's record has them only as part of a text.
 _MARK: Final = b'"result":'
 
-# Values of records, in lists as they come.
+# The values of records, in lists as they come.
 Values = AsyncGenerator[list[bytes]]
-# Are these answers compared, by id, stream and model?
+# Given id, stream and model: are the answers to this object compared?
 Wanted = Callable[[str, str, str], bool]
 
 
@@ -80,7 +80,7 @@ class FormerResults:
         self._unread: list[str] = []
 
     async def in_place(self, values: Values) -> Values:
-        """The values, with the rows of each result before the record that names it."""
+        """The values, and before each record that names a result the records of its rows."""
         async for some in values:
             plain: list[bytes] = []
             for record in (record for value in some for record in records_of(value)):
@@ -135,7 +135,7 @@ class FormerResults:
 
 
 def _head(value: bytes) -> _Head | None:
-    """The record of an object with a result."""
+    """The record, decoded, if it names a result; else None."""
     if _MARK not in value:
         return None
     try:

@@ -1,7 +1,7 @@
 """Runs a replay, from the decision on its range to its summary.
 
-Rule: the pipeline is the worker's own, opened by the application. The range is decided before the
-pipeline starts, and `Watch` ends the replay. Owner: the command.
+Rule: the replay opens a worker's own pipeline. The range is decided before the pipeline starts, and
+`Watch` ends the replay. Owner: the command.
 """
 
 import asyncio
@@ -20,14 +20,15 @@ from penstock.ports import Source
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.replay.diff import Compares, check, difference
-from penstock.replay.pacing import Ledger, Look, Watch
+from penstock.replay.pacing import KeptRange, Look, Watch
 from penstock.replay.span import decide
 from penstock.replay.worker_settings import Plan
 from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
 from penstock.worker.variant import Variant
 
-# How much longer than its commit interval the live group may take: for a rebalance without a huge
-# object, or a pause of the garbage collector.
+# The live group may leave a message uncommitted for this much longer than its commit interval
+# before it counts as behind: enough for a rebalance without a huge object, or for a pause of the
+# garbage collector.
 SPARE_S = 2.0
 
 
@@ -39,10 +40,10 @@ async def replay(
     on_made: Callable[[str], None] = lambda _: None,
     compares: Compares | None = None,
 ) -> Replayed | None:
-    """Run to the end of the range, or until SIGTERM or SIGINT. None: it was stopped before it began
-    or while it compared, so there is no summary. `behind_s`: how long the live group may leave a
-    message uncommitted; 0: never wait for it. `compares`: compare with the former answers at the
-    end.
+    """Run to the end of the range, or until SIGTERM or SIGINT. Returns None, and so no summary, if
+    it was stopped before it began or while it compared. `behind_s`: how long the live group may
+    leave a message uncommitted before the replay waits for it; 0: it never waits. `compares`: at
+    the end, compare with the former answers.
     """
     if compares is not None:
         check(plan)
@@ -59,7 +60,9 @@ async def replay(
 
 
 def _patience_s(plan: Plan, behind_s: float | None) -> float | None:
-    """How long the live group may be behind; None: it is not looked at."""
+    """How long the live group may leave a message uncommitted; None: the replay does not look at
+    it.
+    """
     if behind_s is None:
         return SPARE_S + plan.live.delivery.commit_interval_ms / 1000
     return behind_s or None
@@ -84,7 +87,7 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
 
 @dataclass(slots=True)
 class _Counts:
-    """Counts since this start, without earlier ones."""
+    """The counts of this start, without those of earlier starts."""
 
     rows: int = 0
     skipped: int = 0
@@ -116,7 +119,7 @@ class _Replay:
         return summary
 
     async def _decide(self) -> None:
-        """Decide or read the range, and ask how far earlier starts have come."""
+        """Decide the range, or read the decided one, and ask how far earlier starts came."""
         plan = self.plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
             self._decided = await decide(plan, self.groups, reader, self._clock.wall_ms())
@@ -124,7 +127,7 @@ class _Replay:
             self._decided.spans,
             self.groups,
             self._clock,
-            Ledger(self._decided.ledger, self._decided.written),
+            KeptRange(self._decided.kept_in, self._decided.written),
             live_group=plan.live.kafka.group,
             group=plan.group,
             within_s=self.patience_s,
@@ -138,7 +141,7 @@ class _Replay:
 
         def bounded(source: Source) -> Source:
             sources.append(BoundedSource(source, ends))
-            sources[0].is_held = True  # until the watch has looked at the live group
+            sources[0].is_held = True  # until `Watch` has looked at the live group
             return sources[0]
 
         async with open_worker(self.plan.cfg, Variant(bounded, self.plan.settings)) as pipeline:
@@ -176,7 +179,7 @@ class _Replay:
 
 
 async def _until_done(pipeline: Pipeline, watch: Watch, source: BoundedSource) -> None:
-    """Run the pipeline until a signal, a failure, or until the watch says that all is done."""
+    """Run the pipeline until a signal, until a failure, or until `Watch` finds that all is done."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(pipeline.run())
         watching = tasks.create_task(watch.run(pipeline, source))

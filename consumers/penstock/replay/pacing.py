@@ -1,10 +1,12 @@
-"""Looks at the positions of a group that works up to an end, and of the live one, every second.
+"""Watches a group that works up to an end: ends it there, and holds it while the live group is
+behind. It looks at the positions of both groups every second.
 
-Rule: it asks the broker, not the worker. So several processes end when all are done, and one that
-was started again knows its progress. If the broker does not answer, nothing changes: the worker
-itself decides how long it waits for Kafka. What was decided is written again from time to time:
-Kafka forgets commits of a group without members after `offsets.retention.minutes`, and a job may
-take longer. Owner: the replay or the job, which runs it beside the pipeline.
+Rule: the positions are asked of the broker, not of the worker. So several processes end when the
+work of all is done, and a process that was started again knows its progress. If the broker does not
+answer, nothing changes: the worker itself decides how long it waits for Kafka. The decision on the
+range is written again from time to time, because Kafka forgets the commits of a group without
+members after `offsets.retention.minutes`, and a job may take longer. Owner: the replay or the job,
+which runs the watch beside the pipeline.
 """
 
 import asyncio
@@ -27,14 +29,14 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 # How often the progress is logged.
 SAY_S = 30.0
-# How often what was decided is written again: the shortest retention is a minute.
+# How often the decision on the range is written again. The shortest retention is a minute.
 KEEP_S = 30.0
 
 
 @dataclass(slots=True)
 class Look:
-    """How far the group has come (`done` of `total` messages), and how the live group stands.
-    `idle_s`: how long it has waited for the live group.
+    """How far the group has come (`done` of `total` messages), and whether the live group is
+    behind. `idle_s`: how long the group has waited for the live one.
     """
 
     total: int
@@ -50,34 +52,36 @@ class Look:
         return said
 
 
-class Ledger(NamedTuple):
-    """Where it was written down what is to be done, and the commits there."""
+class KeptRange(NamedTuple):
+    """The decision on the range: the group that keeps it, and the commits that hold it."""
 
     group: str
     written: Mapping[Where, Commit]
 
 
 class Watch:
-    """Of `group`. `run` returns when all is done; it calls `on_look` after each look."""
+    """Watches `group`. `run` returns when all is done, and calls `on_look` after each look."""
 
     def __init__(
         self,
         spans: Spans,
         groups: Groups,
         clock: Clock,
-        ledger: Ledger,
+        kept: KeptRange,
         *,
         group: str,
         live_group: str = "",
         within_s: float | None = None,
         on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
-        """`within_s`: how long the live group may be behind; None: it is not looked at."""
+        """`within_s`: how long the live group may leave a message uncommitted; None: the live group
+        is not looked at.
+        """
         self.look = Look(sum(span.end - span.begin for span in spans.values()))
         self._spans = spans
         self._groups = groups
         self._clock = clock
-        self._ledger = ledger
+        self._kept = kept
         self._live_group, self._group = live_group, group
         self._keeping_up = None if within_s is None else KeepingUp[Where](within_s)
         self._on_look = on_look
@@ -89,7 +93,7 @@ class Watch:
         return self.look.done >= self.look.total
 
     async def ask(self) -> None:
-        """Ask how far the group has come, with its earlier starts. Raises `Transient`."""
+        """Ask how far the group has come, earlier starts included. Raises `Transient`."""
         self._took(await self._groups.positions(self._group, list(self._spans)))
 
     async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
@@ -121,10 +125,10 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _keep(self) -> bool:
-        """Write down once more what was decided, unless somebody has decided anew since. False:
-        that failed. It is tried again, and no reason to end.
+        """Write the decision on the range again, unless another range was decided since. False: the
+        broker did not take it; the caller tries again later.
         """
-        group, written = self._ledger
+        group, written = self._kept
         try:
             if await self._groups.positions(group, list(written)) in ({}, written):
                 await self._groups.begin(group, written)
@@ -150,7 +154,7 @@ class Watch:
         parts = list(self._spans)
         live = await self._groups.positions(self._live_group, parts)
         ends = await self._groups.ends(parts)
-        # Partitions with a stopped line do not count as behind: waiting would not help them.
+        # A partition with a stopped line does not count as behind: waiting would not help it.
         committed = {
             part: commit.next_offset
             for part, commit in live.items()
@@ -182,9 +186,10 @@ def check_lines(
     stopped: Mapping[Where, Sequence[str]],
     marked: Set[Where],
 ) -> None:
-    """Raises `Fatal` if nothing more would come: all unfinished partitions that are `ours` are
-    `stopped` (by partition, where), and those of others are `marked` as stopped by their commits. A
-    worker without a stopped line of its own goes on looking: who has one ends, and hands it over.
+    """Raises `Fatal` if no more work can be done: `stopped` has all unfinished partitions of
+    `ours`, each with the places where its lines stopped, and the commits of all others are `marked`
+    as stopped. A worker that has no stopped line itself goes on looking: a worker that has one
+    ends, and its partitions move to those that are left.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

@@ -1,6 +1,6 @@
 """Puts a replay's summary into words for people.
 
-Rule: it computes nothing beyond the summary. Owner: the command.
+Rule: all figures come from the summary. Owner: the command.
 """
 
 import msgspec
@@ -51,7 +51,7 @@ def _difference(found: Difference) -> RenderableType:
 
 
 def lines(found: Difference) -> list[str]:
-    """The figures in words."""
+    """The figures of the comparison in words."""
     if not found.rows:
         return ["Nothing to compare: no row of the range was answered both then and now."]
     equal = found.equal / found.rows
@@ -71,7 +71,7 @@ def lines(found: Difference) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """A percentage; anything below 100 % is shown as at most 99.9999 %."""
+    """A percentage. Only a share of 1 is shown as 100 %, all others as 99.9999 % at most."""
     return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
 
 

@@ -1,9 +1,9 @@
-"""Decides which offsets are replayed, and writes that down at the first start.
+"""Decides which offsets are replayed, and writes the range down at the first start.
 
-Rule: a range is decided once. It is kept as the commits of a group that never has members,
-`<group>.range`: for each partition its end, and as metadata its beginning and the options. So a
-later start needs no file and reads the same records, and it is refused if its options differ.
-Owner: the command, before the worker.
+Rule: a range is decided once. It is kept in the commits of a group that never has members,
+`<group>.range`: the committed offset of a partition is the end of its range, and the metadata holds
+the beginning and the options. So a later start needs no file to replay the same records, and is
+refused if its options differ. Owner: the command, before the worker.
 """
 
 import logging
@@ -21,7 +21,7 @@ from penstock.replay.worker_settings import Options, Plan
 
 log = logging.getLogger(__name__)
 
-# Below the broker's limit for the metadata of a commit, 4,096.
+# Below 4,096, the broker's limit for the metadata of a commit.
 MAX_BYTES = 4_000
 
 
@@ -39,11 +39,13 @@ Spans = Mapping[Where, Span]
 
 
 class Decided(NamedTuple):
-    """Ranges, and when the replay began. `written`: the commits of group `ledger` that say so."""
+    """The ranges, and when the replay began. `written`: the commits of the group `kept_in` that
+    hold both.
+    """
 
     spans: Spans
     begun_ms: int
-    ledger: str
+    kept_in: str
     written: Mapping[Where, Commit]
 
 
@@ -57,23 +59,23 @@ class _Written(Struct, forbid_unknown_fields=True):
 
 
 async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
-    """The range of this replay: the one written down, else a new one, which is then written down.
-    Also gives each partition a first position in the replay's group. Partitions that were added
-    later have no range.
+    """The range of this replay: the one that is written down, else a new one, which is written down
+    now. Each partition without a position in the replay's group gets the beginning of its range. A
+    partition that was added later has no range.
     """
     topics = await reader.inputs()
     parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]
-    ledger = f"{plan.group}.range"
-    if not (written := await groups.positions(ledger, parts)):
+    kept_in = f"{plan.group}.range"
+    if not (written := await groups.positions(kept_in, parts)):
         fresh = await _as_of_now(plan.options, reader, topics)
-        await groups.begin(ledger, _commits(fresh, plan.options, now_ms))
-        written = await groups.positions(ledger, parts)
+        await groups.begin(kept_in, _commits(fresh, plan.options, now_ms))
+        written = await groups.positions(kept_in, parts)
     found = {part: _read(commit, plan) for part, commit in written.items()}
     spans = {part: Span(one.begin, written[part].next_offset) for part, one in found.items()}
     known = await groups.positions(plan.group, list(spans))
     begins = {part: Commit(span.begin) for part, span in spans.items() if part not in known}
     await groups.begin(plan.group, begins)
-    return Decided(spans, min(one.begun_ms for one in found.values()), ledger, written)
+    return Decided(spans, min(one.begun_ms for one in found.values()), kept_in, written)
 
 
 async def _as_of_now(options: Options, reader: Reader, topics: list[str]) -> Spans:

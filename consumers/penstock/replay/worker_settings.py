@@ -1,8 +1,8 @@
 """The configuration of the worker that replays, made from the live worker's.
 
-Rule: all settings that decide an answer stay (formats, rows, request, batches). Others change:
-where answers go, which model answers, and how much is taken at a time. A topic that the live
-worker, its dead letters or its scenes use is refused. Owner: the command.
+Rule: the settings that decide what an answer says stay (formats, rows, request, batches). Others
+change: where answers go, which model answers, and how much work is taken at a time. A topic that
+the live worker, its dead letters or its scenes use is refused. Owner: the command.
 """
 
 import fnmatch
@@ -19,13 +19,14 @@ from penstock.errors import usage
 from penstock.library.choosing import with_model
 from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.settings import Settings
+from penstock.settings.inputs import check_inputs
 
-# A replay uses a fraction of what a worker takes of store and model. Each of these bounds the work
-# that is still under way when the live group falls behind.
+# A replay burdens store and model less than a worker does. These limits also bound the work that is
+# still under way when the live group falls behind.
 FETCHERS = 4
 IN_FLIGHT_OBJECTS = 16
 BUFFER_BYTES = 64 * config.MIB
-# A replay has time: five fetches a second, instead of up to fifty.
+# A replay is in no hurry: it fetches five times a second, where a worker may fetch fifty times.
 FETCH_WAIT_MS = 200
 # The characters that Kafka allows in a topic's name. A group's name may have others, but people
 # type it.
@@ -36,9 +37,9 @@ T = TypeVar("T", config.Objects, config.Store)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options. `since` and `until`: as they were written, and as epoch milliseconds.
-    `against`: which of several models' former answers are compared. `protocol`: of `model`'s
-    server.
+    """The command's options. `since` and `until`: the texts that were given; `since_ms` and
+    `until_ms`: their times. `against`: the model whose former answers are compared, if several
+    models answered. `protocol`: what the server of `model` speaks.
     """
 
     to: str
@@ -71,7 +72,7 @@ class Options:
 
 @dataclass(slots=True)
 class Plan:
-    """`cfg`: of the worker that replays. `live`: of the live worker."""
+    """`cfg`: the configuration of the worker that replays. `live`: that of the live worker."""
 
     cfg: config.Config
     live: config.Config
@@ -83,7 +84,7 @@ class Plan:
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in self.options.streams]
 
     def takes_of_then(self, stream: str, model: str) -> bool:
-        """True if this model's former answers to this stream are compared."""
+        """Are the former answers of this model to this stream compared?"""
         against = self.options.against
         if against is not None and model != against:
             return False
@@ -94,7 +95,9 @@ class Plan:
         return self.cfg.kafka.group
 
     def settings(self, settings: Settings) -> Settings:
-        """Those of the worker that replays: all rows are bulk, only chosen streams are read."""
+        """The settings of the worker that replays: all rows count as bulk, and only the chosen
+        streams are read.
+        """
         only = self.options.model is not None
         return replace(
             settings,
@@ -107,7 +110,10 @@ class Plan:
 
 
 def plan(live: config.Config, options: Options) -> Plan:
-    """Raises `Fatal` (exit 2) for a topic that is in use, and for an invalid range or name."""
+    """Raises `Fatal` (exit 2) if the topic is in use, or if the inputs, the range or the name are
+    invalid.
+    """
+    check_inputs(live)
     if not _NAME.fullmatch(options.named):
         raise usage(f"--name {options.named!r}: letters, digits, dots, dashes and underscores")
     if options.until_ms is not None and options.until_ms <= options.since_ms:
@@ -133,9 +139,9 @@ def plan(live: config.Config, options: Options) -> Plan:
 def _answering(
     live: config.Config, name: str | None, protocol: str | None
 ) -> tuple[config.Config, str]:
-    """The configuration with the models that answer, without shadows, and the default one's name.
-    `name` None: all configured models. Else one: by its configured name, by its URL, or by the name
-    that the server of `[model]` has for it.
+    """The configuration with only the models that answer, without shadows, and the name of the
+    default model. `name` None: all configured models answer. Else one model: `name` is its
+    configured name, its URL, or its name on the server of `[model]`.
     """
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
@@ -174,7 +180,7 @@ def _check_topics(live: config.Config, output: config.Output) -> None:
 
 
 def _modest(cfg: config.Config) -> config.Config:
-    """Take less at a time. Batches keep their size, so that answers stay the same."""
+    """Take less work at a time. Batches keep their size, so that answers stay the same."""
     limits = cfg.limits
     return structs.replace(
         cfg,
@@ -203,8 +209,8 @@ def _fewer(store: T) -> T:
 
 
 def _fair(window: config.Window) -> config.Window:
-    """`fair`, because only then rows can count as bulk. No latency target, because the calls wait
-    on purpose and would teach a wrong pace.
+    """A window that is fair, because only then rows can count as bulk, and that has no latency
+    target: calls wait on purpose, and the window would learn a wrong pace from them.
     """
     return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
 
