@@ -13,7 +13,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.formats.base.in_worker import Turn
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
-from penstock.stages.expand import Reading
+from penstock.stages.expand import InlineReading
 from penstock.telemetry.worker import Telemetry
 from tests.support.pipelines import World, csv, running, until
 
@@ -103,7 +103,7 @@ async def test_of_a_lane_that_is_over_nothing_more_is_decoded() -> None:
         lane.alive = decoded < 3
 
     permit: Any = SimpleNamespace(next_step=next_step)
-    await Reading(endless(), rows, guard).read(permit)
+    await InlineReading(endless(), rows, guard).read(permit)
     assert decoded <= 4
 
 

@@ -38,7 +38,7 @@ from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import Offload
 from penstock.stages.shadow.asking import ShadowPlan
-from penstock.stages.shadow.topic import Terms
+from penstock.stages.shadow.topic import ShadowTerms
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
@@ -48,7 +48,7 @@ BUCKET = "b"
 LABELS = Labels("refs", "predictions", "rows", None, markers=True)
 DEAD_LETTERS = "predictions.dlq"
 SHADOW = ShadowPlan(
-    Terms("predictions.shadow", ModelId("rows"), "v2", 1e-6, ()),
+    ShadowTerms("predictions.shadow", ModelId("rows"), "v2", 1e-6, ()),
     percent=100.0,
     agreement=Agreement(1e-6),
     rows=10_000,

@@ -33,7 +33,7 @@ from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.shadow.asking import ShadowPlan
-from penstock.stages.shadow.topic import Terms
+from penstock.stages.shadow.topic import ShadowTerms
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 
@@ -178,7 +178,7 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
     pointers = tuple(shadow.pointers)
     live = ModelId(cfg.model.name, model_version)
     return ShadowPlan(
-        Terms(cfg.output.shadow_topic, live, shadow.model, shadow.tolerance, pointers),
+        ShadowTerms(cfg.output.shadow_topic, live, shadow.model, shadow.tolerance, pointers),
         shadow.percent,
         Agreement(shadow.tolerance, pointers),
         rows=shadow.buffer_rows,

@@ -17,7 +17,7 @@ from penstock.ports import Answers, Outgoing
 from penstock.simulation.unreliable_services import AskModel
 from penstock.simulation.worker_process import Process
 from penstock.stages.shadow.asking import ShadowPlan
-from penstock.stages.shadow.topic import Terms
+from penstock.stages.shadow.topic import ShadowTerms
 
 MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wrong", "too few")
 # Longer than most worlds last.
@@ -27,7 +27,7 @@ MUTE_S = 600.0
 def drawn_shadow(random: Random) -> ShadowPlan:
     pick = random.choice
     return ShadowPlan(
-        Terms("predictions.shadow", ModelId("rows"), "shade", 0.0, ()),
+        ShadowTerms("predictions.shadow", ModelId("rows"), "shade", 0.0, ()),
         percent=pick((10.0, 50.0, 100.0)),
         agreement=Agreement(),
         rows=pick((4, 100, 10_000)),

@@ -52,13 +52,13 @@ class Consume:
 
     async def run(self) -> None:
         while not self._stopping:
-            # Partitions are chosen poll by poll: to pause one in the client would drop what it has
-            # fetched.
+            # Each poll names its partitions. To pause a partition in the client instead would drop
+            # the records that the client has fetched of it.
             wanted = [lane.number for lane in self._lanes.values() if lane.wants_records]
             records = await self._source.poll(wanted, POLL_WAIT_MS)
             for record in records:
                 lane = self._lanes.get(record.partition)
-                # The partition may have been taken away during the poll.
+                # A rebalance may have taken the partition during the poll.
                 if lane is not None:
                     lane.receive(record)
             if not records:
@@ -67,8 +67,8 @@ class Consume:
                 await asyncio.sleep(wait_s)
 
     def _pass_over(self) -> None:
-        """Let lanes pass over the end of a partition that has offsets but no records (of
-        transactions, for example); otherwise its backlog would never count as read.
+        """Let lanes pass over offsets at the end of their partition that are no records, such as
+        the markers of transactions. Otherwise the backlog would never count as read.
         """
         for partition, offset in self._source.reached().items():
             lane = self._lanes.get(partition)
@@ -78,9 +78,10 @@ class Consume:
 
 @dataclass(frozen=True, slots=True)
 class IntakeTerms:
-    """`allow`: globs of `bucket/key` that may be read; with a store's name and `://` in front, of
-    that store only. None allows all. `streams`: globs of the streams that are answered (None: all);
-    objects of others are `skipped`. `near`: places by input topic, for topics that have their own.
+    """`allow`: globs of `bucket/key` that may be read; a glob that begins with a store's name and
+    `://` is about that store only. None allows all. `streams`: globs of the streams that are
+    answered, None: all; objects of other streams count as `skipped`. `near`: the places of input
+    topics that have places of their own.
     """
 
     stream_from: str | None = None
@@ -130,7 +131,8 @@ class Intake:
 
     def _guarded(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
         works_on(partial(of_place, lane.topic, lane.partition, record.offset))
-        # An unforeseen exception gets a second try; after that it costs this record alone.
+        # A record at which an unforeseen exception comes gets a second try. If that fails, too, the
+        # exception costs this record alone.
         for tries in (1, 2):
             try:
                 with self._guard:
@@ -230,7 +232,7 @@ class Intake:
             )
 
     def _knows_model(self, ticket: Ticket) -> bool:
-        """Is the model configured that the message names? If not, closes the ticket."""
+        """Is the model that the message names configured? If not, the ticket is closed."""
         origin = ticket.reference or ticket.inline
         model = origin.model if origin else None
         if model is None or self.routes.overrule or model in self.routes.models:
@@ -248,8 +250,8 @@ class Intake:
         return self._of_default(ticket)
 
     def _of_default(self, ticket: Ticket) -> Ticket:
-        """Put a ticket that no model is asked about in one queue with the default model's answers:
-        its record names the default model, so their order must hold.
+        """Put a ticket that no model is asked about into the queue of the default model. Its record
+        names the default model, so it must stay in order with the answers of that model.
         """
         if self.routes.fans_out:
             ticket.queue = f"{ticket.stream}\0{self.routes.default}"
@@ -263,6 +265,6 @@ class Intake:
 
 
 def _allowed_by(glob: str) -> tuple[str | None, re.Pattern[str]]:
-    """The store that the glob is about (None: any), and the pattern of names."""
+    """The store that the glob is about, None: any store; and the pattern of `bucket/key`."""
     store, is_named, names = glob.rpartition("://")
     return store if is_named else None, compiled(names)

@@ -1,10 +1,10 @@
-"""Dead letters: the place of what could not be answered, one letter per run of rows with one
-reason.
+"""Writes dead letters: one for each run of rows that failed for the same reason.
 
 Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
 published again as it is. A message without a reference is kept whole, in the first letter about it.
-A letter that is too large for its topic is shortened until it fits. A run ends with the release,
-which is sent as one. The log tells of letters, too, but not of each. Owner: the publish stage.
+A letter that is too large for its topic is shortened until it fits. A run of rows ends at the end
+of its release, because a release is sent as one. Of each stream and code the log shows the first
+letter, then how many more there were. Owner: the publish stage.
 """
 
 import asyncio
@@ -31,28 +31,29 @@ from penstock.ports import Clock, Outgoing, Sink
 
 log = logging.getLogger(__name__)
 
-# Of each name, in a line of the log; names may have thousands of characters.
+# A line of the log shows so many characters of a name; a name may have thousands.
 _SHOWN = 200
-# The last letters that are remembered for people, and how much of a message.
+# So many letters are remembered for the page, with so many characters of their message.
 RECENT: Final = 20
 _SHOWN_MESSAGE = 500
 
-# A letter that is too large leaves out the message (`source` says where it is on the input topic),
-# then the reference, which may have long attributes and ranges, then every name.
+# What is left out of a letter that is too large, step by step: first the input's message (`source`
+# says where it is on the input topic), then the reference, which may have long attributes and
+# ranges. If that is not enough, `_letter` leaves out every name.
 _LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
 
 
 @dataclass(frozen=True, slots=True)
 class LetterTerms:
-    """Where letters go. `are_logged`: the log tells of them."""
+    """Where letters go, and whether the log tells of them."""
 
     topic: str
     partitions: int
     are_logged: bool = True
 
 
-class Recent(NamedTuple):
-    """A letter that was made lately. `row` None: the object as a whole failed."""
+class RecentLetter(NamedTuple):
+    """What the page shows of a letter. `row` None: the object as a whole failed."""
 
     at_ms: int
     stream: str
@@ -66,8 +67,8 @@ class Recent(NamedTuple):
 
 
 class Reject:
-    """Encodes letters for the publish stage; `run` logs how many there were after the first.
-    `recent`: the last letters, newest last.
+    """Encodes letters for the publish stage. `run` logs how many letters followed the first of each
+    stream and code. `recent`: the last letters, the newest last.
     """
 
     def __init__(
@@ -85,14 +86,14 @@ class Reject:
         self._clock = clock
         self._logged = LoggedRejections()
         self._has_news = asyncio.Event()
-        self.recent: deque[Recent] = deque(maxlen=RECENT)
+        self.recent: deque[RecentLetter] = deque(maxlen=RECENT)
 
     async def run(self) -> None:
         while True:
             await self._has_news.wait()
             try:
                 await asyncio.sleep(ROUND_S)
-            finally:  # at the end of the worker, too
+            finally:  # also if the worker ends during the wait
                 self._has_news.clear()
                 for kind, count in self._logged.round_over():
                     what = (
@@ -114,7 +115,7 @@ class Reject:
             yield self._letter(ticket, one, rows)
 
     def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
-        """A letter about the whole object, although its rows were answered: its result was lost."""
+        """A letter about an object whose rows were answered, but whose result object is lost."""
         rows = ticket.reference.rows if ticket.reference else None
         return self._letter(ticket, Failed(None, 1, None, why), rows)
 
@@ -129,7 +130,8 @@ class Reject:
         origin = reference or ticket.inline
         model = self._labels.model_of(ticket)[0]
         if reference is not None and ticket.index != ticket.object_index:
-            # The other models have answered: when it is sent back, only this one is to answer.
+            # Several models answer this object. When the letter is sent back, only the model that
+            # failed is to answer again.
             reference = structs.replace(reference, model=model)
         whole: dict[str, Any] = {
             "code": why.code,
@@ -162,9 +164,9 @@ class Reject:
         return dead_letter(**(whole | bare | short))
 
 
-def _recent(at_ms: int, ticket: Ticket, failed: Failed) -> Recent:
+def _recent(at_ms: int, ticket: Ticket, failed: Failed) -> RecentLetter:
     why, where = failed.why, ticket.owner
-    return Recent(
+    return RecentLetter(
         at_ms,
         encodable(ticket.stream),
         why.code,
@@ -197,12 +199,12 @@ def _in_words(ticket: Ticket, failed: Failed) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, whatever is in it."""
+    """The text on one line: as it is, or escaped if it has signs that do not print."""
     return text if text.isprintable() else repr(text)
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
-    """The missing rows of an object that could not be read (to its end)."""
+    """The rows after those that were read of an object whose reading failed; None: all rows."""
     if not ticket.next_row:
         return None
     selected = ticket.reference.rows if ticket.reference else None

@@ -1,7 +1,7 @@
 """Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
 
 Rule: one fetcher reads an object from the first try to the last. `core.health.retry`
-decides what is tried again and for how long; download_object.py makes one try. A fetcher whose
+decides what is tried again and for how long; object_reader.py makes one try. A fetcher whose
 object needs a decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each
 store has its own fetchers, so that a store that is away delays no other. Owner: the pipeline runs
 `fetch_forever` for each store, with as many fetchers as its `concurrency` says.
@@ -26,7 +26,8 @@ from penstock.stages.microbatch import Microbatch
 from penstock.stages.object_reader import Fetcher, ObjectReader, ObjectTerms
 from penstock.telemetry.worker import Telemetry
 
-# A record's message has 1,000 characters and a key may have 1,024: the reason needs room as well.
+# An error's message is cut at 1,000 characters and a key may have 1,024. So a long key is cut, to
+# leave room for the reason.
 SHOWN_KEY_CHARS = 200
 
 
@@ -76,7 +77,9 @@ class Download:
         self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: ReceivingLane) -> None:
-        """This lane has tickets. Calling it again while the lane waits in turn changes nothing."""
+        """Queue a lane that has tickets, and wake idle fetchers. A lane that is queued already
+        keeps its turn.
+        """
         queue = lane.fetch_queues[self._model]
         for store in queue.stores:
             pool, waiting = self._pools[store], queue.waiting(store)
@@ -104,8 +107,8 @@ class Download:
                 begin()
 
     async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
-        """Fetch one object after the other. The first that needs a decoder is the last of this
-        fetcher, as it waits; another fetcher takes its place.
+        """Fetch one object after the other. An object that needs a decoder is the last one of this
+        fetcher, because it may wait long for that; a new fetcher takes this one's place.
         """
         pool, fetcher = self._pools[store], Fetcher(begin_another)
         while not fetcher.has_left:
@@ -130,8 +133,8 @@ class Download:
                     if queue.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
-                        # Tickets may have come since `offer`, and this object may take long:
-                        # another fetcher takes them.
+                        # Tickets may have come since `offer` woke fetchers for the former ones,
+                        # and this object may take long: another fetcher takes the next.
                         pool.wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()
@@ -179,8 +182,8 @@ class Download:
     def _after(
         self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. The watchdog is told only if the store is
-        away, as only those tries go on without end.
+        """Seconds before the next try, or None: give up. The watchdog is told of tries at a store
+        that is away, because those go on without end.
         """
         self._telemetry.retried("download", is_away=is_away)
         if is_away:
@@ -191,7 +194,7 @@ class Download:
 
 
 def _name(ticket: Ticket) -> str:
-    """The object's name, put before the message of a reader, which does not know it."""
+    """The object's name, to be put before the message of a parser, which does not know the name."""
     reference = ticket.reference
     if reference is None:
         return ""

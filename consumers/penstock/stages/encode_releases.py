@@ -1,8 +1,8 @@
-"""Encodes releases into records and letters, up to the one that its line refuses.
+"""Encodes releases into records and letters, in each line up to the first that the line refuses.
 
-Rule: a line refuses a release because of its letters; what stands behind it in the line is not even
-encoded. An unforeseen exception at encoding costs only the row whose record cannot be made: the
-release is cut until the fault is alone, that row is tried once more, then answered by
+Rule: a line refuses a release because of its dead letters; the releases behind that one in the line
+are not even encoded. An unforeseen exception at encoding costs only the row whose record cannot be
+made: the release is cut until that row is alone, the row is tried once more, then answered by
 `unavailable`. A letter that cannot be made in full is shortened, not left out. Owner: the publish
 stage.
 """
@@ -55,17 +55,20 @@ class Encode:
     def releases(
         self, lane: Lane, releases: Sequence[Release]
     ) -> tuple[list[Leaving], list[Refused]]:
-        """The releases of each line before the first that it refuses; and those that stay."""
+        """Encode the releases of each line before the first that the line refuses. The others stay
+        in the lane.
+        """
         passed: list[Leaving] = []
         refused: dict[str, Refused] = {}
         for whole in releases:
             line = lane.line_of(whole.ticket)
-            # A line that stopped in this very step: the rest of it is not even encoded.
+            # The line has refused an earlier release of this step.
             if line in refused:
                 refused[line].releases.append(whole)
                 continue
             for release, made in _encoded(self._records, self._guard, whole):
                 ticket = release.ticket
+                # The line has refused an earlier part of this release.
                 if line in refused:
                     refused[line].releases.append(release)
                     continue
@@ -83,8 +86,8 @@ class Encode:
                     if ticket.trace is not None:
                         ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # Before they leave, so that a repeated announcement never points at a failed
-                    # answer.
+                    # Told before the letters leave: a later announcement of the object must be read
+                    # again, and not count as a duplicate of one that failed.
                     if self._dedupe is not None:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))

@@ -2,8 +2,9 @@
 
 Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
 of plain text are decoded here, in turns of a few milliseconds. All others are decoded by a decoder,
-a process that holds no partition and no credential, so that it may crash. Rows that a former try or
-assignment has are skipped, never predicted again. Owner: the reader of objects.
+a process that holds no partition and no credential, so that it may crash. Rows that an earlier try
+has read, or an earlier assignment has delivered, are skipped and never predicted again. Owner: the
+reader of objects.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class Expand:
         reference = ticket.reference
         return reference is not None and (reference.size or 0) > self.inline_bytes
 
-    def begin_inline(self, ticket: Ticket, data: bytes) -> "Reading | None":
+    def begin_inline(self, ticket: Ticket, data: bytes) -> "InlineReading | None":
         """A reading of a whole object in this process. None: it needs a decoder."""
         asked = self._asked(ticket)
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
@@ -77,7 +78,7 @@ class Expand:
             found = open_inline(self._options, data, most_bytes, **asked._asdict())
         if found is None:
             return None
-        return Reading(found, _Rows(ticket, self._microbatch), self._guard)
+        return InlineReading(found, _Rows(ticket, self._microbatch), self._guard)
 
     def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
         task = Task(
@@ -125,7 +126,7 @@ class DecoderReading:
             await permit.next_step()
 
 
-class Reading:
+class InlineReading:
     """One try at a whole object of plain text, in this process."""
 
     def __init__(self, turns: Iterator[Turn], rows: "_Rows", guard: Guard) -> None:
@@ -135,7 +136,7 @@ class Reading:
 
     async def read(self, permit: Permit) -> None:
         """Read in turns, each of which needs a permit; a small object takes one turn."""
-        # If the lane is over, nobody needs the rest.
+        # If the lane is over, the rest is not needed.
         while self._rows.alive:
             await permit.next_step()
             with self._guard:

@@ -1,8 +1,8 @@
 """What a failed call says about its rows: refused, lost with the server, or nothing.
 
-Rule: only what a healthy server did with a row counts against it. So before a row that was lost is
-tried again, the server is waited for until it is well. Owner: the predict stage; off the way of
-rows that are answered.
+Rule: only what a healthy server did with a row counts against the row. So a row that was lost is
+tried again only when the server is well. Owner: the predict stage; rows that are answered at once
+do not come here.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ class FailedCalls:
     async def lost(
         self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
     ) -> None:
-        """The server's worker process died or no answer came, perhaps because of these rows."""
+        """The server's process died or no answer came, perhaps because of these rows."""
         calls = self._calls
-        # A single row above the usual size of a request is treated apart: servers cut the
-        # connection for that, without an answer.
+        # Servers cut the connection of a request that is too large for them, without an answer. So
+        # a single row above the usual size of a request is judged by that alone.
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
             if not search.broke(error, was_well=await calls.is_healthy(rank)):
                 await calls.pause(search.failures)
@@ -40,8 +40,8 @@ class FailedCalls:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # A wait counts for no longer than the slowest answer took: a healthy server would have
-            # answered by then, however long the timeout is.
+            # The wait counts for no longer than the slowest answer so far took, because a healthy
+            # server would have answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
             rejected = search.unanswered(error, calls.health.heard, usual_s)
         if rejected:
@@ -76,10 +76,11 @@ class FailedCalls:
             await self._between_trials(search, after_s, rank)
 
     async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
-        """After a hang-up ask a row that is known to be good. If it is not answered either, the
-        hang-ups do not count against the suspected row. Asked twice after the first hang-up, then
-        once, so that a server that breaks every second or third connection is not in step with us.
-        A server that is gone right away counts as taken down by the row, and is waited for.
+        """After a hang-up send a row that is known to be good. If it is not answered either, the
+        hang-ups do not count against the suspected row. The good row is sent twice after the first
+        hang-up, later once, so that a server that breaks every second or third connection is not in
+        step with us. A server that is gone right after the hang-up counts as taken down by the
+        suspected row, and is waited for.
         """
         for probe in range(2 if search.losses.count == 1 else 1):
             if await self._calls.is_healthy(rank):
@@ -92,8 +93,8 @@ class FailedCalls:
             return
 
     async def _until_trial(self, rank: Rank | None) -> None:
-        """Wait until the row may be tried again. A loss counts against it only if the server was
-        well just before. The trial begins at a random moment, so that it is not in step with
+        """Wait until the row may be tried again. A loss counts against the row only if the server
+        was well just before. The trial begins at a random moment, so that it is not in step with
         another cause of death or with the server's return.
         """
         while True:
@@ -110,7 +111,7 @@ class FailedCalls:
                 search.smaller()
                 return
         elif self._calls.has_canary and not await self._calls.is_healthy(rank):
-            # It also refuses rows that it took before: the fault is the server's, not the row's.
+            # The server also refuses a row that it took before: the fault is not this row's.
             self._follow()
             search.again()
             await self._calls.pause(search.failures)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 # A look costs three small requests to the broker.
 LOOK_EVERY_S = 2.0
-# Pause after a failure, as each joining costs the other region a rebalance.
+# Pause after a failure, because each try to join costs the other region a rebalance.
 REST_S = 60.0
 
 
@@ -92,7 +92,7 @@ class HelpRegions:
         try:
             return await self._neighbours.look(region)
         except Transient as error:
-            log.debug("nobody knows how region %s stands: %s", region or "ours", error)
+            log.debug("the lag of region %s is not known: %s", region or "ours", error)
             return None
 
     async def _help(self, region: str, rebalance: Rebalance) -> None:
@@ -141,8 +141,8 @@ class HelpRegions:
 
 
 class _Ours:
-    """The partitions that another region's group assigned to us. While we leave it, new ones are
-    refused.
+    """The partitions that another region's group has assigned to us. While we leave that group, no
+    further ones are taken.
     """
 
     def __init__(self, rebalance: Rebalance) -> None:

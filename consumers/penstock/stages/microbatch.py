@@ -24,7 +24,8 @@ from penstock.telemetry.worker import Telemetry
 # So many batches of one stream's rows may wait. At 200,000 rows/s, the most that was measured, 16
 # batches of 512 rows last 40 ms, several times as long as decoding the next object takes.
 AHEAD_BATCHES = 16
-# With small batches still so many rows, enough for a handful of objects.
+# If batches are small, so many rows of one stream may wait all the same, enough for a handful of
+# objects.
 AHEAD_ROWS = 8_192
 
 
@@ -40,8 +41,8 @@ class Waiting(NamedTuple):
 
 
 class Microbatch:
-    """Blocks in by `add`, batches out by `take`; callers are served in order of arrival. `used`:
-    the share of the allowed calls.
+    """Blocks in by `add`, batches out by `take`; callers are served in the order of their `take`.
+    `used`: the share of the allowed calls that is in use, over time.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Microbatch:
         calls: int,
         share: ModelShare | None = None,
     ) -> None:
-        """`share` of the byte budget, where there are several models."""
+        """`share`: this model's part of the byte budget, if there are several models."""
         self._pace = pace
         self._window = window
         self._share = share
@@ -93,8 +94,9 @@ class Microbatch:
     async def room(self, stream: str) -> None:
         """Wait while the stream has so many rows in the window that more would only take memory.
 
-        The wait ends, as callers take rows even while answers are held back for order. Each stream
-        waits for itself alone, so a huge object does not keep small ones from the window.
+        The wait always ends, because callers take rows even while answers are held back for their
+        order. A stream waits for its own rows alone, so that a huge object of one stream does not
+        keep small ones of others from the window.
         """
         while self.is_crowded(stream):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -109,8 +111,8 @@ class Microbatch:
 
     @property
     def is_over_share(self) -> bool:
-        """Do the rows for this one of several models hold all the bytes that it may have? This
-        ends, too, when a caller takes rows.
+        """Do the rows for this model hold all the bytes that one of several models may have? If so,
+        callers that take rows end that.
         """
         if self._share is None or not (self._window.rows or self._called_bytes):
             return False
@@ -120,7 +122,7 @@ class Microbatch:
         still: list[tuple[str, asyncio.Future[None]]] = []
         for stream, waiting in self._crowd:
             if waiting.done():
-                continue  # it gave up
+                continue  # its reader was cancelled, or has waited long enough
             if self.is_crowded(stream):
                 still.append((stream, waiting))
             else:
@@ -128,7 +130,7 @@ class Microbatch:
         self._crowd = still
 
     def pace(self, plan: BatchPlan) -> None:
-        """Keep these limits from now on."""
+        """Batches and calls have these limits from now on."""
         limits = self._window.limits
         # Called after every answer; most plans change nothing and cost only this comparison.
         if plan != BatchPlan(limits.max_rows, limits.max_wait_s, self._calls):
@@ -173,12 +175,12 @@ class Microbatch:
         return await caller
 
     def drain(self) -> None:
-        """From now on, until `resume`, rows do not wait for company."""
+        """Until `resume`, batches are closed without waiting for further rows."""
         self._window.draining = True
         self._look_soon()
 
     def resume(self) -> None:
-        """Rows wait for company again."""
+        """Batches wait for further rows again, as their limits say."""
         self._window.draining = False
 
     def discard_dead(self) -> None:
@@ -231,7 +233,8 @@ class Microbatch:
             self._let_in()
 
     def _set_timer(self) -> None:
-        # Without a free caller no timer: the look when a caller comes back closes what is due.
+        # Without a free caller no timer is needed: the next look, when a caller comes back, closes
+        # the batch that is due.
         is_free = self._callers and self._busy < self._calls
         deadline_s = self._window.deadline_s() if is_free else None
         if self._timer is not None:

@@ -1,7 +1,7 @@
 """The bytes of one object during one try, all of one version.
 
-Rule: an object is pinned to the version it began with; a try after one that broke reads the same
-version and skips the rows that it has already. Owner: the reader of objects.
+Rule: an object is read in one version, that of its first bytes. A try after one that broke reads
+that version again, and skips the rows that are read already. Owner: the reader of objects.
 """
 
 import logging
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Versions:
-    """Which version of an object is read. `from_first_row`: for a result object, which needs all
-    rows, also when some are delivered.
+    """Which version of an object is read. `from_first_row`: all rows are read, also if some were
+    delivered before, because a result object needs all.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Versions:
 
     def location(self, ticket: Ticket) -> Location:
         """The version that an earlier try began with, else the one that the reference names.
-        Without `objects.pin` an earlier try counts only if it brought rows: then two versions must
-        not mix.
+        Without `objects.pin` only an earlier try that brought rows counts, because rows of two
+        versions must not mix.
         """
         reference = ticket.reference
         assert reference is not None
@@ -59,11 +59,11 @@ class Versions:
 
     def begun(self, ticket: Ticket) -> Location:
         """The version that this try began with, if the store told one. It is required even without
-        `objects.pin`, as parts of two versions must not mix.
+        `objects.pin`, because parts of two versions must not mix.
         """
         reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
         assert reference is not None
-        # Both, as a replica has other version ids and is asked by the entity tag.
+        # Both are given: a replica has version ids of its own, so it is asked by the entity tag.
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
     def pinned(self, ticket: Ticket) -> Location:
@@ -78,8 +78,8 @@ class Versions:
         return location
 
     def begin(self, ticket: Ticket, body: Body | Part) -> bool:
-        """Bind the ticket to the version that is being read. False: this version is answered
-        already.
+        """Bind the ticket to the version that is being read. False: this version of the object was
+        answered before.
         """
         self._outages[ticket.store].answered()
         ticket.pin = (body.version_id, body.etag)
@@ -93,7 +93,8 @@ class Versions:
                 extra=of_ticket(ticket),
             )
             ticket.resume = START
-        # Checked after the cursor, which may show that the delivered rows were of another version.
+        # Checked only now: the cursor may have shown that the delivered rows were of another
+        # version.
         if self._most_bytes is not None and body.size > self._most_bytes:
             raise Poison(
                 "too_large",

@@ -43,8 +43,9 @@ class ObjectTerms:
 
 
 class Fetcher:
-    """One of a store's fetchers, until it leaves: `begin_another` then takes its place. It reads
-    its object to the end, as every try of it waits for a seat from then on.
+    """One fetcher of a store. When it leaves, `begin_another` starts a new fetcher in its place.
+    The one that left only reads its object to the end; each further try of that object needs a
+    seat.
     """
 
     def __init__(self, begin_another: Callable[[], object]) -> None:
@@ -72,8 +73,9 @@ class ObjectReader:
         terms: ObjectTerms,
         results: ResultPlan | None,
     ) -> None:
-        # A part of what binds a cursor: rows delivered within a result object only are not on the
-        # output topic, so the cursor must not hold after records of rows are switched on.
+        # A cursor holds only under the rules that it was written under. Rows that were delivered
+        # inside a result object are not on the output topic, so a cursor that counts them must not
+        # hold any more after records of rows are switched on.
         of_rows = results is None or results.of_rows
         self._row_rules = expand.rules if of_rows else f"{expand.rules}/objects"
         self._objects = objects
@@ -120,13 +122,14 @@ class ObjectReader:
                 if died.was_alone:
                     died.poison.stage = "expand"
                     raise died.poison from died
-                # An earlier object may have damaged the decoder: one more time, by a fresh one.
+                # An earlier object may have damaged the decoder: this one gets one more try, by a
+                # fresh decoder.
                 is_new = True
             finally:
                 await supply.aclose()
 
     async def _read_here(self, ticket: Ticket, supply: Supply, permit: Permit) -> bool:
-        """Without a decoder. False: the object needs one."""
+        """Read the object without a decoder. False: it needs one."""
         if not await self._begin(ticket, supply):
             return True
         whole = await supply.whole(self._expand.inline_bytes)

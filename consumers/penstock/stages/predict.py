@@ -3,8 +3,8 @@
 Rule: every row of a batch is answered in the end. While the server fails, it is waited for and no
 row is blamed. If the model refuses a batch, a search finds the bad row, and only a row that a
 healthy server refused alone is rejected. A search does not keep the caller from the next batch, and
-rows of a suspected object go to that object's own search, so that no other object's rows wait for
-them. Owner: the pipeline runs `run`; all searches end with it.
+rows of a suspected object go to the search of that object, so that rows of other objects do not
+wait for them. Owner: the pipeline runs `run`; all searches end with it.
 """
 
 import asyncio
@@ -63,13 +63,13 @@ class Predict:
         self._clock = clock
         self._most_bytes = most_bytes
         self._followed: tuple[int, int | None] = (fixed.calls, None)
-        # By object, while it is suspected: the search that all its rows go to.
+        # The search of each suspected object: all rows of the object go there.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
         self._suspicions = Suspicions()
         self._quiet_until_s = 0.0
-        # Only one search at a time may send rows that kill the server: with two, rows of one would
-        # be blamed for deaths by the other's.
+        # Only one search at a time may send rows that kill the server. With two, the rows of one
+        # search would be blamed for deaths that the rows of the other caused.
         self._dissection = asyncio.Lock()
 
     async def run(self) -> None:
@@ -87,7 +87,7 @@ class Predict:
                 if blocks := self._without_suspects(batch.blocks):
                     await self._answer(self._search_of(blocks))
             finally:
-                # In any case, or the window would believe that the call slot is still taken.
+                # After a failure, too: otherwise this call slot would count as taken for ever.
                 self._microbatch.done(batch)
 
     def _search_of(self, blocks: list[Block]) -> Search:
@@ -129,8 +129,9 @@ class Predict:
         self._tasks.create_task(self._search(search, ticket, self._begun))
 
     async def _search(self, search: Search, ticket: Ticket | None, number: int) -> None:
-        """Run a search to its end. By `number` the oldest search asks first, so that the head of
-        each partition is reached soon; before them come searches with rows of several objects.
+        """Run a search to its end. Searches ask in the order of their `number`, the oldest first,
+        so that the head of each partition is answered soon. A search with rows of several objects
+        asks before all others.
         """
         while not search.is_settled:
             if search.losses.kills_workers:
@@ -149,11 +150,12 @@ class Predict:
             await self._ask(search, (0 if search.sole_ticket is None else 1, number))
 
     async def _ask(self, search: Search, rank: Rank | None = None) -> None:
-        """Send one request with the next rows of the search. While the server fails, waiting rows
-        are its probe.
+        """Send one request with the next rows of the search. While the server fails, this request
+        is the probe.
         """
         call = await self._calls.enter(rank)
-        # Asked after the wait for a call: meanwhile limits may have changed and lanes closed.
+        # The rows are chosen after the wait for a call: limits may have changed during it, and
+        # lanes may have closed.
         limits = [self._calls.most_rows, PROBE_ROWS if call.is_small else None]
         part = search.ask(min((one for one in limits if one is not None), default=None))
         if not part:

@@ -38,8 +38,8 @@ from penstock.tracing.tracer import Tracer
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
-# For long records (large answers, many attributes): two Kafka batches, which are in memory twice
-# while they leave.
+# The limit for long records (large answers, many attributes): two Kafka batches, which are in
+# memory twice while they leave.
 RELEASE_BYTES = 2 << 20
 
 # Publishes records and a lane's new position as one.
@@ -55,7 +55,7 @@ class PublishTerms:
 
 
 class _Step(NamedTuple):
-    """The releases that leave together, and the refused ones."""
+    """The releases that leave together, and those that their line refused."""
 
     releases: Sequence[Release]
     outgoing: list[Outgoing]
@@ -117,8 +117,8 @@ class Publish:
         try:
             step = await self._step(lane, found, results)
         except Transient as error:
-            # The answers were dropped with the upload, and an open lane cannot ask for them again;
-            # the next assignment can.
+            # The answers in the broken upload are gone, and an open lane cannot ask the model
+            # again. The next assignment of the partition does.
             raise Fatal(
                 f"results cannot be written; they will be repeated: {error}",
                 exit_code=EXIT_UNREACHABLE,
@@ -130,8 +130,8 @@ class Publish:
         self._end(lane, step)
 
     async def lane_in_transactions(self, lane: Lane, transact: Transact, idle_s: float) -> None:
-        """As `lane_forever`, in transactions. After `idle_s` without a release it commits the
-        position alone, which records without objects may have moved.
+        """Like `lane_forever`, but in transactions. After `idle_s` without a release the position
+        is committed alone, because records without objects may have moved it.
         """
         async with self._results_of_lane() as results:
             while (found := await self._within(lane, idle_s)) is not None:
@@ -148,7 +148,7 @@ class Publish:
     ) -> None:
         step = await self._step(lane, found, results)
         # The transaction carries the position, so the releases are accounted for before they are
-        # delivered. If it fails, the lane ends, and with it this account.
+        # delivered. If the transaction fails, the lane ends, and its account with it.
         lane.account(step.releases, [one.stop for one in step.refused])
         position = lane.progress
         await transact(step.outgoing, position)
@@ -189,14 +189,14 @@ class Publish:
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
             self._times.delivered(step.releases, step.released_s)
-        # Only now: the answers before the refused ones are delivered, so the line stops exactly
-        # behind them. The first stop may close the lane.
+        # Lines stop only now that the answers before the refused ones are delivered, so that the
+        # line goes on exactly there. The first stop may close the lane.
         for one in step.refused:
             if lane.alive:
                 lane.stop(one.stop, one.releases)
 
     async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
-        """The releases to publish next; empty after `idle_s` without any, None if the lane is
+        """The releases to publish next. Empty: there were none for `idle_s`; None: the lane is
         closed.
         """
         try:
@@ -206,7 +206,7 @@ class Publish:
             return []
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """Does the topic take a single record, with the brackets of an array if it gets one?"""
+        """Does the topic take this record alone? In an array its brackets count, too."""
         frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
         return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
 

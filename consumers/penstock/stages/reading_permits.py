@@ -1,10 +1,11 @@
 """May the reading of an object go on? The reader asks before each step.
 
 Rule: a step waits until its model's window has room for the stream and the byte budget has room for
-more. An object that everything behind it waits for goes on although the budget is spent. An object
-that needs a decoder first takes a seat of its store, of which there are as many as fetchers: so it
-keeps no fetcher from others. Where one of several models is behind, its objects keep no seat and no
-decoder from those of the others. Owner: the reader of objects, which has a permit for each try.
+more. An object at the head of its order must go on although the budget is spent, because all behind
+it wait for it. An object that needs a decoder leaves its fetcher and takes a seat of its store; a
+store has as many seats as fetchers. If one of several models falls behind, its objects give their
+seats and decoders up to objects of the other models. Owner: the reader of objects, which has a
+permit for each try.
 """
 
 import asyncio
@@ -20,28 +21,33 @@ from penstock.lane.budget import Budget
 from penstock.ports import Clock
 from penstock.stages.microbatch import Microbatch
 
-# So long a full window may hold up an object that has a decoder, before others may have this.
+# An object that has a decoder waits so long for room in the window before it gives the decoder up
+# to an object that needs one.
 PATIENCE_S = 1.0
 
 
 class GaveWay(Exception):
-    """This try gave its decoder to an object that everything waits for, and begins again later."""
+    """This try gave its decoder up to an object that must go on, and begins again later."""
 
 
 class Seats:
-    """For the objects that have a decoder or are next: a number for each store, for all models."""
+    """The seats of each store, for the objects of all models. An object holds a seat while it has a
+    decoder or waits for one.
+    """
 
     def __init__(self, stores: Mapping[str, int]) -> None:
         self.of = {store: Places(most) for store, most in stores.items()}
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object that everything waits for find no seat?"""
+        """Does an object that must go on wait for a seat?"""
         return any(places.is_wanted for places in self.of.values())
 
 
 class Admission:
-    """For the objects of one model: a `seat`, then a `decoder`, if a try needs one."""
+    """What the objects of one model need to be read: room, and for a decoder a `seat`, then the
+    `decoder`.
+    """
 
     def __init__(
         self,
@@ -59,11 +65,11 @@ class Admission:
 
     @property
     def is_decoder_wanted(self) -> bool:
-        """Does an object that everything waits for need a decoder that another has?"""
+        """Does an object that must go on wait for a decoder that another object has?"""
         return self.decoders.is_wanted or self._seats.is_wanted
 
     def has_seat(self, ticket: Ticket) -> bool:
-        """Is one free?"""
+        """Is a seat of the ticket's store free?"""
         return self._seats.of[ticket.store].has_free
 
     @asynccontextmanager
@@ -87,7 +93,7 @@ class Admission:
             yield decoder
 
     def _check_share(self) -> None:
-        """The wait was long enough for the model to fall behind: its rows have no room now."""
+        """Give way if the model has fallen behind during the wait, so that its rows have no room."""
         if self.microbatch.is_over_share:
             raise GaveWay
 

@@ -40,12 +40,13 @@ POLL_MS = 50
 SOURCE = "penstock-source"
 # That header with its name: a topic of 249 characters, and two numbers.
 SOURCE_BYTES = 300
-# A member that lost its partitions learns it with the next heartbeat, 2 s apart. One that still has
-# them after two of these is their owner.
+# Heartbeats are 2 s apart, and a member learns with the next one that it has lost its partitions.
+# A member that still has them after two heartbeats is their owner.
 FENCED_WAIT_S = 5.0
-# After a question for the ends that was not answered, so long the last reads tell them.
+# When a question for the ends was not answered, the ends that came with the last reads are used for
+# so long; then the question is asked again.
 UNANSWERED_S = 5.0
-# The end of a partition that no read has told of yet: it may have more.
+# Stands for the end of a partition that no read has told yet: the partition may have more records.
 UNKNOWN = sys.maxsize
 # So much of a message that is too large for the topic is passed on, for people to recognise it.
 CUT_BYTES = 1_000
@@ -76,9 +77,10 @@ class RekeyTerms:
 
 
 class Rekeyer:
-    """One member. When `open_passage` returns, earlier passages of the group are fenced, those of
-    other processes too, and what they had begun is decided: the committed positions stay. It raises
-    `Transient` or `Fatal`. `ask` gives the ends of partitions as they are when it is called.
+    """One member of the rekeyers' group. `open_passage` returns when all earlier passages of the
+    group, also those of other processes, are fenced and their transactions decided, so that the
+    committed positions stay as they are; it raises `Transient` or `Fatal`. `ask` returns the ends
+    of partitions as they are at the call.
     """
 
     def __init__(
@@ -117,14 +119,15 @@ class Rekeyer:
         return {}
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """Nothing is kept: its work is short, and begins again at the positions."""
+        """Drop the work, as at a revoke: it is short, and begins again at the committed positions."""
         await self.revoked(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:
         self._ours -= set(partitions)
         self._life += 1
+        # The lock is free once the transaction in progress has ended.
         async with self._publishing:
-            """The transaction in progress ends first."""
+            pass
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`; then leave the group, so that another member goes on at once."""
@@ -159,11 +162,12 @@ class Rekeyer:
     async def _step(self, passage: Passage, life: int) -> None:
         read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
         if life != self._life:
-            return  # they are of an assignment that is over, or will be read again
+            return  # the records are of an assignment that is over, or will be read again
         self._merge.add(read)
         if not len(self._merge):
             return
-        # Asked after the read: what was written before the records at hand is known then.
+        # Asked after the read, so that the ends include all that was written before the records at
+        # hand.
         ends = await self._ends()
         async with self._publishing:
             if life != self._life:
@@ -190,8 +194,8 @@ class Rekeyer:
         return {number: known.get(number, UNKNOWN) for number in self._ours}
 
     def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
-        """Behind the last record of each partition, and behind offsets that are no records if that
-        was the last one read.
+        """The position behind the last record of each partition. If nothing else of the partition
+        waits in the merge, also behind the offsets after it that are no records.
         """
         reached = self._source.reached()
         last = {record.partition: record.offset + 1 for record in records}
@@ -210,7 +214,7 @@ class Rekeyer:
             with self._guard:
                 return keyed(*message, self._naming, self._terms.record_bytes - SOURCE_BYTES)
         except Unforeseen:
-            # The worker meets the same message, and answers it.
+            # Passed on as it came: the worker meets the same exception and answers the message.
             return [unread(*message)]
 
     def _outgoing(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> list[Outgoing]:
@@ -229,7 +233,7 @@ class Rekeyer:
         where = self._source.where(record.partition)
         source = f"{where.topic}/{where.partition}/{record.offset}"
         ours = SOURCE, source.encode()
-        # Without a value it would delete its stream's records from a compacted topic.
+        # A record without a value would delete the stream's records from a compacted topic.
         written = Keyed(one.stream, one.value or b"", [*one.headers, ours])
         if (nbytes := written.nbytes) > self._terms.record_bytes:
             log.error(

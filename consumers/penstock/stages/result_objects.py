@@ -1,4 +1,4 @@
-"""Writes the answers of each object as one result object, while they come.
+"""Writes the answers of each object to one result object, while they come.
 
 Rule: a result is complete before its record leaves and before any row of its object counts as
 delivered. An interrupted result is given up and written again from the object's first row: the part
@@ -33,7 +33,7 @@ IN_THREAD_BYTES = 64 * 1024
 # Small objects that end together are written together, with this many requests at a time.
 AT_A_TIME = 16
 
-# Does the work in a thread, where it does not hold up the event loop.
+# Runs the work in a thread, so that it does not hold up the event loop.
 Offload = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
@@ -141,12 +141,13 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
-        # All rows so far of the results that are begun by these releases and were not tried again.
+        # Of each result that these releases began and that was not tried again, all rows so far.
         self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
-        """Write the rows of these releases. Returns for each one that ends its object the result,
-        or the reason why it failed. After `Transient` and `Fatal` the lane cannot go on.
+        """Write the rows of these releases. Returns for each release that ends its object the
+        result, or the reason why the result failed; None for the others. After `Transient` and
+        `Fatal` the lane cannot go on.
         """
         for release in releases:
             if release.blocks:

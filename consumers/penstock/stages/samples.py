@@ -1,9 +1,9 @@
 """A few of the last rows beside their predictions, for people who look at the page.
 
-Rule: only if `http.samples` allows it, and only while somebody looks: nothing is taken, and nothing
-kept, of any other time. Of each stream in view the first row of a batch is taken, once a second,
-and the last few stay. Texts are cut and pictures bounded. Owner: the wiring; the predict stage of
-each model takes them.
+Rule: samples are taken only if `http.samples` allows it and only while somebody looks; afterwards
+all are forgotten. Of each stream in view the first row of a batch is taken, once a second, and the
+last few are kept. Texts are cut and pictures bounded. Owner: the wiring; the predict stage of each
+model takes them.
 """
 
 import itertools
@@ -19,20 +19,21 @@ from penstock.formats.pictures.pixels import PixelOptions, Rgb
 from penstock.formats.pictures.thumbnail import Encoded, png, thumbnail
 from penstock.ports import Answers, Clock
 
-# Somebody who looks asks again within this time.
+# An open page asks again within this time.
 LOOKED_S: Final = 10.0
 EVERY_S: Final = 1.0
-# Of each stream; with pictures of at most so many bytes, and 20 streams in view, some 30 MB.
+# So many samples are kept of each stream. With 20 streams in view, and a picture of the most bytes
+# in each sample, they take some 30 MB.
 LAST: Final = 3
 MOST_PICTURE_BYTES: Final = 512 << 10
 MOST_CHARS: Final = 500
 MOST_NUMBERS: Final = 32
-# Of one batch, whose answers wait meanwhile.
+# So many samples are taken of one batch, because its answers wait meanwhile.
 MOST_OF_A_BATCH: Final = 4
 
 
 class Sample(NamedTuple):
-    """A row with its answer. `number` counts them; `object`: None for inline rows."""
+    """A row with its answer. `number` counts all samples; `object`: None for inline rows."""
 
     number: int
     at_ms: int
@@ -50,7 +51,7 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """`look` tells those that were kept, and has more taken of these streams."""
+    """The samples that are kept. A `look` at streams also has further ones taken of them."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -103,7 +104,7 @@ class Sampling:
         self._pixels = pixels
 
     def take(self, blocks: Sequence[Block], answers: Answers) -> None:
-        """Of a batch that was just answered, before its blocks let go of their rows."""
+        """Sample a batch that was just answered, before its blocks let go of their rows."""
         now_s, start, taken = self._samples.clock.now(), 0, 0
         for block in blocks:
             if taken < MOST_OF_A_BATCH and self._samples.wants(block.ticket.stream, now_s):

@@ -1,8 +1,8 @@
 """Turns deliveries into commits.
 
-Rule: it commits the positions of the lanes' ledgers, one request for all partitions, and none for a
-closed lane. A failed commit is made good by the next one, as ledgers only move forward. If no
-commit succeeds for too long, the process ends. Owner: the pipeline.
+Rule: the positions of all lanes' ledgers are committed in one request; a closed lane has none. A
+failed commit is made good by the next one, because ledgers only move forward. If no commit succeeds
+for too long, the process ends. Owner: the pipeline.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from penstock.lane.lane import Lane
 from penstock.ports import Clock, Source
 from penstock.telemetry.worker import Telemetry
 
-# A commit may hang for 5 s, and a stop has 10 s: the rest is for leaving the group.
+# So long a stop begins further tries of the last commit. A stop has 10 s and a commit may hang for
+# 5 s; the rest is for leaving the group.
 LAST_S = 4.0
 LAST_PAUSE_S = 0.2
 
@@ -42,11 +43,12 @@ class Settle:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            # In a rebalance a commit would come too late, and begin another one.
+            # Suspended lanes were committed before the rebalance. A commit during it would come too
+            # late, and would begin another rebalance.
             await self.try_to_commit([lane for lane in self._lanes.values() if not lane.suspended])
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
-        """Commit; a failure is logged and left to the next commit."""
+        """Commit. A failure is logged, and made good by the next commit."""
         try:
             await self.commit(lanes)
         except Transient as error:
@@ -55,8 +57,8 @@ class Settle:
             self._outage.unreachable(error)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
-        """The commit at a stop, after which none makes up for a failure. Raises `Fatal` if it fails
-        for too long.
+        """The last commit of a stop. No later one would make a failure good, so it is tried again
+        and again; if it fails for too long, `Fatal` is raised.
         """
         began_s = self._clock.now()
         while True:
@@ -74,7 +76,7 @@ class Settle:
                 await asyncio.sleep(LAST_PAUSE_S)
 
     async def commit(self, lanes: Iterable[Lane]) -> None:
-        """Commit in one request, if any position moved. Raises `Transient`."""
+        """Commit all positions that moved, in one request. Raises `Transient`."""
         due = {lane: position for lane in lanes if (position := lane.due) is not None}
         if not due:
             return

@@ -78,8 +78,8 @@ class Recent:
     def turn(self, window: int) -> None:
         """Close the window that was current, and begin this later one."""
         (p99_ms,) = quantiles_ms(self.counts, 0.99)
-        # The places of the windows between hold figures of ten minutes before. Without a delivery in
-        # such a window they must go.
+        # In the windows between nothing was delivered. Their places hold figures of ten minutes
+        # before, which must go.
         for passed in range(max(self.window, window - HISTORY), window):
             self._p99s_ms[passed % HISTORY] = nan
         if p99_ms is not None:

@@ -1,8 +1,9 @@
 """Sends batches of the live model to a shadow model as well, and compares the answers.
 
-Rule: live work is never delayed and never fails by it. A batch is copied after it was answered,
-into a buffer of its own; if that is full, it is not copied. Calls, errors and records of the shadow
-end here. It is asked once for each copy: rows without an answer are counted, not asked again.
+Rule: the shadow never delays live work and never makes it fail. A batch is copied after it was
+answered, into a buffer of the shadow; if the buffer is full, the batch is not copied. Errors of the
+shadow end here. It is asked once for each copy: rows that it does not answer are counted, and not
+asked again.
 Owner: the pipeline runs `run`, and calls `end` when all live work is over.
 """
 
@@ -19,7 +20,7 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable
 from penstock.ports import Answers, Clock, Guest
-from penstock.stages.shadow.topic import ShadowTopic, Terms
+from penstock.stages.shadow.topic import ShadowTerms, ShadowTopic
 from penstock.telemetry.shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
@@ -34,11 +35,11 @@ QUIET_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ShadowPlan:
-    """The settings of a shadow, as plain values. At most `rows` and `nbytes` wait for it; a call
-    has up to `call_rows`.
+    """The settings of a shadow, as plain values. Copies of at most `rows` and `nbytes` wait for the
+    shadow; a call to it has up to `call_rows`.
     """
 
-    terms: Terms
+    terms: ShadowTerms
     percent: float
     agreement: Agreement
     rows: int
@@ -80,7 +81,7 @@ class Shadow:
 
     @property
     def away_s(self) -> float | None:
-        """For how long it has not answered; None: the last call was answered, or there was none."""
+        """How long the shadow is away; None: its last call was answered, or there was none."""
         return self._outage.away_s
 
     def wants(self, blocks: Sequence[Block]) -> Sequence[Payload] | None:
@@ -182,7 +183,7 @@ class Shadow:
 
     def _failed(self, error: PenstockError) -> float:
         """The pause after a failed call; none after a refusal, as the next batch may be taken."""
-        if isinstance(error, Fatal):  # misconfigured: treated as away
+        if isinstance(error, Fatal):  # a misconfigured shadow is treated as one that is away
             error = Unreachable(str(error))
         if isinstance(error, Unreachable):
             self._outage.unreachable(error)

@@ -1,9 +1,9 @@
 """Writes to the shadow topic: rows on which two models disagree, and summaries of the comparison.
 
-Rule: no live stage waits for it. Disagreements are sent once; those without room in the buffer, or
-that Kafka refuses, are only counted. A summary is sent again until it is acknowledged, always with
-the same `id`, so that its rows count once. It has a producer of its own, whose failure ends nothing
-else. Owner: the shadow stage.
+Rule: no live stage waits for this. Disagreements are sent once; those that find no room in the
+buffer, and those that Kafka refuses, are only counted. A summary is sent again until it is
+acknowledged, always with the same `id`, so that its rows count once. The records go through a
+producer of the shadow's own, whose failure ends nothing else. Owner: the shadow stage.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from penstock.telemetry.shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 
-# A disagreement waits so long for others.
+# A disagreement waits so long for others, to be sent together with them.
 WRITE_S = 1.0
 # A summary is sent so often; of a thousand streams it has at most 60 kB.
 SUMMARY_S = 10.0
@@ -37,7 +37,7 @@ NAMED = (1_000, 100, 10, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ShadowTerms:
     """The compared models, the comparison's settings, and the topic it is written to."""
 
     topic: str
@@ -51,7 +51,7 @@ class ShadowTopic:
     """`interval`: the comparison since the last summary."""
 
     def __init__(
-        self, guest: Guest, terms: Terms, clock: Clock, telemetry: ShadowTelemetry
+        self, guest: Guest, terms: ShadowTerms, clock: Clock, telemetry: ShadowTelemetry
     ) -> None:
         self.interval = Comparison()
         self._model = guest.model
@@ -75,7 +75,9 @@ class ShadowTopic:
         live: tuple[bytes, str | None],
         shadow: tuple[bytes, str | None],
     ) -> None:
-        """Queue a record for each differing row: both predictions and, for a rejected row, why."""
+        """Queue the record of a row on which the models disagree: both predictions and, if a model
+        rejected the row, why.
+        """
         terms = self._terms
         value = encode_shadow(
             Disagreement(
@@ -169,7 +171,9 @@ class ShadowTopic:
             self._not_sent(unsent)
 
     async def _send(self, records: Iterable[tuple[Run, bytes]]) -> int:
-        """Send the disagreements; returns how many. The others are too long for a record."""
+        """Send the disagreements, with the summary if one is due. Returns how many disagreements
+        were sent; the others are too long for a record.
+        """
         topic, sent = self._terms.topic, 0
         if not self._partitions:
             await self._sink.start()
