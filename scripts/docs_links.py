@@ -1,7 +1,7 @@
-"""A hook of the documentation's tool: links to files outside of docs/ become their own text.
+"""A hook of MkDocs: a link to a file outside of docs/ is replaced by its text.
 
-Rule: the pages link to sources and schemas, which the site does not have. Such a file must exist,
-or the build fails. Owner: scripts/docs.
+Rule: pages link to sources and schemas, which the site does not have. Such a file must exist in the
+repository, or the build fails. Owner: scripts/docs.
 """
 
 import re

@@ -242,7 +242,7 @@ def test_what_is_missing_or_wrong_or_not_done_is_a_problem() -> None:
 
 def test_workers_that_ended_by_themselves_are_counted_and_named() -> None:
     text = report.text(outcome(exits=[Exit("worker 2", 4, "Kafka did not take a batch")]))
-    assert "1 of workers that nobody ended" in text
+    assert "1 of workers that ended by themselves" in text
     assert "worker 2 ended with 4: Kafka did not take a batch" in text
 
 

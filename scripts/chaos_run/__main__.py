@@ -1,7 +1,7 @@
 """The command line of `scripts/chaos`: a stack and a folder of its own, a run, and its report.
 
-Rule: whatever happens, workers and services are stopped. The folder stays if anything was wrong: in
-it are the log of the faults, the workers' and services' logs, and the judge's report.
+Rule: whatever happens, workers and services are stopped. If anything was wrong the folder is kept,
+with the log of the faults, the logs of workers and services, and the judge's report.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from realstack import layout, stack
 from realstack.errors import StackError
 
 EXIT_VIOLATED = 1
-# With fewer rows there would be no large objects.
+# With fewer rows no object would be large.
 LEAST_ROWS = 20_000
 BUCKET = "chaos"
 RESULTS_BUCKET = "chaos-results"
-# Each object is announced many times, and each announcement is answered by its own result.
+# Each announcement of an object is answered by its own result object.
 RESULTS = f"s3://{RESULTS_BUCKET}/{{partition}}/{{offset}}.jsonl"
 STORE = "PENSTOCK_OBJECTS__ENDPOINT_URL"
 
@@ -109,7 +109,7 @@ def _environ(guarantee: str, records: str) -> dict[str, str]:
 
 
 def _stop(folder: Path) -> None:
-    """Stop the services; their logs are kept, their data is not."""
+    """Stop the services, keep their logs and remove their data."""
     for log in layout.home().glob("*.log"):
         shutil.copy(log, folder)
     stack.down()

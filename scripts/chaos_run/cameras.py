@@ -1,5 +1,7 @@
-"""Predictions as cameras of several sites give them: skewed clocks, jitter, a member that is idle,
-one that comes and goes, rejected rows.
+"""The cameras of several sites: which of them speaks at which instant, by which clock, saying what.
+
+Their clocks are skewed and their records jitter. One member is idle, one comes and goes, and some
+rows are rejected.
 
 Rule: a prediction's content follows from its site, member and instant alone. Owner: the run.
 """
@@ -13,11 +15,11 @@ from random import Random
 
 import orjson
 
-# How far clocks differ, and how long after its instant a record comes, in milliseconds.
+# How far the clocks differ, and how long after its instant a record comes at most.
 SKEW_MS = 20
 JITTER_MS = 15
 REJECTED_EVERY = 50
-# How long the member that comes and goes is there, and how long it is away.
+# The member that comes and goes is there for this time, then away for as long.
 FLAPS_MS = 4_000
 PARTITIONS = 4
 
@@ -46,7 +48,9 @@ class Shape:
         return by_site
 
     def speaks(self, stream: int, since_ms: int) -> bool:
-        """The last stream is idle; the one before comes and goes."""
+        """Does this stream speak at this time? The last one never does; the one before it comes and
+        goes.
+        """
         count = self.sites * self.members
         if stream == count - 1:
             return False
@@ -54,12 +58,12 @@ class Shape:
 
 
 def event_time(instant_ms: int, stream: int) -> int:
-    """The event time that a camera gives; its clock is wrong by up to half of the skew."""
+    """The event time by the camera's own clock, which is wrong by up to half of the skew."""
     return instant_ms + stream * 7 % (SKEW_MS + 1) - SKEW_MS // 2
 
 
 def said_at(instant: int, instant_ms: int, shape: Shape) -> Iterator[tuple[int, int, str, bytes]]:
-    """Delay in ms, partition, stream and record of each member that speaks at this instant."""
+    """For each member that speaks at this instant: delay in ms, partition, stream and record."""
     jitter = Random(instant)
     for number, (site, member) in enumerate(shape.streams()):
         if not shape.speaks(number, instant * shape.period_ms):
@@ -83,7 +87,7 @@ def said_at(instant: int, instant_ms: int, shape: Shape) -> Iterator[tuple[int, 
 
 
 def instants(shape: Shape, seconds: int) -> Iterator[tuple[int, int]]:
-    """From now on, the number of each instant and its time in epoch milliseconds."""
+    """The number of each instant from now on, and its time in epoch milliseconds."""
     began_ms = int(time.time() * 1000) // shape.period_ms * shape.period_ms
     for instant in range(seconds * shape.hz):
         yield instant, began_ms + instant * shape.period_ms

@@ -1,7 +1,8 @@
-"""`scripts/chaos --chain`: the whole way on the running stack: objects, worker, model, scenes; then
-the judge and an oracle, and how long a complete scene took from its last member's record.
+"""`scripts/chaos --chain`: objects through worker, model and scenes worker on the running stack;
+then the judge and an oracle, and how long a complete scene took from its last member's record.
 
-Rule: it makes its own topics, group and bucket, removes them at the end, and disturbs nothing else.
+Rule: the run makes its own topics, group and bucket, removes them at the end, and disturbs nothing
+else. Owner: the command line.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from penstock.scenes.settings import names
 from realstack import stack
 
 COLUMNS = 16
-# Two interpreters start and join their groups within this time.
+# Worker and scenes worker start and join their groups within this time.
 START_S = 15.0
 
 
@@ -143,7 +144,7 @@ async def _announce(place: Place, shape: Shape, seconds: int) -> list[float]:
                     continue
                 due_ms = instant_ms + number * JITTER_MS // len(shape.streams())
                 if time.time() * 1000 < due_ms:
-                    await until(due_ms)  # objects of one instant share a request
+                    await until(due_ms)  # without a wait, objects of one instant share a request
                 late.append(time.time() * 1000 - due_ms)
                 is_bad = (instant + number) % REJECTED_EVERY == 0
                 reference = {

@@ -1,7 +1,8 @@
 """Three brokers, a store and a model server, each on a host of its own.
 
-Rule: each record is on three brokers and acknowledged by two, so one may be away. A broker is taken
-down only while no other is, and counts as back when every replica is in sync. Owner: the run.
+Rule: each record is on three brokers, and two must acknowledge it, so one broker may be away. A
+broker is taken down only while the others are up, and counts as back when every replica is in sync.
+Owner: the run.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ STORE, MODEL = "store", "model"
 KAFKA_PORT, CONTROLLER_PORT, STORE_PORT, MODEL_PORT = 9092, 9093, 9000, 8080
 START_S = 120.0
 LOOK_S = 0.2
-# A follower that is away is left out after the session of its broker, 9 s as Kafka has it.
+# Partitions go on without a broker that is away after its session, which is Kafka's default of 9 s.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={node}
@@ -50,7 +51,7 @@ transaction.state.log.num.partitions=4
 
 
 class Cluster:
-    """Made where a `Network` may be. It is up after `start`."""
+    """To be made inside the namespaces of `network.private`. It is up after `start`."""
 
     def __init__(self, folder: Path) -> None:
         self.network = Network()
@@ -72,7 +73,7 @@ class Cluster:
 
     @asynccontextmanager
     async def model(self) -> AsyncIterator[None]:
-        """The model server runs while the block does."""
+        """Run the model server during the block."""
         log = self._folder / "model.log"
         where = ["--host", self.network.address(MODEL), "--port", str(MODEL_PORT)]
         async with children.running(
@@ -101,7 +102,9 @@ class Cluster:
             self._whole()
 
     def lose(self, away_s: float) -> str:
-        """Kill a broker, each time another, and start it again later. Blocks; returns its name."""
+        """Kill a broker, each time another one, and start it again after `away_s`. Blocks; returns
+        its name.
+        """
         name = next(self._turns)
         os.killpg(self._running[name].pid, signal.SIGKILL)
         time.sleep(away_s)
@@ -110,8 +113,9 @@ class Cluster:
         return name
 
     def cut(self, worker: str, kind: str, victim: float) -> AbstractContextManager[None]:
-        """Cut a worker from a service: both ways; `mute`: what it says; `deaf`: what it is told.
-        The service `broker` is one of the brokers, which the number `victim` picks.
+        """Cut a worker from a service during the block. `kind`: how, and the service. `cut` is both
+        ways, `mute` only what the worker sends, `deaf` only what it is sent. The service `broker`
+        is one of the brokers, which the number `victim` picks.
         """
         how, service = kind.split()
         far = {
@@ -139,14 +143,14 @@ class Cluster:
                 PROPERTIES.format(node=node, address=address, voters=voters, folder=folder)
             )
             if node > 1:
-                # An interpreter of Java for each would take seconds; only the names differ.
+                # Formatting by Java takes seconds a broker. The folders differ only in these names.
                 shutil.copytree(self._folder / BROKERS[0] / "data", folder / "data")
                 meta = {"version": 1, "cluster.id": cluster_id, "node.id": node}
                 meta["directory.id"] = new_id()
                 text = "".join(f"{key}={value}\n" for key, value in meta.items())
                 (folder / "data" / "meta.properties").write_text(text)
                 continue
-            # As one argument with its option: one id in 64 begins with a minus.
+            # The id is one argument with its option, because one id in 64 begins with a minus.
             command = [*_java(folder), "kafka.tools.StorageTool", "format"]
             command += [f"--cluster-id={cluster_id}", "-c", str(folder / "server.properties")]
             subprocess.run(command, check=True, capture_output=True)
@@ -211,12 +215,12 @@ class Cluster:
             except NotReady:
                 pass
             if time.monotonic() > deadline_s:
-                raise StackError(f"not so within {START_S:.0f} s: {what}; logs in {self._folder}")
+                raise StackError(f"not within {START_S:.0f} s: {what}; logs in {self._folder}")
             time.sleep(LOOK_S)
 
 
 def _java(folder: Path) -> list[str]:
-    # Compiled once and lightly: three of them start, again and again, and carry little.
+    # Only the first, fast compiler: the brokers start again and again, and have little to do.
     java = [
         "java",
         "-Xmx256m",

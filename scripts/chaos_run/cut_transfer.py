@@ -1,7 +1,7 @@
 """A port in front of the store that breaks the transfer of one object, always at the same byte.
 
-Rule: all other bytes pass unchanged in both directions, and the store sees the address that was
-signed. Owner: the block that runs it.
+Rule: all other bytes pass unchanged in both directions. So the store sees the Host header that the
+client signed. Owner: the block that runs it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _Broken = (OSError, asyncio.IncompleteReadError)
 
 @asynccontextmanager
 async def cutting(url: str, key: str) -> AsyncIterator[str]:
-    """The address in front of the store at `url` that cuts the object with this key."""
+    """The address of a port before the store at `url`. It cuts the object with this key."""
     cutter = _Cutter(url, key.encode())
     server = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
     try:
@@ -97,7 +97,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, nbyt
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on the answers until either side ends; then end the other one, too."""
+    """Pass on what the store answers until one side ends, then close the client's connection."""
     with suppress(*_Broken):
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)

@@ -1,7 +1,8 @@
 """Causes the faults of a plan, each at its time, and keeps a log of them.
 
-Rule: a fault that needs a worker waits until one is free; a fault of a service waits until that
-service is up again. Faults may overlap, but never on the same worker or service. Owner: the run.
+Rule: a fault that needs a worker waits until one is free. A fault of a service waits until the
+fault before it on that service is over. So faults may overlap, but never on the same worker or
+service. Owner: the run.
 """
 
 import asyncio
@@ -17,17 +18,17 @@ from chaos_run.services_under_test import Place
 from chaos_run.workers import Crew, Worker
 
 LOOK_S = 0.05
-# A worker counts as in the middle of an object if one of its rows is this new. A fault waits for
-# such a worker up to `WAIT_FOR_ROWS_S`, the time that large objects take to get started.
+# A worker counts as in the middle of an object if one of its rows came this recently. A fault waits
+# up to `WAIT_FOR_ROWS_S` for such a worker; large objects take this time to get started.
 FLOWING_MS = 300
 WAIT_FOR_ROWS_S = 2.0
-# This share of the faults that need a worker does not wait for one that is in an object.
+# This share of the faults takes any free worker, whether or not it is in an object.
 ANY_SHARE = 0.25
 
 
 @dataclass
 class Struck:
-    """A fault as it happened. `recovery`: of the partitions of a killed worker."""
+    """A fault as it happened. `recovery`: when the partitions of a killed worker had rows again."""
 
     kind: Kind
     planned_s: float
@@ -43,7 +44,7 @@ class Struck:
 
 
 class Faults:
-    """`strike` each fault once."""
+    """Causes the faults: `strike` is to be called once for each."""
 
     def __init__(self, place: Place, crew: Crew, watch: Watch) -> None:
         self.struck: list[Struck] = []
@@ -111,7 +112,7 @@ class Faults:
             await asyncio.sleep(LOOK_S)
 
     async def _rolled(self, worker: Worker) -> None:
-        """Stop it, and wait until its next life has partitions."""
+        """Stop the worker, and wait until its next life has partitions."""
         life = worker.life
         worker.terminate()
         while worker.life == life or not worker.partitions:
@@ -148,7 +149,7 @@ class Faults:
         return pid
 
     def _log(self) -> None:
-        """Write all of them again, as they do not end in the order in which they begin."""
+        """Write the whole log again, because faults do not end in the order in which they begin."""
         lines = "".join(one.line() + "\n" for one in self.struck)
         (self._place.folder / "faults.jsonl").write_text(lines)
 

@@ -1,7 +1,8 @@
-"""`scripts/chaos --hosts`: workers and services on hosts of their own, and cuts between these.
+"""`scripts/chaos --hosts`: each worker and each service on a host of its own, and cuts between
+them.
 
-Rule: everything lives in namespaces of the run, which end with it. The folder with the logs stays
-if anything was wrong. Owner: the command line.
+Rule: everything lives in namespaces of the run, which end with it. If anything was wrong, the
+folder with the logs is kept. Owner: the command line.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from realstack import minio, what_runs
 from realstack.errors import EXIT_MISSING, StackError
 
 BUCKET = "chaos"
-# Short gaps: it is the cuts that take their time.
+# Short gaps between faults, because the cuts themselves take long.
 GAP_S = (1.0, 6.0)
 INSIDE = "--inside"
 

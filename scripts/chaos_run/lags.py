@@ -1,7 +1,7 @@
-"""Who was behind in a run of the whole chain, by how much, and who used the CPU.
+"""How late the announcer and the worker were in a run of the chain, and which process used the CPU.
 
-Rule: it measures and does not judge: scenes that are late because the machine was too slow are no
-violation. Owner: the run.
+Rule: this file measures and does not judge. A scene that is late because the machine was too slow
+breaks no promise. Owner: the run.
 """
 
 import os
@@ -21,8 +21,9 @@ Pids = Mapping[str, int]
 
 
 class Lags(NamedTuple):
-    """Lags of predictions, from their event time to Kafka's time. `steps_ms`: the median of each
-    ten seconds. `apart_ms`: the largest lag less the smallest within one site and second.
+    """Lags of predictions, from event time to Kafka's stamp. `steps_ms`: the median of each ten
+    seconds. `apart_ms`: per site and second, the difference between the largest and the smallest
+    lag.
     """
 
     worker_ms: dict[str, int]
@@ -46,7 +47,7 @@ def lags(predictions: Iterable[Said]) -> Lags:
 
 
 class Cores:
-    """How many cores each process has kept busy since this was made."""
+    """Measures how many cores each process keeps busy from now on."""
 
     def __init__(self, pids: Pids) -> None:
         self._pids = pids
@@ -61,8 +62,8 @@ class Cores:
 
 
 def text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms: int) -> str:
-    """`announced`: how late each object was announced, in milliseconds. `due_ms`: a process that is
-    later than this is called behind.
+    """The figures in words. `announced`: how late each object was announced, in milliseconds.
+    `due_ms`: a process whose 99th percentile is later than this is called behind.
     """
     late = {"announcer": tails([round(ms) for ms in announced]), "worker": found.worker_ms}
     behind = [name for name, each in late.items() if each.get("p99", 0) > due_ms]

@@ -1,8 +1,8 @@
-"""Hosts of their own on one machine: network namespaces around a router that can lose packets.
+"""Several hosts on one machine: network namespaces around a router that can lose packets.
 
-Rule: they live in the namespaces of `private` and end with it, and so does every process on them.
-The router loses packets in silence and by direction, by the rules of its routing table: no
-firewall is needed. Owner: the run.
+Rule: the hosts, and every process on them, live in the namespaces of `private` and end with these.
+The router drops packets silently and by direction, by rules of its routing table, so no firewall is
+needed. Owner: the run.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ _PRIVATE = [
     *("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--mount-proc"),
     *("--fork", "--kill-child", "--", "sh", "-c"),
 ]
-# A host's name is a mount in this folder, and the machine's own is not ours.
+# `ip netns` keeps a mount for each host in /run. A private /run leaves the machine's own alone.
 _NAMES = "mount -t tmpfs none /run"
 _TRY = (
     f"{_NAMES} && ip netns add a && ip link add v0 type veth peer name eth0 netns a"
@@ -24,14 +24,14 @@ _TRY = (
 
 
 def private(command: Sequence[str]) -> list[str]:
-    """The command in namespaces of its own, as their root. Nothing in them outlives it, and it does
-    not outlive its caller.
+    """The command line that runs `command` as root of new namespaces. No process in them outlives
+    the command, and the command does not outlive its caller.
     """
     return [*_PRIVATE, f'{_NAMES} && exec "$@"', "sh", *command]
 
 
 def refusal() -> str | None:
-    """Why this machine gives nobody such hosts; None: it does."""
+    """Why such hosts cannot be made on this machine; None: they can."""
     try:
         answer = subprocess.run([*_PRIVATE, _TRY], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
@@ -40,7 +40,7 @@ def refusal() -> str | None:
 
 
 class Network:
-    """The hosts, by name. They begin when they are first asked for."""
+    """The hosts, by name. A host is made when it is first named."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, str] = {}
@@ -63,13 +63,15 @@ class Network:
         return self._addresses[host]
 
     def launcher(self, host: str) -> tuple[str, ...]:
-        """What begins a command line of a process on this host; the process keeps its id."""
+        """The words to put before a command line so that it runs on this host. The process id
+        stays.
+        """
         self.address(host)
         return ("ip", "netns", "exec", host)
 
     @contextmanager
     def cut(self, ways: Sequence[tuple[str, str]]) -> Iterator[None]:
-        """During the block, lose what the first of each pair of hosts sends to the second."""
+        """During the block, drop what the first host of each pair sends to the second."""
         rules = [
             ("from", self.address(sender), "to", self.address(receiver), "blackhole")
             for sender, receiver in ways

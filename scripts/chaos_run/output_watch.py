@@ -1,7 +1,7 @@
 """Reads the output topic while it is written: which rows are new, repeated, or have a wrong answer.
 
-Rule: it sees what any reader of the topic sees. The judge checks the promises afterwards; but only
-this watch knows the right answers. Owner: the run.
+Rule: the watch sees what any reader of the topic sees. The judge checks the promises afterwards,
+but does not know the right answers; the watch does. Owner: the run.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
 
 POLL_MS = 200
-# In a batch of another size the answer to the same row differs by rounding.
+# The answer to a row depends on the size of its batch, by rounding.
 TOLERANCE = 1e-5
 BUCKET_MS = 100
 KEPT_WRONG = 5
 RESULT = b'"result":{'
-# Tries, a second apart: MinIO is back by then, whatever was done to it.
+# So many tries, a second apart. MinIO is back by then after every fault.
 TRIES = 60
 
 
@@ -56,7 +56,9 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class Recovery:
-    """Waits for the first new row of these partitions after `since_ms`."""
+    """How long these partitions have no new row after `since_ms`; `took_s` is set by the
+    first one.
+    """
 
     def __init__(self, partitions: Iterable[int], since_ms: float) -> None:
         self.partitions = frozenset(partitions)
@@ -65,7 +67,9 @@ class Recovery:
 
 
 class Watch:
-    """`new` and `repeated`: rows so far. Made by `watching`."""
+    """Counts and checks rows. `new`, `repeated`: rows so far. `of_rows`: rows have records of their
+    own.
+    """
 
     def __init__(self, pool: Pool, objects: Iterable[Object], *, of_rows: bool = True) -> None:
         self._of_rows = of_rows
@@ -78,7 +82,7 @@ class Watch:
         self._furthest = dict.fromkeys(range(PARTITIONS), (-1, -1))
         self._last_ms = dict.fromkeys(range(PARTITIONS), 0)
         self._recoveries: list[Recovery] = []
-        # Number of rows in each interval of time, by the time stamp that their worker gave them.
+        # The number of rows in each interval of `BUCKET_MS`, by the time stamps of their records.
         self._delivered: Counter[int] = Counter()
         self._repeated: Counter[int] = Counter()
 
@@ -88,11 +92,13 @@ class Watch:
         return recovery
 
     def last_row_ms(self, partitions: Iterable[int]) -> int:
-        """When the latest row of these partitions was sent."""
+        """The time stamp of the latest row of these partitions."""
         return max((self._last_ms[number] for number in partitions), default=0)
 
     def most_rows_in(self, interval_ms: int) -> int:
-        """The most rows in any interval of this length, rounded up by one bucket."""
+        """The most rows in any interval of this length, which is rounded up to whole buckets, and
+        one more.
+        """
         buckets = range(-(-interval_ms // BUCKET_MS) + 1)
         starts = list(self._delivered)
         return max((sum(self._delivered[at + n] for n in buckets) for at in starts), default=0)
@@ -104,7 +110,9 @@ class Watch:
     def take(
         self, partition: int, timestamp_ms: int, value: bytes, lines: Iterable[bytes] = ()
     ) -> None:
-        """Count a record. `lines`: of its result object; the rows, if rows have no records."""
+        """Count a record. `lines`: those of the result object that it names. They are the rows if
+        rows have no records; else they are only checked.
+        """
         record = _decode(value)
         begin = record.id.rpartition("/")[0]
         for line in map(_decode_line, lines):
@@ -150,7 +158,7 @@ class Watch:
         self._check(record, key, row)
 
     def _take_poison(self, key: str, record: _Record) -> None:
-        """Count a poison's records apart, as they are not among the run's rows."""
+        """Note the record of a poison, which is not one of the run's rows."""
         if record.row is not None:
             self.poison_rows.add(record.id)
         if record.error is not None:
@@ -185,8 +193,8 @@ async def _read(follower: Follower, watch: Watch, objects: Objects) -> None:
 
 
 async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
-    """The lines of the result object that a record names. It must exist, but the store may be down
-    just now, so try again.
+    """The lines of the result object that a record names. The object must exist. While the store is
+    down, try again.
     """
     _, bucket, key = split_url(url)
     for _ in range(TRIES):

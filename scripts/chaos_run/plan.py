@@ -1,8 +1,8 @@
 """What a run will do, from its seed alone: which objects are announced when, and which faults.
 
-Rule: pure; the same numbers give the same plan. Most objects are small and come all the time. The
-large ones, which have most of the rows, come just before a fault, so that faults hit them. Owner:
-the run.
+Rule: the same arguments always give the same plan. Most objects are small and come all the time.
+The large ones, which have most of the rows, come just before a fault, so that faults hit them.
+Owner: the run.
 """
 
 import random
@@ -38,7 +38,7 @@ Kind = Literal[
 ]
 Form = Literal["csv", "csv.gz", "tar.gz"]
 
-# One deck of faults; it is shuffled and dealt, again and again, until there are enough.
+# The deck of faults. It is shuffled and dealt again and again, until there are enough faults.
 ALL_KINDS: tuple[Kind, ...] = (
     "kill",
     "kill",
@@ -51,8 +51,8 @@ ALL_KINDS: tuple[Kind, ...] = (
     "restart torchserve",
     "crash kafka",
 )
-# Where workers and services have hosts of their own: nothing passes between a worker and a service,
-# or in one direction; a worker never sends to itself.
+# Faults of `--hosts`: between a worker and a service nothing passes (`cut`), or nothing in one
+# direction (`mute`, `deaf`).
 CUTS: tuple[Kind, ...] = tuple(
     kind for kind in get_args(Kind) if kind.startswith(("cut ", "mute ", "deaf "))
 )
@@ -62,28 +62,28 @@ FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")
 PARTITIONS = 8
 STREAMS = 40
 LARGEST_ROWS = 200_000
-# Objects with this many rows are large; this share of all rows is in them.
+# An object with this many rows is large; large objects have this share of all rows.
 LARGE_ROWS = 2_000
 LARGE_SHARE = 0.6
-# Seconds between faults. A dead worker is noticed after 8 s; some gaps are shorter than that, some
-# longer. After a kill they are longer, because the time to the first new row is measured. After a
-# freeze they begin at its end: the judge allows repeats by the worker that was frozen, but not
-# together with repeats by two others.
+# Seconds between two faults. A dead worker is noticed after 8 s, so some gaps are shorter than that
+# and some longer. After a kill the gap is longer, because the time to the first new row is
+# measured. After a freeze the gap begins at its end: the judge allows repeats by the worker that
+# was frozen, but not together with repeats by two others.
 GAP_S = (4.0, 20.0)
 GAP_AFTER_KILL_S = (12.0, 20.0)
 FIRST_FAULT_S = 4.0
 # A large object is announced this long before a fault, so that its rows are on their way then.
 LEAD_S = (0.1, 1.0)
-# A frozen worker's session (8 s) ends while it is frozen.
+# Longer than the session of 8 s, which therefore ends while the worker is frozen.
 FROZEN_S = (9.0, 13.0)
 VISIT_S = (5.0, 15.0)
-# A broker that hangs is killed in the end. It is away for longer than sessions and most time limits
-# of clients.
+# A broker hangs for this long, is killed, and is then away for longer than sessions and most time
+# limits of clients.
 HANGS_S = (5.0, 9.0)
 CRASH_AWAY_S = 36.0
-# Some cuts are mended before the session ends.
+# Some cuts end before the session does.
 CUT_S = (1.0, 13.0)
-# The cluster notices after 9 s that a broker is gone.
+# The cluster notices after 9 s that a broker is gone, so some brokers are back before that.
 LOST_S = (5.0, 20.0)
 LENGTHS_S: Mapping[Kind, tuple[float, float]] = {
     "join": VISIT_S,
@@ -94,7 +94,9 @@ LENGTHS_S: Mapping[Kind, tuple[float, float]] = {
 
 
 class Object(NamedTuple):
-    """`first_line`: where its rows begin in the pool of lines; they are consecutive."""
+    """`first_line`: the line of the pool with its first row; the other rows are the lines
+    after it.
+    """
 
     key: str
     stream: str
@@ -141,7 +143,7 @@ def make(
     gap_s: tuple[float, float] = GAP_S,
     with_poison: bool = False,
 ) -> Plan:
-    """Make the plan. `lines`: how many the pool has. Poison needs the store that cuts."""
+    """`lines`: how many the pool has. `with_poison` needs a store behind `cut_transfer`."""
     dice = random.Random(seed)
     struck = tuple(_faults(dice, faults, kinds, gap_s))
     sizes = list(_sizes(dice, rows))
@@ -183,7 +185,7 @@ def _faults(
 
 
 def _sizes(dice: random.Random, rows: int) -> Iterator[int]:
-    """Sizes that add up to `rows`; one of them is 1, and one the largest size."""
+    """Sizes that add up to `rows`. One of them is 1, and one is the largest size."""
     largest = min(LARGEST_ROWS, rows // 5)
     large_rows = int(rows * LARGE_SHARE)
     yield 1

@@ -1,9 +1,8 @@
-"""Messages that must not hold up the good ones: one of each kind, in their own streams, and the
-code that must answer each.
+"""Bad messages, one of each kind and each in its own stream, and the codes that may answer them.
 
-Rule: a poison's object lies under `poison/`, so that the watch can tell its records from the
-others. `cutting` cuts the object whose transfer always breaks, whatever the store holds. Owner: the
-run.
+Rule: bad messages must not hold up the good ones. The object of each lies under `poison/`, by which
+the watch tells its records from the others. The transfer of `CUT` is broken by `cut_transfer`.
+Owner: the run.
 """
 
 import gzip
@@ -17,15 +16,17 @@ from penstock.simulation.announcements import tar
 
 FOLDER = "poison/"
 CUT = FOLDER + "cut-for-good.csv"
-# Objects above 8 MiB come in chunks, so some of its rows are answered before the cut.
+# So many rows are more than 8 MiB and come in chunks, so some are answered before the cut.
 CUT_ROWS = 240_000
-# Stands for a record without an object, that is, of a message that is not a reference.
+# The key of a message that is not a reference, whose answer names no object.
 NO_OBJECT = "no reference"
 _ROW = b",".join([b"0.5"] * 16) + b"\n"
 
 
 class Poison(NamedTuple):
-    """`key`: of its object, or `NO_OBJECT`. `codes`: that may answer it, beside its good rows."""
+    """`key`: its object's, or `NO_OBJECT`. `codes`: the error codes that may answer it; some of its
+    rows may be answered by predictions.
+    """
 
     key: str
     partition: int
@@ -44,7 +45,7 @@ def _damaged_gzip() -> bytes:
 
 KINDS: Mapping[str, Kind] = {
     FOLDER + "missing.csv": Kind(("not_found",), None),
-    # What is decompressed before the damage shows becomes rows, some good and some bad.
+    # The bytes that are decompressed before the damage become rows, some good and some bad.
     FOLDER + "damaged.csv.gz": Kind(("bad_format", "bad_archive", "bad_row"), _damaged_gzip),
     FOLDER + "cut.tar": Kind(
         ("bad_archive", "bad_format"), lambda: tar([("a.csv", _ROW * 50)])[:2_000]
@@ -74,7 +75,7 @@ def message(poison: Poison, bucket: str) -> bytes:
 
 
 def objects() -> Iterator[tuple[str, bytes]]:
-    """The objects of the poison that the store holds."""
+    """Key and body of each bad object that is to be stored."""
     for key, kind in KINDS.items():
         if kind.body is not None:
             yield key, kind.body()

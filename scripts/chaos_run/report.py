@@ -11,15 +11,15 @@ from statistics import median
 from chaos_run.faults import Struck
 from chaos_run.run import Outcome
 
-# Goal for the time from `kill -9` to the first new row: the session (8 s) and a rebalance.
+# The goal for the time from `kill -9` to the first new row: a session (8 s) and a rebalance.
 RECOVERY_GOAL_S = 10.0
-# An earlier fault no longer delays the group after this time.
+# After this time a fault no longer delays the group.
 SETTLED_MS = 10_000
 KEPT_EXITS = 5
 
 
 def tell(outcome: Outcome) -> bool:
-    """Print it. Was every promise kept?"""
+    """Print the outcome. Returns whether every promise was kept."""
     print(text(outcome))
     found = problems(outcome)
     for problem in found:
@@ -47,7 +47,7 @@ def problems(outcome: Outcome) -> list[str]:
 
 
 def _poisons(outcome: Outcome) -> Iterator[str]:
-    """Check that each poison is answered by its own codes only."""
+    """A sentence for each poison that is not answered, or by codes that are not its own."""
     for one in outcome.plan.poisons:
         codes = outcome.watch.poison_codes.get(one.key, set())
         if not codes or not codes <= set(one.codes):
@@ -86,7 +86,9 @@ def _figures(outcome: Outcome) -> Iterator[str]:
 
 
 def _recoveries(struck: list[Struck]) -> Iterator[str]:
-    """Apart from the others: kills without another fault during or shortly before it."""
+    """The times from kills to new rows. A kill is `alone` if no other fault was near it; these are
+    told apart from the rest.
+    """
     took_s: dict[bool, list[float]] = {True: [], False: []}
     for one in struck:
         if one.recovery is not None and one.recovery.took_s is not None:
@@ -106,13 +108,13 @@ def _recoveries(struck: list[Struck]) -> Iterator[str]:
 
 
 def _exits(outcome: Outcome) -> Iterator[str]:
-    yield f"exits          {len(outcome.exits)} of workers that nobody ended"
+    yield f"exits          {len(outcome.exits)} of workers that ended by themselves"
     for one in outcome.exits[:KEPT_EXITS]:
         yield f"  {one.worker} ended with {one.code}: {one.words}"
 
 
 def _faults(outcome: Outcome) -> Iterator[str]:
-    """One line for each fault; repeats up to the next fault are put down to it."""
+    """One line for each fault. Rows that are repeated before the next fault count as its own."""
     yield (
         f"{'at s':>6} {'fault':<20} {'whom':<28} {'took s':>6} {'rows again':>10} {'first row':>10}"
     )

@@ -1,7 +1,7 @@
-"""The rows: a pool of lines with the model's own answer to each, and the objects cut from it.
+"""A pool of lines with the model's own answer to each, and the objects that are cut from it.
 
-Rule: an object's rows are consecutive lines of the pool, so a row's number gives its right answer.
-Owner: the run.
+Rule: an object's rows are consecutive lines of the pool, so the number of a row gives its right
+answer. Owner: the run.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from chaos_run.plan import Object, Plan
 from chaos_run.services_under_test import Place
 from penstock.simulation.announcements import tar
 
-# A prime, so that objects with different first lines seldom share their later ones.
+# How many lines the pool has.
 LINES = 9_973
 FEATURES = 16
-# With fewer rows an archive would have only one member.
+# Rows of each member of an archive.
 MEMBER_ROWS = 700
 
 
@@ -59,7 +59,7 @@ class Pool:
 
 
 async def make_pool(place: Place) -> Pool:
-    """Asks the model for the answer to each line alone, before the run starts."""
+    """Ask the model for its answer to every line, before the run starts."""
     rows = np.random.default_rng(1).standard_normal((LINES, FEATURES))
     text = io.StringIO()
     np.savetxt(text, rows, fmt="%.6g", delimiter=",")

@@ -1,8 +1,8 @@
-"""One run: store the objects, start the workers, announce objects and cause faults by the plan's
-clock, wait until all is committed, stop the workers, have the topics judged.
+"""One run: store the objects, start the workers, announce objects and cause faults at the plan's
+times, wait until all is committed, stop the workers, have the topics judged.
 
-Rule: its time is bounded, and every worker has ended when it returns or raises. If it
-failed, the reason is in the `Outcome`. Owner: the command line.
+Rule: a run has a time limit, and every worker has ended when `chaos` returns or raises. The reason
+of a run that did not come to its end is in the `Outcome`. Owner: the command line.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from penstock.ports import Commit, Where
 from penstock.verify.findings import Report
 
 WORKERS = 3
-# For three interpreters that start at once, and for the drain at the end, on two busy cores.
+# Three workers start at once and drain at the end within this time, on two busy cores.
 START_S = 60.0
-# After the last fault: a session, the restart of a service, and all rows at a twentieth of the rate
-# of two idle cores.
+# After the last fault come a session and the restart of a service. Rows may come at this rate, a
+# twentieth of that of two idle cores.
 GRACE_S = 120.0
 SLOW_ROWS_PER_S = 5_000
-# An object whose transfer always breaks is given up after two minutes. They begin again with every
-# assignment, at the latest after the last fault.
+# An object whose transfer always breaks is given up after two minutes. These begin again with every
+# assignment of its partition, so for the last time after the last fault.
 CUT_S = 150.0
-# A broker of a cluster is back when its replicas have caught up; three are rolled one by one.
+# A broker of a cluster is back when its replicas have caught up. Three are restarted in turn.
 ROLL_S = 60.0
 CATCH_UP_S = 20.0
 LOOK_S = 0.3
@@ -48,8 +48,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """`unfinished`: why the run did not come to its end. `most_rows`: the most rows that were
-    delivered within one commit interval.
+    """`unfinished`: why the run did not come to its end; None: it did. `most_rows`: the most rows
+    that were delivered within one commit interval.
     """
 
     plan: Plan
@@ -68,13 +68,13 @@ class Outcome:
 
 
 def timed() -> Tell:
-    """Prints each line with the seconds since now."""
+    """A function that prints a line, with the seconds since this call before it."""
     began_s = time.monotonic()
     return lambda what: print(f"{time.monotonic() - began_s:6.1f} s  {what}", flush=True)
 
 
 def prepare(place: Place, *options: str, buckets: Sequence[str] = ()) -> None:
-    """Make the topics, the place's bucket and these. Blocks."""
+    """Make the topics, the place's bucket and those of `buckets`. Blocks."""
     place.penstock("topics", "create", "--partitions", str(PARTITIONS), *options)
     client = place.s3()
     for bucket in (place.bucket, *buckets):
@@ -142,7 +142,8 @@ async def _until_done(
 async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
     topic = place.config.kafka.input_topic
     async with producing(place.config.kafka) as producer:
-        # Makes the topic known now: a broker that starts denies for a moment that it exists.
+        # The producer learns of the topic now. Later it might ask a broker that has just started,
+        # which denies for a moment that the topic exists.
         await producer.partitions_for(topic)
         for at_s, partition, value in sorted(_messages(plan, place)):
             await _at(begun_s + at_s)
@@ -163,7 +164,7 @@ async def _at(time_s: float) -> None:
 
 
 async def _all_committed(place: Place) -> None:
-    """Wait until everything that was announced is committed; the services are all up by now."""
+    """Wait until everything that was announced is committed. No service is down any more."""
     kafka = place.config.kafka
     parts = [Where(kafka.input_topic, number) for number in range(PARTITIONS)]
     none = Commit(0)
@@ -177,7 +178,7 @@ async def _all_committed(place: Place) -> None:
 
 
 async def _caught_up(watch: Watch, plan: Plan) -> None:
-    """Wait until the watch has read all rows; lost ones never come, so the wait is bounded."""
+    """Wait until the watch has read all rows, but not for ever, because a lost row never comes."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CATCH_UP_S):
             while watch.new < plan.rows:
@@ -185,7 +186,7 @@ async def _caught_up(watch: Watch, plan: Plan) -> None:
 
 
 def _verify(place: Place) -> Report:
-    """Run the judge as any user would: by the command."""
+    """Run the judge by the command that any user has."""
     _, said = place.penstock("verify", "--json")
     (place.folder / "verify.json").write_text(said)
     return msgspec.json.decode(said, type=Report)

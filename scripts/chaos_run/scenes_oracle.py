@@ -1,8 +1,8 @@
 """What scenes on a grid should hold, computed from the topics in the simplest way.
 
-Rule: it knows the rules of the grid and uses no code of ours. A prediction belongs to the nearest
-multiple of the period. It must be in that scene, or on the late topic for a reason that is true.
-Owner: the run.
+Rule: the oracle knows the rules of the grid and imports nothing of the package. A prediction
+belongs to the nearest multiple of the period. It must be in the scene of that instant, or on the
+late topic for a reason that is true. Owner: the run.
 """
 
 from bisect import bisect_left
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import orjson
 
 EXAMPLES = 5
-# A prediction that is older than this when Kafka gets it is of the past.
+# A prediction that is older than this when Kafka gets it counts as one of the past.
 PAST_MS = 1_000
-# Longest time between a record and its handling.
+# The longest time from a record's arrival at Kafka until a scenes worker handles it.
 HANDLED_MS = 250
 
 
@@ -36,8 +36,8 @@ class Spoken(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`is_uneven`: the engine works off a backlog partition by partition (docs/scenes.md), so one
-    member may come long before the others.
+    """`is_uneven`: the engine works off a backlog partition by partition (docs/scenes.md), so that
+    one member may come long before the others.
     """
 
     deadline_ms: int
@@ -63,7 +63,7 @@ def compare(
     members: dict[str, list[str]],
     bounds: Bounds,
 ) -> Verdict:
-    """Compare. `members`: those of each site, in any order."""
+    """`members`: those of each site, in any order."""
     belongs, errors, spoken = _belonging(predictions, period_ms)
     wrong: Counter[str] = Counter()
     examples: list[str] = []
@@ -99,7 +99,9 @@ def compare(
 def _belonging(
     predictions: Iterable[Said], period_ms: int
 ) -> tuple[dict[tuple[str, int], dict[str, str]], set[str], dict[str, Spoken]]:
-    """The ids by site and time, then by member; the ids of errors; each prediction by its id."""
+    """The ids by site and time, then by member; the ids of errors; and each prediction by
+    its id.
+    """
     belongs: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     errors, spoken = set(), dict[str, Spoken]()
     for value, recorded_ms in predictions:
@@ -140,9 +142,9 @@ def _late(
 
 
 def _is_ahead(one: Spoken, of_site: Sequence[Spoken], bounds: Bounds) -> bool:
-    """Is it rightly refused as "ahead"? Either it is ahead of Kafka's clock, or it is of the past
-    and ahead of at least two other members. As lags go up and down, each of those is taken at its
-    slowest, from then until the deadline.
+    """Was this prediction rightly refused as "ahead"? It is if it is ahead of Kafka's clock, or if
+    it is of the past and ahead of at least two other members. Because lags go up and down, each of
+    those members counts with its largest lag around that time.
     """
     lag = one.recorded_ms - one.time
     if lag < -bounds.ahead_ms:

@@ -1,8 +1,8 @@
 """`scripts/chaos --scenes`: two scenes workers that are killed, frozen and stopped every few
 seconds, a restart of Kafka, then the judge and an oracle.
 
-Rule: the broker belongs to the run; the broker and the workers are gone at the end, whatever
-happens. The folder with the logs stays if anything was wrong. Owner: the command line.
+Rule: the broker belongs to the run. Broker and workers are gone at the end, whatever happens. If
+anything was wrong, the folder with the logs is kept. Owner: the command line.
 """
 
 import argparse
@@ -41,7 +41,7 @@ FAULT_EVERY_S = 5.0
 # Kafka gives a silent worker's sites to another one after 8 s: some freezes are shorter, some
 # longer.
 FROZEN_S = (1.0, 14.0)
-# For a session, a restart, and the backlog of both.
+# A session, a restart, and the backlog of both are over after this time.
 GRACE_S = 90.0
 LOOK_S = 3.0
 KINDS = ("kill", "freeze", "terminate")
@@ -109,7 +109,7 @@ async def _speak(cfg: config.Config, shape: Shape, seconds: int) -> None:
 async def _send(
     producer: AIOKafkaProducer, topic: str, key: bytes, value: bytes, partition: int
 ) -> None:
-    """Send a record, also while Kafka is away for so long that the producer's queue is full."""
+    """Send a record. If Kafka is away for so long that the producer's queue is full, try again."""
     while True:
         with suppress(KafkaTimeoutError):
             await producer.send(topic, value, key=key, partition=partition)
@@ -149,7 +149,7 @@ async def _freeze(worker: Worker, seconds: float) -> None:
 
 
 async def placed(place: Place) -> None:
-    """Wait until every prediction is in its place by the judge, or the time is over."""
+    """Wait until the judge finds every prediction in its place, or the time is over."""
     until_s = time.monotonic() + GRACE_S
     while time.monotonic() < until_s:
         code, said = await asyncio.to_thread(_verify, place)
@@ -159,7 +159,7 @@ async def placed(place: Place) -> None:
 
 
 class Read(NamedTuple):
-    """Everything that was predicted and published, each topic by partition."""
+    """All records of the three topics."""
 
     predictions: list[scenes_oracle.Said]
     scenes: list[scenes_oracle.Said]

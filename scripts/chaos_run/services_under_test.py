@@ -1,7 +1,7 @@
-"""Where a run happens: services, topics and a bucket, and what a run may do to the services.
+"""The place of a run: services, topics and a bucket, and how the run may disturb the services.
 
-Rule: the code that makes a place also makes its topics (with `plan.PARTITIONS` partitions) and its
-bucket. Owner: the run.
+Rule: the code that makes a `Place` also makes its topics (with `plan.PARTITIONS` partitions) and
+its bucket. Owner: the run.
 """
 
 import os
@@ -28,10 +28,11 @@ TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC
 @dataclass(frozen=True)
 class Place:
     """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
-    now, if there is one. `restart` stops one of Kafka, MinIO, TorchServe and starts it again.
-    `crash` freezes one for the first number of seconds, kills it, and starts it after the second.
-    `cluster`: where workers and services have hosts of their own. `launcher`: what begins the
-    command line of a worker. `former`: the checkout whose code each worker's first life runs.
+    now, if there is one. `restart`: stops the named service and starts it again. `crash`: freezes
+    the named service for the first number of seconds, kills it, and starts it again after the
+    second number. `cluster`: the services if each has a host of its own. `launcher`: the words
+    before the command line of the named worker. `former`: the checkout whose code each worker runs
+    in its first life.
     """
 
     environ: Mapping[str, str]
@@ -65,7 +66,9 @@ class Place:
         return s3.client(objects.endpoint_url, objects.key, objects.secret, objects.region)
 
     def penstock(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of a command. Blocks; raises if it gave no verdict."""
+        """Run a command. Returns its exit code and output; raises if it neither passed nor failed a
+        check. Blocks.
+        """
         answer = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
             env=dict(self.environ),
@@ -83,8 +86,8 @@ class Place:
 
 
 def seeded(seed: int | None) -> tuple[int, Path]:
-    """The run's seed (a random one if none is given), and its folder with all logs and the state of
-    its own stack. Both are printed, as they are needed to repeat a failure and to look into it.
+    """The run's seed (a random one if none is given), and its folder for all logs and the state of
+    its own stack. Both are printed: the seed to repeat a failure, the folder to look into it.
     """
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
@@ -101,8 +104,8 @@ def bare() -> dict[str, str]:
 def environ_of(
     changes: Mapping[str, str], is_taken: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
-    """A worker's variables: those of the stack with these names, and `SECTION__KEY` over them; none
-    of the caller's own settings.
+    """A worker's variables: those of the stack whose names are taken, overridden by `changes`
+    (`SECTION__KEY`). The caller's own settings are left out.
     """
     exports = (line.removeprefix("export ").partition("=") for line in what_runs.exports())
     ours = {name: value.strip("'") for name, _, value in exports if is_taken(name)}
@@ -110,7 +113,7 @@ def environ_of(
 
 
 def model_worker_pid() -> int | None:
-    """TorchServe's Python process, the child of its Java one, on the local stack."""
+    """The Python process of TorchServe on the local stack: a child of its Java process."""
     state = layout.load()
     server = state.processes.get("torchserve") if state else None
     if server is None:
@@ -123,7 +126,7 @@ def model_worker_pid() -> int | None:
 
 
 def crash(service: str, hangs_s: float, away_s: float) -> None:
-    """Crash a service of the local stack. Blocks."""
+    """Freeze, kill and restart a service of the local stack, as `Place` says. Blocks."""
     state = layout.load()
     assert state is not None
     pid = state.processes[service].pid

@@ -16,8 +16,8 @@ from penstock.adapters.kafka.reader import open_reader
 
 @asynccontextmanager
 async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
-    """A producer for the block; at its end everything is delivered. Idempotent, so that a message
-    which is sent again after a restart of Kafka stays one.
+    """A producer for the block; at its end everything is delivered. It is idempotent, so that a
+    message that is sent again after a restart of Kafka is on the topic once.
     """
     producer = AIOKafkaProducer(**connection(kafka), enable_idempotence=True)
     await producer.start()
@@ -29,7 +29,7 @@ async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
 
 
 class Stamped(NamedTuple):
-    """A record, when the broker had it."""
+    """A record, with the broker's stamp."""
 
     partition: int
     offset: int

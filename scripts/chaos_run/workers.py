@@ -1,7 +1,7 @@
-"""The workers: members of one group, each restarted when it ends, as a container would be.
+"""The workers of a run: members of one group, each restarted when it ends, as containers are.
 
-Rule: a worker that ends by itself is counted and named, and restarted as well. Each life has its
-own log. No worker outlives this process; frozen ones are killed. Owner: the run.
+Rule: a worker that ends by itself is restarted, too, and noted as an `Exit`. Each life of a worker
+has its own log. No worker outlives this process, not even a frozen one. Owner: the run.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from chaos_run.services_under_test import Place
 from penstock.process import parent
 from penstock.process.children import Child, last_words, running
 
-# As with a container, a restart takes a moment.
+# A container, too, is restarted after a moment only.
 RESTART_S = 0.5
 LOOK_S = 0.2
 
@@ -33,14 +33,16 @@ class Exit(NamedTuple):
 
 
 def last_assignment(said: str) -> frozenset[int]:
-    """The partitions that begin, and those that go on, by what a worker said."""
+    """The partitions of the last assignment in a worker's log: those that begin and those that go
+    on.
+    """
     assignments = _ASSIGNED.findall(said)
     lists = _LIST.findall(assignments[-1]) if assignments else ()
     return frozenset(int(number) for each in lists for number in each.split(","))
 
 
 class Worker:
-    """Runs until `leave`; `busy`: a fault has picked it."""
+    """A worker that is restarted until `leave`. `busy`: a fault has picked it."""
 
     def __init__(self, number: int, place: Place, exits: list[Exit], command: str) -> None:
         self.name = f"worker-{number}"
@@ -79,7 +81,7 @@ class Worker:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Its last assignment, as it says itself."""
+        """Its last assignment, by its own log."""
         return last_assignment(self._log.read_text(errors="replace") if self._log.exists() else "")
 
     @property
@@ -103,12 +105,12 @@ class Worker:
         self._send(signal.SIGCONT)
 
     def lose(self) -> None:
-        """As if its host were gone: it dies, and does not start again."""
+        """Kill the worker and do not restart it, as if its host were gone."""
         self._leaving = True
         self.kill()
 
     def leave(self) -> None:
-        """Drain, and do not start again."""
+        """Let the worker drain, and do not restart it."""
         self._leaving = True
         self.terminate()
 
@@ -119,7 +121,7 @@ class Worker:
 
 
 class Crew:
-    """The members of the group, and visitors. `command`: the command that they run. `first`: the
+    """All workers of a run, visitors included. `command`: what each of them runs. `first`: the
     number of the first one, which names its logs.
     """
 
@@ -139,11 +141,11 @@ class Crew:
         return worker
 
     def free(self) -> list[Worker]:
-        """Workers that run and that no fault has picked."""
+        """The workers that run and that no fault has picked."""
         return [worker for worker in self._workers if worker.is_running and not worker.busy]
 
     async def dismiss(self, *workers: Worker) -> None:
-        """Let these workers drain, or all if none is named, and wait for it."""
+        """Let these workers, or all if none is named, drain, and wait until they have ended."""
         leaving = workers or tuple(self._workers)
         for worker in leaving:
             worker.leave()
@@ -155,6 +157,6 @@ class Crew:
             await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:
-        """Kill them without a drain."""
+        """Kill all workers without a drain."""
         for task in self._workers.values():
             task.cancel()

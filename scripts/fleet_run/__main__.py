@@ -1,6 +1,7 @@
-"""The command line of `scripts/fleet`: which figures, and each against its goal.
+"""The command line of `scripts/fleet`: which figures are measured; each is held against its goal.
 
-Rule: topics, groups and buckets are the run's own and are removed; services keep what they had.
+Rule: the run makes its own topics, groups and buckets and removes them. Owner: the person who runs
+it.
 """
 
 import argparse
@@ -17,7 +18,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/fleet",
         description="Needs the stack (scripts/stack up), and for the figures a machine with "
-        "nothing else to do. Services and starts of workers are on core 0, workers on core 1.",
+        "nothing else to do. Services run on core 0, workers on core 1 once they have started.",
         epilog="Exit code 1: a goal was missed.",
     )
     commands = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")

@@ -1,7 +1,7 @@
 """What the measurements share: topics of their own, services on one core, and figures with goals.
 
-Rule: the broker stamps what is measured, and everything that was moved to a core is given back.
-Owner: the measurement.
+Rule: all times are the broker's stamps. Processes that were moved to a core may use all cores again
+at the end. Owner: the measurement.
 """
 
 import os
@@ -23,7 +23,7 @@ SERVICES_CORE, WORKERS_CORE = 0, 1
 
 
 class Figure(NamedTuple):
-    """`most`, `least`: the goal; None: there is none."""
+    """A measured value. `most`, `least`: its goal, if it has one."""
 
     what: str
     value: float
@@ -53,7 +53,7 @@ def tell(*figures: Figure) -> list[Figure]:
 async def fresh_place(
     folder: Path, changes: Mapping[str, str], launcher: Callable[[str], Sequence[str]]
 ) -> AsyncIterator[tuple[Place, Bucket]]:
-    """Topics, a group and a bucket of its own. `launcher`: as in `Place`."""
+    """A place with topics, a group and a bucket of its own. `launcher`: as in `Place`."""
     name = f"fleet-{uuid.uuid4().hex[:8]}"
     topics = {"KAFKA__INPUT_TOPIC": name, "OUTPUT__TOPIC": f"{name}.out"}
     topics |= {"OUTPUT__DLQ_TOPIC": f"{name}.dlq", "KAFKA__GROUP": name}
@@ -73,7 +73,7 @@ async def fresh_place(
 
 @contextmanager
 def services_apart(cfg: config.Config) -> Iterator[None]:
-    """The services, and this process, are on their core during the block."""
+    """Keep the services and this process on the services' core during the block."""
     everywhere = os.sched_getaffinity(0)
     pids = [os.getpid(), *service_pids(cfg).values()]
     place(pids, {SERVICES_CORE})
@@ -84,7 +84,7 @@ def services_apart(cfg: config.Config) -> Iterator[None]:
 
 
 def place(pids: Sequence[int], cores: set[int]) -> None:
-    """Move these processes, their children and all threads."""
+    """Move these processes, their children and all their threads to these cores."""
     for pid in pids:
         for member in family(pid):
             for thread in Path(f"/proc/{member}/task").glob("*"):

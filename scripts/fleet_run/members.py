@@ -1,7 +1,7 @@
-"""A group of members without work on a real coordinator: how long a rebalance takes, and its cost.
+"""A group of many members without work, on a real broker: how long a rebalance takes, and its cost.
 
-Rule: members are the worker's own sources, with its assignor and its connections, on a topic that
-is empty. All are in one process, so what that uses is theirs. Owner: `scripts/fleet`.
+Rule: a member is the source that a worker has, with its assignor and its connections, on an empty
+topic. All members are in this process, so its CPU and memory are theirs. Owner: `scripts/fleet`.
 """
 
 import asyncio
@@ -29,7 +29,9 @@ DRAIN_MS = 2_000
 
 
 class _Member:
-    """`ours`: its partitions now. What comes to it is counted in `moved`, of all members."""
+    """A member. `ours`: its partitions now. `moved`, which all members share, counts the partitions
+    that come to one.
+    """
 
     def __init__(self, source: Source, moved: Counter[int]) -> None:
         self.source = source
@@ -42,7 +44,7 @@ class _Member:
         return {}
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """Nothing is in progress."""
+        """Nothing to do: a member without work has nothing in progress."""
 
     async def revoked(self, partitions: Collection[int]) -> None:
         self.ours -= set(partitions)
@@ -76,7 +78,7 @@ class _Group:
             task.cancel()
 
     async def even(self, partitions: int) -> None:
-        """Wait until everybody has an even share of all."""
+        """Wait until every member has an even share of all partitions."""
         share = partitions / len(self._members)
         async with asyncio.timeout(WAIT_S):
             while not self._is_even(partitions, share):
@@ -100,11 +102,11 @@ async def measured(members: int, partitions: int) -> list[Figure]:
 
 
 async def _measured(cfg: config.Config, members: int, partitions: int) -> list[Figure]:
-    # Members say at each rebalance that there is one.
+    # At each rebalance every member logs lines about it.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     pids = service_pids(cfg)
     if "kafka" not in pids:
-        raise Fatal("the broker is not the stack's: its CPU cannot be told (scripts/stack up)")
+        raise Fatal("the broker is not the stack's, so its CPU is not known (scripts/stack up)")
     broker = {"kafka": pids["kafka"], "members": os.getpid()}
     bare = usage(os.getpid()).peak_rss_bytes
     found: list[Figure] = []
@@ -120,7 +122,7 @@ async def _measured(cfg: config.Config, members: int, partitions: int) -> list[F
                 begun_s = time.monotonic()
                 for _ in range(joining):
                     group.join()
-                    # All share one core, which else they would keep from each other for seconds.
+                    # All members share one core: a hundred starts at once take it for seconds.
                     await asyncio.sleep(APART_S)
                 if not joining:
                     await group.leave()

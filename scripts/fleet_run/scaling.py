@@ -1,9 +1,11 @@
-"""Do two workers twice as much as one? Each has a part of one core, services have the other.
+"""Do two workers answer twice as many rows as one? Each has a part of a core, services have
+another.
 
-Rule: all references are there before a worker starts; the rate is that of the middle of the rows,
-by the broker's stamps. What the services' core had left meanwhile is told beside it: without any,
-the figure is theirs. So rows are wide and the model takes few of their columns: they cost the
-worker much and the services little. Owner: `scripts/fleet`.
+Rule: all references are on the topic before a worker starts. The rate is that of the middle of the
+rows, by the broker's stamps. The use of the services' core is told beside the rate: if that core
+was full, the services were the limit. To keep it from that, rows are wide and the model takes few
+of their columns, so that a row costs the worker much and the services little. Owner:
+`scripts/fleet`.
 """
 
 import asyncio
@@ -26,13 +28,13 @@ from penstock.bench.topics_and_bucket import count_records, end_watcher
 from penstock.errors import Fatal
 
 ROWS, OBJECTS = 5_000, 8
-# How often a row repeats the columns that the model takes.
+# A row holds the model's columns this many times.
 WIDTH = 4
 PERIOD_US = 20_000
 GROUPS = Path("/sys/fs/cgroup/cpu")
 GOAL = 1.8
 WAIT_S = 150.0
-# Of the rows: starts and ends of workers are left out.
+# The share of the rows between which the rate is measured, without the workers' starts and ends.
 MIDDLE = (0.3, 0.8)
 
 
@@ -112,7 +114,9 @@ def _wide(body: bytes) -> bytes:
 async def _all_there(
     cfg: config.Config, rows: int, pids: Mapping[str, int], used: list[tuple[float, float]]
 ) -> None:
-    """Fills `used` with times (ms) and the CPU that the services had used by then (s)."""
+    """Wait for all rows. Fills `used` with pairs: a time (ms), and the CPU that the services had
+    used by then (s).
+    """
     async with asyncio.timeout(WAIT_S), end_watcher(cfg.kafka) as watcher:
         while await count_records(watcher, cfg.output.topic, PARTITIONS) < rows:
             by_name = cpu_by_name(pids)

@@ -1,8 +1,8 @@
 """How late answers are around a restart, a joiner and a death: 16 streams at 10 Hz, four workers.
 
-Rule: lateness runs from the broker's stamp of the reference to its stamp of the answer; nobody
-else's clock is asked. A process begins on the services' core and is moved when it is `AGE_S` old,
-so that the start of an interpreter delays nobody. Owner: `scripts/fleet`.
+Rule: lateness runs from the broker's stamp of the reference to its stamp of the answer; no other
+clock counts. A process begins on the services' core and is moved when it is `AGE_S` old, so that
+its start takes no CPU from the other workers. Owner: `scripts/fleet`.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from penstock.bench.seeded_rows import csv_body
 from penstock.bench.topics_and_bucket import count_records, end_watcher
 
 WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8
-# An interpreter has started, and joined, by then.
+# By this age a worker has started and joined its group.
 AGE_S = 3.0
 QUIET_S = 3.0
-# The supervisor has started another one in the dead one's place.
+# By then the supervisor has started another process in the place of the dead one.
 RESTART_S = 6.0
 SETTLE_S = 2.0
 KILLS = 5
 SESSION_S = 8.0
-# Workers start, and work off what has gathered meanwhile.
+# Within this time workers start and work off what was announced meanwhile.
 WAIT_S = 60.0
 
 
 class Event(NamedTuple):
-    """Something that happened: the partitions whose worker changed over it, and those whose worker
-    was restarted.
+    """A restart, a join or a death. `moved`: the partitions whose worker changed by it. `away`:
+    those whose worker was restarted.
     """
 
     began_ms: float
@@ -61,7 +61,9 @@ class Event(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A reference, when the broker had it, and how much later its last row; infinite: never."""
+    """A reference, the broker's stamp of it, and how much later its last row was stamped; infinite
+    if it was never answered.
+    """
 
     partition: int
     at_ms: float
@@ -69,7 +71,9 @@ class Answered(NamedTuple):
 
 
 class Fleet:
-    """Workers under load; `events` are those so far. `answered`: all references, at the end."""
+    """Workers under load. `events`: those since it was last emptied. `answered`: all references;
+    set at the end.
+    """
 
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
@@ -81,7 +85,7 @@ class Fleet:
 
     @asynccontextmanager
     async def event(self, *, away: frozenset[int] = frozenset()) -> AsyncIterator[None]:
-        """What the block does, and what follows until it has settled."""
+        """Note what happens in the block, and for `SETTLE_S` after it, as one event."""
         before, began_ms = self.owners(), time.time() * 1000
         yield
         await asyncio.sleep(SETTLE_S)
@@ -187,7 +191,7 @@ async def _has(worker: Worker) -> None:
 
 
 def _children(fleet: Fleet) -> list[int]:
-    """The processes that work; the youngest of a supervisor with a spare is in reserve."""
+    """The worker processes under the supervisor. A spare is the youngest child and is left out."""
     (supervisor,) = (worker.pid for worker in fleet.crew.free() if worker.pid)
     direct = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     return [int(pid) for pid in direct][:WORKERS]
@@ -197,7 +201,7 @@ def _children(fleet: Fleet) -> list[int]:
 async def _fleet(
     folder: Path, workers: int, command: str = "run", *, static: bool = False
 ) -> AsyncIterator[Fleet]:
-    """Workers that have their partitions, under load; at the end all is answered."""
+    """Workers that have their partitions, under load. After the block, `answered` is filled."""
     folder.mkdir()
     changes = {"DELIVERY__DRAIN_MS": "2000"}
     if static:
@@ -230,7 +234,7 @@ async def _fleet(
 
 
 async def _caught_up(place: Place) -> None:
-    """Wait until all but the references of the last second are answered."""
+    """Wait until all references but those of the last second are answered."""
     topics = (place.config.kafka.input_topic, place.config.output.topic)
     async with asyncio.timeout(WAIT_S), end_watcher(place.config.kafka) as watcher:
         while True:

@@ -1,6 +1,6 @@
 """The real services on this machine, for tests and benchmarks: Apache Kafka, MinIO and TorchServe.
 
-Rule: `stack` decides. One module for each service knows how to build and start it, and how to ask
-whether it is ready; `compose` does the same through Docker. Only `scripts/stack` is meant to be
-called from outside.
+Rule: `stack` decides what is started and stopped. For each service one module knows how to build
+and start it, and how to ask whether it is ready; `compose` does this for all through Docker.
+`what_runs` knows all services and where clients find them. People call `scripts/stack`.
 """

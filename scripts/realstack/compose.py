@@ -19,7 +19,7 @@ VARIABLES = {
 
 
 def engine_answers() -> bool:
-    """Is there a Docker engine, and the compose plugin to use it?"""
+    """Does a Docker engine answer, and is its compose plugin installed?"""
     try:
         answers = [
             subprocess.run(["docker", *command], capture_output=True, check=False).returncode
@@ -48,7 +48,7 @@ def _compose(ports: Ports, *arguments: str) -> str:
 
 
 def up(ports: Ports) -> None:
-    """Waits for the health checks. A second call restarts only services that changed or ended."""
+    """Returns when all health checks pass. A second call restarts only what changed or ended."""
     _compose(ports, "up", "--detach", "--build", "--wait", *SERVICES)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with the stack: a text for a person and an exit code for a script."""
+"""The errors of the stack: a text for a person, and an exit code for a script."""
 
 EXIT_FAILED = 1
 EXIT_MISSING = 3

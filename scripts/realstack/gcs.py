@@ -1,4 +1,4 @@
-"""fake-gcs-server, built by Go: of Google Cloud Storage it can read, write and keep versions."""
+"""fake-gcs-server, built by Go: a stand-in for Google Cloud Storage that keeps versions."""
 
 import http.client
 import json

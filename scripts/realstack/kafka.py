@@ -43,8 +43,9 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 
-# One node: every internal topic has one replica and few partitions, as each takes files and
-# start-up time. No rebalance delay: a test's group has all its members within milliseconds.
+# With one node every internal topic has one replica; it has few partitions, because each takes
+# files and start-up time. No rebalance delay, because a test's group is complete within
+# milliseconds.
 PROPERTIES = Template("""\
 process.roles=broker,controller
 node.id=1
@@ -103,7 +104,7 @@ class Kafka:
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/libs/*"]
         java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         if not (folder / "data" / "meta.properties").exists():
-            # As one argument with its option: one id in 64 begins with a minus.
+            # The id is one argument with its option, because one id in 64 begins with a minus.
             identity = f"--cluster-id={new_id()}"
             format_storage = ["format", "--standalone", identity, "-c", str(properties)]
             subprocess.run(
@@ -118,7 +119,7 @@ class Kafka:
 
 
 def new_id() -> str:
-    """As Kafka makes them, for a cluster or a directory."""
+    """A new id for a cluster or a directory, in Kafka's own form."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 

@@ -1,7 +1,7 @@
-"""Where files are, which ports are taken, and the record of what was started.
+"""Where the stack's files are, which ports it takes, and the record of what was started.
 
-Rule: builds are in the cache and shared by every checkout of the user. What runs has its data, logs
-and ports in the state folder, which `down` removes. One stack per user.
+Rule: builds are in the cache, which all checkouts of the user share. Data, logs and ports of what
+runs are in the state folder, which `down` empties. One stack per user.
 """
 
 import fcntl
@@ -20,9 +20,9 @@ from typing import Literal
 from realstack.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
-# Below every system's range of ports for outgoing connections (Linux 32768, macOS 49152): a client
-# that keeps dialling the port of a service that is down could otherwise get that port itself, and
-# connect to itself.
+# Below the ports that a system takes for outgoing connections (from 32768 on Linux, 49152 on
+# macOS). Otherwise a client that keeps dialling a service that is down could be given the service's
+# port as its own, and connect to itself.
 PORTS = range(20000, 30000)
 How = Literal["docker", "local"]
 PORT_NAMES = (
@@ -116,8 +116,8 @@ def _is_free(port: int) -> bool:
 
 
 def build_once(target: Path, make: Callable[[Path], None]) -> None:
-    """`make` fills a folder. If it ends well the folder becomes `target`, else it is removed. Of
-    several checkouts one builds; the others wait and use its build.
+    """Have `make` fill a folder, which becomes `target`; if it fails, the folder is removed. If
+    several checkouts build at the same time, one builds and the others wait and use its build.
     """
     if target.exists():
         return

@@ -23,7 +23,8 @@ SETTINGS = {
     "MINIO_UPDATE": "off",
 }
 BUCKET = "penstock"
-# Only a PUT proves that the store can write. It has its own bucket, so that it announces nothing.
+# The probe writes an object, because only that proves that the store can write. It has a bucket of
+# its own, so that the object is not announced.
 PROBE_BUCKET = "penstock-probe"
 EVENTS_ARN = "arn:minio:sqs::P:kafka"
 EVENTS_TOPIC = "refs"
@@ -44,7 +45,7 @@ class Minio:
         argv = [str(self.binary), "server", "--quiet", "--address", f"127.0.0.1:{ports['minio']}"]
         environment = {
             **SETTINGS,
-            # An object is announced before it is acknowledged; else a later one may overtake it.
+            # Announce an object before its PUT is acknowledged; else a later one may overtake it.
             "MINIO_API_SYNC_EVENTS": "on",
             "MINIO_NOTIFY_KAFKA_ENABLE_P": "on",
             "MINIO_NOTIFY_KAFKA_BROKERS_P": f"127.0.0.1:{ports['kafka']}",
@@ -53,7 +54,7 @@ class Minio:
         return Launch([*argv, str(folder / "data")], environment)
 
     def probe(self, ports: Ports) -> None:
-        # One attempt, without the client's retries, as the caller asks again.
+        # One attempt, without the client's retries: the caller asks again.
         once = botocore.config.Config(
             retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
         )

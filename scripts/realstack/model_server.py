@@ -1,7 +1,8 @@
-"""The model servers beside TorchServe: each has its own environment, made once, in which a program
-of `served/` runs.
+"""The model servers beside TorchServe. Each has an environment of its own, which is made once; in
+it runs a program of `served/`.
 
-Rule: they are started only if asked for by name, and always as local processes. Owner: `stack`.
+Rule: a model server is started only if it is asked for by name, and always as a local process.
+Owner: `stack`.
 """
 
 import hashlib
@@ -20,8 +21,8 @@ _TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": _ROW
 
 @dataclass(eq=False)
 class ModelServer:
-    """`ports`: in the order of the program's arguments. `path` and `body` ask the model that is
-    loaded last: when it answers, all are ready.
+    """One model server. `ports`: in the order of its program's arguments. `path`, `body`: a request
+    to the model that is loaded last; when that answers, all models are ready.
     """
 
     name: str
@@ -45,7 +46,8 @@ class ModelServer:
             what = f"installing {self.name}, up to 450 MB"
             run(pip, what=what, cwd=folder, within_s=within_s)
 
-        # An environment can be moved if its scripts are run as modules.
+        # The environment is moved after it is made. Its programs still run, because they are run as
+        # modules, not by its scripts.
         layout.build_once(self.environment, make)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:

@@ -1,7 +1,7 @@
-"""What the local services need of the machine: found, or installed, or named as missing.
+"""What the local services need of the machine: it is found, or installed, or named as missing.
 
-Rule: a system package is installed only by root on Debian and its relatives. Anything else that is
-missing is named in one line, with exit code 3, before anything is downloaded.
+Rule: system packages are installed only if root runs this on Debian or a relative of it. Everything
+else that is missing is named in one line, with exit code 3, before anything is downloaded.
 """
 
 import functools
@@ -19,12 +19,12 @@ from realstack import layout
 from realstack.errors import Missing, StackError
 
 JAVA_MINIMUM = 17  # Kafka 4's brokers need it
-GO_MINIMUM = (1, 21)  # since this version Go downloads the newer Go that a module needs
+GO_MINIMUM = (1, 21)  # from this version on, Go downloads the newer Go that a module needs
 
 
 @dataclass(frozen=True)
 class Need:
-    """A program of the machine; `packages`: Debian's, empty if Debian's version is too old."""
+    """A program of the machine. `packages`: Debian's; empty if Debian's version is too old."""
 
     what: str
     present: bool
@@ -32,7 +32,9 @@ class Need:
 
 
 def ensure(*, kafka_is_built: bool, minio_is_built: bool) -> None:
-    """Install or name what is missing for building and running the services."""
+    """Install what building and running the services needs. Raises `Missing` with all that cannot
+    be installed.
+    """
     needs = [
         Need(
             f"Java {JAVA_MINIMUM} or newer", _java() >= JAVA_MINIMUM, ("openjdk-17-jre-headless",)
@@ -83,7 +85,7 @@ def go_version() -> tuple[int, ...]:
 
 
 def go_install(module: str, binary: Path, *, what: str, within_s: float | None = None) -> None:
-    """Build `binary`, under which name Go installs the module, unless it exists already."""
+    """Build `binary` unless it exists already; its name is the one that Go gives the module."""
 
     def make(folder: Path) -> None:
         if go_version() < GO_MINIMUM:
@@ -106,7 +108,7 @@ def torch_python() -> str:
 
 
 def venv_python() -> str:
-    """A Python that can make environments, first the system's, as Triton runs on no other."""
+    """A Python that can make environments. The system's comes first: Triton runs on no other."""
     if python := _python_with("venv", "ensurepip"):
         return python
     raise Missing("missing: a Python with venv (on Debian: apt-get install python3-venv)")
@@ -133,8 +135,8 @@ def run(
     env: Mapping[str, str] | None = None,
     within_s: float | None = None,
 ) -> None:
-    """Run a slow step: one line on stderr announces it, and its output is shown only if it fails.
-    It is killed if it takes longer than `within_s`.
+    """Run a slow step. A line on stderr announces it; its output is shown only if it fails. It is
+    killed if it takes longer than `within_s`.
     """
     print(f"{what} ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryFile() as output:

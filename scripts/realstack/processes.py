@@ -1,8 +1,8 @@
 """Processes that outlive the command which started them.
 
-Rule: a process is known by its id together with its start time, because the system may use the id
-again: such a stranger is never stopped. Each process leads its own session and is stopped together
-with all processes that it started.
+Rule: a process is known by its id together with its start time, because the system may give the id
+to another process later, which must not be stopped. Each process leads a session of its own and is
+stopped together with all processes that it started.
 """
 
 import os
@@ -14,7 +14,7 @@ from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# A broker takes a second or two to close its log; after this time a process is killed.
+# After this time a process is killed. A broker takes a second or two to close its log.
 STOP_S = 20.0
 POLL_S = 0.05
 
@@ -54,7 +54,7 @@ def start(argv: list[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> P
         (os.POSIX_SPAWN_OPEN, 1, str(log), append, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    # Not Popen, which warns if nobody waits for the process to end.
+    # Popen would warn if this command ends before the process does.
     with chdir(cwd):
         return find(
             os.posix_spawnp(argv[0], argv, {**os.environ, **env}, file_actions=streams, setsid=True)
@@ -62,19 +62,19 @@ def start(argv: list[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> P
 
 
 def find(pid: int) -> Process:
-    """The process with this id. If there is none, the result says that it does not run."""
+    """The process with this id. If there is none, `running` of the result is False."""
     return Process(pid, _start_time(pid) or "")
 
 
 def stop(process: Process) -> None:
-    """Stop it and its children: ask first, kill after `STOP_S`."""
+    """Stop the process and its children: ask first, kill after `STOP_S`."""
     if not process.running:
         return
     _signal_group(process, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
     while time.monotonic() < deadline and process.running:
         time.sleep(POLL_S)
-    # Also if it ended by itself: children that ignored the request must not keep ports.
+    # Also if the process has ended: children that ignored the request must not keep their ports.
     _signal_group(process, signal.SIGKILL)
     while process.running:
         time.sleep(POLL_S)
@@ -86,5 +86,5 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
 
 
 def tail(log: Path) -> str:
-    """Its last lines."""
+    """The last lines of a log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-15:])

@@ -1,7 +1,7 @@
-"""A client of an object store, independent of Penstock's own, for filling buckets and looking into
-them.
+"""A botocore client of the object store, to fill buckets and to look into them.
 
-Rule: all such clients are made here. Owner: the caller, who closes it.
+Rule: tests and scripts make their clients here, so that none depends on the clients they test.
+Owner: the caller, who closes it.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the stack needs of each service."""
+"""The promises that each service keeps to the stack: build, configure, probe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,16 +30,18 @@ class Service(Protocol):
         ...
 
     def probe(self, ports: Ports) -> None:
-        """Really use it once, and create what every user of it needs. Raises `NotReady`."""
+        """Use the service once as a client would, and create what every client needs. Raises
+        `NotReady`.
+        """
         ...
 
 
 class Extra(Service, Protocol):
-    """A service that is started only if asked for by name; `ports` in their own order."""
+    """A service that is started only if it is asked for by name."""
 
     @property
     def ports(self) -> tuple[str, ...]: ...
 
     def build(self, within_s: float | None = None) -> None:
-        """As for any service. With `within_s`: give up after that time."""
+        """As `Service.build`. With `within_s`: give up after that time."""
         ...

@@ -35,9 +35,9 @@ PROBE_PAUSE_S = 0.1
 
 
 def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str] = ()) -> str:
-    """`how` is chosen when nothing runs: by Docker if an engine answers, unless the caller says
-    otherwise. `extras` are started beside the services that run, and of the `wishes` those that can
-    be built in time.
+    """Start what does not run. `how`: by Docker or as local processes; None: Docker if an engine
+    answers. It counts only when nothing runs yet. `extras`: further services to start. `wishes`:
+    further services that are started if they can be built in time.
     """
     with layout.locked():
         begun = time.monotonic()
@@ -57,7 +57,7 @@ def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str]
 
 
 def up_alone(name: str) -> None:
-    """Start one of Kafka, MinIO, TorchServe as a local process, in a home where nothing runs."""
+    """Start only Kafka, MinIO or TorchServe, as a local process. No stack may run in this home."""
     with layout.locked():
         state = State("local", layout.free_ports())
         service = next(one for one in SERVICES if one.name == name)
@@ -92,7 +92,9 @@ def _up_locally(state: State) -> list[str]:
 
 
 def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> list[str]:
-    """Start the extras. An `optional` one that cannot be built is left out and noted."""
+    """Start these further services. An `optional` one that cannot be built is noted and
+    left out.
+    """
     running = running_services(state)
     absent = [server for server in wanted if server.name not in running]
     names = {port for server in absent for port in server.ports} - state.ports.keys()
@@ -133,7 +135,7 @@ def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> 
 
 def _build() -> None:
     prerequisites.ensure(kafka_is_built=KAFKA.jars.exists(), minio_is_built=MINIO.binary.exists())
-    # Their downloads wait for the network while MinIO's build uses the cores.
+    # At the same time: downloads wait for the network while MinIO's build uses the cores.
     with ThreadPoolExecutor() as pool:
         for building in [pool.submit(_timed, each, each.build) for each in SERVICES]:
             building.result()
@@ -165,7 +167,9 @@ def _launch(service: Service, state: State) -> None:
 
 
 def _wait(service: Service, state: State) -> None:
-    """Wait until the service can really be used, and say so if that took a moment."""
+    """Wait until the service answers its probe. If it did not answer at once, say how long
+    it took.
+    """
     begun, is_up_already = time.monotonic(), True
     deadline = begun + READY_S
     log = layout.home() / f"{service.name}.log"
@@ -187,7 +191,9 @@ def _wait(service: Service, state: State) -> None:
 
 
 def _timed(service: Service, build: Callable[[], None]) -> None:
-    """Build, and say so if there was something to do: the first time it takes minutes."""
+    """Build the service. If there was anything to do, say how long it took: the first time,
+    minutes.
+    """
     begun = time.monotonic()
     build()
     if (seconds := time.monotonic() - begun) >= 1:

@@ -1,7 +1,7 @@
 """TorchServe on a Python that has torch (Debian's python3-torch), serving the example model.
 
-Rule: Java is started directly. TorchServe's own command would start the serving process in the
-background and not tell its id.
+Rule: Java is started directly, because TorchServe's own command starts the serving process in the
+background and does not tell its id.
 """
 
 import hashlib
@@ -27,7 +27,9 @@ def _fingerprint(*paths: Path) -> str:
 
 
 def _mend_scripts(binaries: Path) -> None:
-    """Let the scripts of an environment name its new place: it was built beside it."""
+    """Correct the first line of an environment's scripts. They name the folder in which it was
+    built and from which it was moved.
+    """
     for script in binaries.iterdir():
         if script.is_symlink() or not script.is_file():
             continue
@@ -38,7 +40,9 @@ def _mend_scripts(binaries: Path) -> None:
 
 
 def archive_fingerprint() -> str:
-    """Changes with the handler and the model: then the running server is out of date."""
+    """A fingerprint of the handler and the model. When it changes, a running server is out
+    of date.
+    """
     return _fingerprint(HANDLERS / "rows_handler.py", HANDLERS / "rows_model.py", REQUIREMENTS)
 
 
@@ -103,7 +107,7 @@ class TorchServe:
         argv += ["--python", str(self.python), "-f", str(config), "-s", str(self.store), "-ncs"]
         variables = dict.fromkeys(("TMPDIR", "TEMP"), str(temporary))
         variables |= dict.fromkeys(("LOG_LOCATION", "METRICS_LOCATION"), str(folder))
-        # The worker must find its own packages, and no others.
+        # TorchServe's Python worker must find the packages of its environment and no others.
         return Launch(argv, variables | {"PYTHONPATH": ""})
 
     def probe(self, ports: Ports) -> None:

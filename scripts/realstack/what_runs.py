@@ -75,7 +75,7 @@ def status() -> Report:
 
 
 def services_of(state: State | None) -> list[Service]:
-    """The services that run by default, and the others that were asked for."""
+    """The services of this stack: the usual three, and those that were asked for by name."""
     others = [one for name, one in EXTRAS.items() if state and name in state.processes]
     return [*SERVICES, *others]
 
@@ -93,7 +93,9 @@ def required() -> State:
 
 
 def exports() -> list[str]:
-    """Variables for clients of the services; names without `__` are not Penstock's settings."""
+    """Export lines for clients of the services. Variables without `__` are no settings of
+    Penstock.
+    """
     state = required()
     ports = state.ports
     management_url = f"http://127.0.0.1:{ports['torchserve_management']}"

@@ -1,1 +1,1 @@
-"""Two regions on real services, a slow line between them; `scripts/regions` starts it."""
+"""Two regions on real services with a delay between them; `scripts/regions` starts the run."""

@@ -1,7 +1,7 @@
-"""The run: all is well; a region's services are down, then back; a region's workers are dead, then
-back; then the judge.
+"""The run: all is well; the services of one region die and come back; the workers of the other die
+and come back; then the judge.
 
-Rule: the topics are judged (`penstock verify`, for each region). Measured is the time from a death
+Rule: `penstock verify` judges the topics of each region. What is measured is the time from a death
 to the first answer to a reference that was published after it. Exit code 1: a promise was broken.
 """
 
@@ -41,7 +41,7 @@ def say(line: str) -> None:
 
 
 class Run:
-    """One run; `failures` are the promises that were broken."""
+    """One run. `failures`: the promises that were broken."""
 
     def __init__(self, place: Place, broker: Broker, bucket: str, rate: float) -> None:
         self.place, self.broker, self.bucket = place, broker, bucket
@@ -84,7 +84,9 @@ class Run:
                     self._answered.setdefault(name, monotonic())
 
     async def first_after(self, region: str, since_s: float) -> float:
-        """Seconds until the first answer to a reference of this region that was published later."""
+        """Wait for an answer to a reference of this region that was published after `since_s`.
+        Returns the seconds until the first such answer.
+        """
         topic = self.place.topics[region].input
         while True:
             later = [
@@ -148,7 +150,7 @@ async def story(run: Run, eu: dict[str, str], us: dict[str, str]) -> None:
 
 
 async def services_die(run: Run, eu: dict[str, str]) -> None:
-    """Store and model of `eu` go down under load, and come back."""
+    """Kill store and model of `eu` under load, and start them again."""
     place = run.place
     killed_s = monotonic()
     place.minio.kill()
@@ -177,7 +179,7 @@ async def services_die(run: Run, eu: dict[str, str]) -> None:
 
 
 async def workers_die(run: Run, eu: dict[str, str], far: Worker) -> None:
-    """The workers of `us` die: workers of `eu` take over its topic."""
+    """Kill the worker of `us`, whose topic the worker of `eu` must take over."""
     killed_s = monotonic()
     await far.kill()
     async with asyncio.timeout(ENDS_S):

@@ -1,8 +1,7 @@
-"""Two regions: one uses the stack, the other a MinIO and a model server of its own; a delay
-between.
+"""Two regions: `us` uses the stack, `eu` a MinIO and a model server of its own.
 
 Rule: traffic from one region to the other passes a relay, which delays and counts it; traffic
-within a region does not. Owner: the run.
+within a region passes none. Owner: the run.
 """
 
 import os
@@ -47,7 +46,9 @@ class OwnModel:
 
 @dataclass(frozen=True)
 class Place:
-    """`far`: relays by the region that uses them; those under `eu` lead to services of `us`."""
+    """The services of both regions. `far`: relays by the region whose workers use them; those under
+    `eu` lead to the store and the model of `us`.
+    """
 
     services: Services
     minio: OwnMinio
@@ -84,7 +85,7 @@ class Place:
         return environment(self.services, self.topics["eu"], self.group, **settings, **changes)
 
     def crossed_bytes(self) -> int:
-        """Bytes of objects and answers that crossed, in both directions."""
+        """The bytes of objects and answers that crossed between the regions, in both directions."""
         return sum(relay.given_bytes for relays in self.far.values() for relay in relays)
 
     def s3(self, region: str) -> Any:
@@ -118,7 +119,7 @@ async def placed(
 
 
 async def region_of(environ: dict[str, str]) -> dict[str, Any]:
-    """What a worker with these variables says of its region."""
+    """The status of its region that the worker with these variables gives on its page."""
     status = await status_of(config.Http(port=int(environ["PENSTOCK_HTTP__PORT"])))
     assert status is not None
     found: dict[str, Any] = status["region"]

@@ -1,1 +1,1 @@
-"""What a slow shadow costs live work; `scripts/shadow-cost` starts it."""
+"""What a slow shadow costs live work; `scripts/shadow-cost` starts the measurement."""

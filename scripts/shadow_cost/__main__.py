@@ -1,7 +1,7 @@
-"""How much a slow shadow slows down live work: the bench with one and without, in turn.
+"""How much a slow shadow slows down live work: the bench with a shadow and without one, in turn.
 
-Rule: the shadow gives the model's answers ten times slower, and leaves the CPU to all other
-processes (`server`). Owner: the person who runs `scripts/shadow-cost`.
+Rule: the shadow gives the model's answers, ten times slower, and leaves the CPU to all other
+processes (see `server`). Owner: the person who runs `scripts/shadow-cost`.
 """
 
 import argparse
@@ -51,7 +51,9 @@ def parse() -> argparse.Namespace:
 
 @asynccontextmanager
 async def slow_server(delay_s: float, folder: Path) -> AsyncIterator[str]:
-    """Yields its URL. It computes with one thread, to leave the CPU to other services."""
+    """Yields the URL of the shadow's server, which computes with one thread to leave CPU
+    to others.
+    """
     environ, log = {**os.environ, "OMP_NUM_THREADS": "1"}, folder / "server.log"
     async with children.running(
         "the slow server",

@@ -1,8 +1,8 @@
 """A model server that is ten times slower than the live one, in its own process.
 
-Rule: it runs at the lowest priority. On one machine a second model would take CPU from the live
-services, which is not the shadow's doing: they get the CPU first. At its end it prints how many
-rows it answered. Started by `shadow_cost`.
+Rule: it runs at the lowest priority, so that the live services get the CPU first. In production the
+shadow's model has a machine of its own; here its CPU must not count as a cost of the shadow. At its
+end the server prints how many rows it answered. Owner: `shadow_cost`.
 """
 
 import asyncio

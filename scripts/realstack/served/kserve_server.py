@@ -15,7 +15,7 @@ OUTPUTS = [
 
 
 class RowsModel(Model):  # type: ignore[misc]
-    """Speaks KServe's first protocol, too: `{"instances": [...]}`."""
+    """Speaks both protocols of KServe: Open Inference, and the older `{"instances": [...]}`."""
 
     strict = False
 

@@ -12,7 +12,7 @@ from rows_answers import json_answers
 
 class RowsApi(litserve.LitAPI):  # type: ignore[misc]
     def setup(self, device: str) -> None:
-        """Called by LitServe; the model is loaded already."""
+        """LitServe calls this to load the model, which importing `rows_answers` has loaded."""
 
     def decode_request(self, request):  # type: ignore[no-untyped-def]  # typed, it is the query's
         return request

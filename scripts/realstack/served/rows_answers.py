@@ -1,8 +1,8 @@
 """The example model as plain numpy, for the programs in this folder.
 
-Rule: it imports nothing of the project but the model's weights, as it runs in each server's own
-environment. `rows` answers bad rows one by one; `strict` refuses the whole request, as most models
-do.
+Rule: of the project it imports only the model's weights, because it runs in the environment of each
+server. The model `rows` answers a bad row by an error of its own; `strict` refuses the whole
+request, as most models do.
 """
 
 import os
@@ -12,7 +12,7 @@ import numpy as np
 from rows_model import SIZES, layers
 
 FEATURES = SIZES[0]
-# The most rows in one request, the window's default.
+# The most rows in one request: the default of `window.max_rows`.
 MOST_ROWS = 512
 # A row that begins with this number makes `strict` raise.
 RAISES = -666.0
