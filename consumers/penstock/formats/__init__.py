@@ -1,1 +1,3 @@
-"""Bytes to rows: push parsers in bounded memory. In `built_in.py` a new format is one entry."""
+"""Bytes to rows, in bounded memory. `registry` opens the reader of an object; a new format is an
+entry in `built_in`.
+"""

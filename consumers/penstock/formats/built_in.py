@@ -1,7 +1,7 @@
-"""Our own formats, each with its names, how it is recognised, and its reader.
+"""Our own formats: the name and extensions of each, how it is recognised, and its reader.
 
-Rule: a new format is one file and one entry here. First bytes are shown to the formats in this
-order. Owner: the registry.
+Rule: a new format is one file and one entry here. The formats are shown the first bytes of an
+object in this order, until one recognises them. Owner: the registry.
 """
 
 from functools import partial
@@ -29,7 +29,9 @@ _text = partial(Format, is_plain=always, is_text=True)
 
 
 def ours(read_zip: Read) -> tuple[Format, ...]:
-    """`read_zip` is passed in, as it needs the registry: all other formats read a zip's members."""
+    """All of them. `read_zip` comes from the registry, because any format may read a zip's
+    members.
+    """
     return (
         _text("csv", _NUMBERS_OR_JSON, CsvParser, extensions=(".csv", ".tsv")),
         _text("ndjson", _NUMBERS_OR_JSON, open_ndjson, extensions=(".ndjson", ".jsonl")),

@@ -1,7 +1,7 @@
-"""Names data by its first bytes, for errors about data that was taken for something else.
+"""What data is by its first bytes, for error texts about data that was taken for something else.
 
-Rule: for people only; no reader is chosen by it. A format is named only for data that is known to
-be binary, or that begins as no text does: `PAR1` may well be the first cell of a CSV.
+Rule: only error texts rest on these names, not the choice of a reader. `named_by_magic` is asked
+only about data that is known to be binary: `PAR1` may well be the first cell of a CSV.
 """
 
 from codecs import utf_8_decode
@@ -28,7 +28,7 @@ _FOREIGN: Final[dict[bytes, str]] = {
     b"\x02\x21\x4c\x18": "packed by an old lz4",
     **{bytes([old]) + b"\xb5\x2f\xfd": "packed by an old zstd" for old in range(0x22, 0x28)},
 }
-# The name that people use, and the format that reads it.
+# Beside the first bytes: the name that people use, and the format that reads such data.
 _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x89PNG\r\n\x1a\n": ("a PNG", "image"),
     b"\xff\xd8\xff": ("a JPEG", "image"),
@@ -41,26 +41,26 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x93NUMPY": ("npy", "npy"),
     b"PK\x03\x04": ("a zip", "zip"),
     b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
-    # These may begin a text, too.
+    # A text may begin with these, too.
     b"GIF8": ("a GIF", "image"),
     b"fLaC": ("FLAC", "audio"),
     b"OggS": ("Ogg", "audio"),
     b"[": ("JSON", "json"),
     b"{": ("JSON", "ndjson"),
 }
-# Where an object's format comes from, first to last.
+# What decides an object's format; the first one that is set counts.
 _MEND: Final = '"format" of its reference, rows.format, or its name'
 _SHOWN_BYTES: Final = 16
 
 
 def _is_binary(magic: bytes) -> bool:
-    """Not UTF-8 from the first byte on, or so odd that no text begins so."""
+    """Are these bytes not UTF-8, or are there control characters among them?"""
     return not magic.isascii() or any(byte < 9 for byte in magic)
 
 
-# First bytes that say for certain what data is.
+# Data that begins like this is certainly not text.
 CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
-# First bytes that no text has.
+# The first bytes of both tables that no text in UTF-8 begins with.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 
@@ -73,8 +73,9 @@ def named_by_magic(head: bytes) -> str | None:
 
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
-    """The error for an object that does not begin as `what` does, with advice. `head` is None if
-    its length would depend on how the bytes arrived, as one object must always get one message.
+    """The error for an object that does not begin as `what` does, with advice. `head`: its first
+    bytes. None: how many first bytes are known depends on how they arrived, so they are not shown:
+    an object must get the same text each time.
     """
     seen = f"correct its format ({_MEND})" if head is None else _seen(head)
     return Poison(code, f"this is no {what}: {seen}")
@@ -99,12 +100,12 @@ def _seen(head: bytes) -> str:
 
 
 def is_text(head: bytes) -> bool:
-    """May it be the beginning of UTF-8?"""
+    """Are these bytes UTF-8, but for a last character that is cut?"""
     return b"\0" not in head and _decoded(head) is not None
 
 
 def _decoded(begin: bytes) -> str | None:
-    """Without the last character if it is cut; None: it is binary."""
+    """The text, without a last character that is cut; None: the bytes are binary."""
     try:
         return utf_8_decode(begin, "strict", False)[0]
     except UnicodeDecodeError:

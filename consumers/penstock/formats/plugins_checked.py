@@ -1,8 +1,9 @@
-"""Checks the rows of a package's format before they are counted.
+"""Checks the format of a user's package, and each run of rows that its parser gives.
 
-Rule: faults that can be mended without changing a value are mended (order in memory, byte order);
-all others are `bad_format`, with a text that says what the format should give instead. Our own
-formats are checked by their tests only, as a check takes 2 us a run. Pure. Owner: the registry.
+Rule: a fault that can be mended without changing a value is mended (order in memory, byte order).
+Any other fault is `bad_format`, with a text that says what the format should give instead. A check
+takes 2 us a run, so our own formats are not checked here, but by their tests. Pure. Owner: the
+registry.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from penstock.formats.base.source import Source, Wanted
 
 _FLOAT32: Final = np.dtype("<f4")
 _KINDS: Final[dict[type, tuple[Form, ...]]] = {
-    # A request of typed columns takes numbers, too, and names them by their place.
+    # A request of typed columns takes a matrix, too: its columns are named by their places.
     Matrix: ("matrix", "columns"),
     JsonRows: ("json",),
     BytesRows: ("bytes",),
@@ -29,8 +30,8 @@ _KINDS: Final[dict[type, tuple[Form, ...]]] = {
 
 
 def guarded(format: Format) -> Format:
-    """The same format with its runs checked. Raises `Fatal` for a format that would fail at every
-    object.
+    """The same format, but its runs are checked. Raises `Fatal` if a field of the format is wrong,
+    so that every object would fail.
     """
     wrong = _flaw(format)
     if wrong is not None:
@@ -45,7 +46,7 @@ def guarded(format: Format) -> Format:
 
     def read_guarded(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
         assert ranged is not None
-        return _let_in_all(ranged(source, options, wanted), options.form)
+        return _checked(ranged(source, options, wanted), options.form)
 
     return replace(
         format,
@@ -55,7 +56,7 @@ def guarded(format: Format) -> Format:
 
 
 def _flaw(format: Format) -> str | None:
-    """A wrong field of the format, for people; None: none is wrong."""
+    """Which field of the format is wrong, in words; None: all are right."""
     called = {"makes": True, "looks": True, "is_plain": True, "open": False, "ranged": False}
     for name, is_needed in called.items():
         value = getattr(format, name)
@@ -65,7 +66,7 @@ def _flaw(format: Format) -> str | None:
         return "it has neither open nor ranged"
     for extension in format.extensions:
         if extension[:1] != "." or extension != extension.lower():
-            return f"its extension {extension!r:.80} is none as '.abc'"
+            return f"its extension {extension!r:.80} is not like '.abc', in lower case"
     return None
 
 
@@ -79,22 +80,22 @@ class _Guarded:
         self.damage = parser.damage
 
     def feed(self, data: bytes) -> Iterator[Run]:
-        return _let_in_all(self._parser.feed(data), self._form)
+        return _checked(self._parser.feed(data), self._form)
 
     def whole(self, data: bytes) -> Iterator[Run]:
-        return _let_in_all(feed_whole(self._parser, data), self._form)
+        return _checked(feed_whole(self._parser, data), self._form)
 
     def close(self) -> Iterator[Run]:
-        return _let_in_all(self._parser.close(), self._form)
+        return _checked(self._parser.close(), self._form)
 
 
-def _let_in_all(runs: Iterable[Run], form: Form) -> Iterator[Run]:
+def _checked(runs: Iterable[Run], form: Form) -> Iterator[Run]:
     for run in runs:
-        yield let_in(run, form)
+        yield checked(run, form)
 
 
-def let_in(run: Run, form: Form) -> Run:
-    """The run, mended if that changes no value. Raises `Poison`."""
+def checked(run: Run, form: Form) -> Run:
+    """The run, mended where that changes no value. Raises `Poison` for any other fault."""
     if not isinstance(run, Run):
         raise _wrong(f"{type(run).__name__}, no Run")
     payload = run.payload

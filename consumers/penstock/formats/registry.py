@@ -1,9 +1,9 @@
-"""Which parser reads an object: one of `ours`, or one of a user's package by its entry point
-`penstock.formats`.
+"""Which parser reads an object: all formats, ours and those of users' packages, and the choice.
 
-Rule: the format is the one asked for, else the one that the key's extension names, else the one
-that the first bytes look like. In an archive only members with the extension of a format that fits
-the request are read, unless the `member` glob selects others.
+Rule: the format is the one that the reference or the configuration asks for; else the one that the
+key's extension names; else the one that the first bytes look like. Of an archive, the members with
+the extension of a format that fits the request are read, or those that the glob `rows.member`
+selects. A user's package adds a format by an entry point `penstock.formats`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,24 +49,24 @@ JSON: Final = "json"
 
 
 def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """Its members are read by the other formats."""
+    """The format zip: the other formats read its members."""
     expansion = Expansion(options)
     members = _members(options, Expansion(options, outer=expansion))
     return read_zip(source, options, members, expansion)
 
 
-# Asking for any of these means that the data may be packed; its first bytes tell by which.
+# If a reference asks for one of these, the data may be packed; its first bytes tell by which codec.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
-# A longer ending of a name is not taken for an extension.
+# Only this many last characters of a name are searched for an extension.
 _EXTENSION_CHARS: Final = 64
 _TARS: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 @cache
 def formats() -> Mapping[str, Format]:
-    """All formats of rows by name, users' after ours."""
+    """All formats by name: ours, then those of users' packages."""
     found = {format.name: format for format in ours(_read_zip)}
     for format in plugins(GROUP, Format):
         if format.name in found or format.name in ("auto", TAR):
@@ -81,7 +81,7 @@ def known_formats() -> tuple[str, ...]:
 
 
 def check_options(options: RowOptions, request: str) -> None:
-    """Raises `Fatal` if no object could become a row for `model.request`."""
+    """Raises `Fatal` if the configured format is unknown, or does not fit `model.request`."""
     if options.format in ("auto", TAR):
         return
     if options.format not in formats():
@@ -99,7 +99,9 @@ def check_options(options: RowOptions, request: str) -> None:
 def open_parser(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Parser:
-    """`compression` "none" leaves gzip data as it is. May raise `WantsRanges` while it is fed."""
+    """The parser of an object. With `compression` "none" it leaves packed data as it is. It raises
+    `WantsRanges` while it is fed if the object must be read by ranges.
+    """
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)
     expansion = Expansion(options)
@@ -109,8 +111,8 @@ def open_parser(
 def ranged_format(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Format | None:
-    """The format of an object that is read by ranges, if its name tells; else None. Raises `Poison`
-    if its rows do not fit the request.
+    """The format of the object, if its name shows that it is read by ranges; else None. Raises
+    `Poison` if the rows of that format do not fit the request.
     """
     named = _known("format", format, known_formats()) or _format_of(key, packed=False)
     found = formats().get(named or "")
@@ -123,7 +125,7 @@ def ranged_format(
 def told_format(
     options: RowOptions, head: bytes, *, key: str, format: str | None = None
 ) -> Format | None:
-    """The format of an object that is not packed, by its name or first bytes; None: an archive."""
+    """The format of an object that is not packed, by its name or first bytes. None: it is a tar."""
     named = _known("format", format, known_formats()) or _format_of(key)
     return formats().get(named or sniff_format(head.removeprefix(BOM), options))
 
@@ -136,7 +138,7 @@ def _known(what: str, asked: str | None, known: tuple[str, ...]) -> str | None:
     return asked
 
 
-# Given a name, as Python would otherwise build this type anew for each object.
+# The type has a name, because Python would build it anew for each object otherwise.
 _Unpacked = Callable[[Parser], Parser] | None
 
 
@@ -151,7 +153,7 @@ def _open(
 ) -> Parser:
     named = format or _format_of(key)
     is_packed = packed and key.lower().endswith(_PACKED)
-    is_bare = is_packed  # it is named so, and nothing was unpacked yet
+    is_bare = is_packed  # the name says that it is packed, and nothing was unpacked yet
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)
@@ -169,7 +171,7 @@ def _open(
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        if chosen == JSON and format is None:  # as often one object per line
+        if chosen == JSON and format is None:  # such objects are often NDJSON
             make = partial(JsonParser, is_named=named is not None)
         parser = make(options) if make is not None else None
         if parser is not None:
@@ -203,7 +205,7 @@ def _open(
 
 
 def sniff_format(head: bytes, options: RowOptions) -> str:
-    """The format of an object whose name does not tell it, by its first bytes."""
+    """The format by the first bytes, for an object whose name does not tell."""
     if is_tar(head):
         return TAR
     for format in formats().values():
@@ -215,14 +217,14 @@ def sniff_format(head: bytes, options: RowOptions) -> str:
 
 def _members(options: RowOptions, expansion: Expansion) -> Members:
     members = _Members(options, expansion)
-    # If a file is a row, the files beside it may belong to it; tables have columns instead.
+    # If a file is a row, the files beside it may belong to that row. Tables have columns for that.
     is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
     return Samples(options, members) if options.keep and is_file_a_row else members
 
 
 class _Members(Members):
-    """Members that are read by their own names, those without a format's name only with a `member`
-    glob; no rows are held back.
+    """Members whose formats are told by their names; no rows are held back. A member whose name
+    tells no format is read only if `rows.member` selects it.
     """
 
     def __init__(self, options: RowOptions, expansion: Expansion) -> None:
@@ -234,7 +236,7 @@ class _Members(Members):
         if glob is not None and not fnmatchcase(path, glob):
             return None
         if glob is None:
-            # macOS' tar adds a "._name" of attributes beside each file.
+            # The tar of macOS adds a file of attributes, "._name", beside each file.
             hidden = path.rpartition("/")[2].startswith("._")
             format = formats().get(_format_of(path) or "")
             if hidden or format is None or not format.fits(self._options):
@@ -243,9 +245,9 @@ class _Members(Members):
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
-    """The format by the extension; `packed`: also by the one before `.gz` and its like."""
-    # Looked up by the text after the first dot, which most names have in common: comparing takes
-    # 2 us.
+    """The format by the extension. `packed`: an ending like `.gz` is left out before."""
+    # Most names share the text behind their first dot, so the answer for that text is remembered:
+    # to compare it with all extensions takes 2 us.
     dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))
     return None if dot < 0 else _format_of_extension(key[dot:], packed)
 

@@ -1,7 +1,8 @@
-"""Recognises an object by its first bytes, then hands all bytes to the right parser.
+"""The parser that waits for the first bytes of an object, and then hands all bytes to another one.
 
-Rule: for compression the content counts, not the name (some clients inflate on the way). The format
-comes from the caller, else from the content. Until it is known at most one tar block is held.
+Rule: the first bytes decide whether the object is packed, never its name: some clients unpack on
+the way. The caller decides the format, or leaves that to the first bytes, too. At most one block of
+a tar is held until then. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,35 +19,33 @@ from penstock.formats.base.runs import Run
 from penstock.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
 
 BOM = b"\xef\xbb\xbf"
-# UTF-16, and UTF-32 with its low byte first. No UTF-8 text has these bytes.
+# Of UTF-16, and of UTF-32 with its low byte first. A text in UTF-8 never has these bytes.
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
-
-
-# Data that begins so is not UTF-8 text.
+# A text in UTF-8 never begins like this.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
 _MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
 
 
 class Chosen(NamedTuple):
-    """The chosen parser. `is_text`: a byte order mark is removed."""
+    """The chosen parser. `is_text`: a byte order mark is taken off first."""
 
     parser: Parser
     is_text: bool = False
 
 
-# Looks at the first bytes of data. If it is packed, returns a function that puts the parser of
+# Is given the first bytes. If they are packed data, it returns a function that puts the parser of
 # packed data around the parser of the content; else None.
 Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
 
 
 @dataclass
 class SniffingParser:
-    """Waits for the first bytes; `choose` names the parser for them.
+    """`choose` makes the parser, by the first bytes.
 
-    `step_bytes` and `damage` hold until the content is known. `unpack` recognises packed data; None
-    leaves such data as it is. The choice waits for `head_bytes`, in unpacked data for
-    `inside_bytes`; if 0, only for as many as tell whether the data is packed. `empty_is_settled`: a
-    parser is chosen even if there are no bytes at all.
+    `unpack` recognises packed data; None: packed data is left as it is. `choose` is called when
+    there are `head_bytes`, or `inside_bytes` of unpacked data; 0: as soon as it is known whether
+    the data is packed. `empty_is_settled`: a parser is chosen even if there are no bytes at all.
+    `step_bytes` and `damage` hold until the parser is chosen.
     """
 
     choose: Callable[[bytes], Chosen]
@@ -93,7 +92,7 @@ class SniffingParser:
             inside = replace(self, head_bytes=self.inside_bytes, inside_packed=True)
             parser = wrap(inside)
         else:
-            # Only these first bytes are shown, so that chunks of any size give the same choice.
+            # Whatever the size of the chunks, the same first bytes are shown.
             try:
                 shown = head[: self.head_bytes or LONGEST_MAGIC_BYTES]
                 parser, is_text = self.choose(shown.removeprefix(BOM))
@@ -109,8 +108,8 @@ class SniffingParser:
 
 
 def is_open(head: bytes) -> bool:
-    """Could more bytes still show that the data is packed, or begins with a byte order mark? If
-    not, the bytes go on at once, as they may be all that comes before the data breaks off.
+    """May further bytes show that the data is packed, or begins with a byte order mark? If not, the
+    parser is chosen at once, so that these bytes are read even if nothing comes after them.
     """
     is_bz2 = head.startswith(b"BZh") and len(head) < LONGEST_MAGIC_BYTES
     text = head.removeprefix(BOM)
@@ -118,6 +117,7 @@ def is_open(head: bytes) -> bool:
 
 
 def not_as_stream(format: str) -> Poison:
+    """The error for packed data, or a member of an archive, that cannot be read by ranges."""
     return Poison(
         "bad_format",
         f"{format} is read by its parts, so it cannot be inside gzip data or an archive; store it "
@@ -130,11 +130,13 @@ def check_text(format: str, head: bytes) -> None:
     magic = next(filter(head.startswith, _NO_UTF8), None)
     if magic in _OTHER_BOMS:
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
-    if magic is not None:  # alone, as behind a byte order mark fewer bytes may be known
+    if magic is not None:
+        # The magic is shown, not all first bytes: how many of these are known depends on the mark.
         raise no_such(f"text, as {format} is", magic)
 
 
 def sniff_text(head: bytes) -> str:
+    """The format of a text that no format recognises. Raises `Poison` for binary data."""
     if b"\0" in head or head.startswith(CERTAIN):
         unknown = "binary data of an unknown format; known: csv, ndjson, json, tar"
         raise Poison("bad_format", named_by_magic(head) or unknown)

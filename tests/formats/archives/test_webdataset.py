@@ -96,6 +96,15 @@ def test_a_file_that_is_too_long_for_a_record_is_null(key: str) -> None:
     assert found[1] == ("2.jpg", {"cls": "x" * 65_536, "json": None})
 
 
+def test_a_kept_file_of_json_stays_as_it_is_but_on_one_line() -> None:
+    label = b'{"id": 18446744073709551617,\r\n "x": 1.50, "x": "a\\nb"}\n'
+    data = tar([("1.json", label), ("1.jpg", JPEG)])
+    ((run,),) = decoded(RowOptions(form="bytes", keep=("json",)), data, len(data), key="x.tar")
+    assert run.kept is not None and run.kept.columns is not None
+    body = bytes(run.kept.columns.body)
+    assert body == b'{"json":{"id": 18446744073709551617,   "x": 1.50, "x": "a\\nb"}}'
+
+
 def test_what_is_held_is_bounded() -> None:
     options = RowOptions(form="bytes", keep=("cls",), row_bytes=len(JPEG))
     files = [(f"1.{number}.jpg", JPEG) for number in range(7)] + [("1.cls", b"1")]

@@ -228,6 +228,16 @@ def test_recordings_that_follow_one_another_in_ogg_are_all_read(name: str) -> No
     assert times(runs) == [500 * number for number in range(len(times(runs)))]
 
 
+def test_an_ogg_without_a_first_page_is_bad_and_says_so() -> None:
+    data = bytearray(recording(tone(RATE), "OGG", "VORBIS"))
+    data[5] = 0  # the flags of the first page
+    runs, poison = runs_of(bytes(data))
+    assert not runs
+    assert poison is not None
+    assert "zip" not in str(poison)
+    assert str(poison).startswith("the recording cannot be read: ")
+
+
 def test_the_same_recording_twice_is_twice_its_rows() -> None:
     data = recording(tone(RATE), "OGG", "VORBIS")
     assert values(runs_of(data + data)[0]) == 2 * values(runs_of(data)[0])

@@ -1,9 +1,11 @@
-"""bzip2, xz, zstd and lz4: unpacked in bounded pieces, as gzip is.
+"""bzip2, xz, zstd and lz4: unpacked in bounded pieces, each read to its end before the next is
+made.
 
 Rule: at most one piece of output is held, and a frame that wants more memory than `WINDOW_BYTES` is
 refused. Packed bytes are cut at the same places however they arrive, so that damage is found at the
-same row every time. Frames one after the other are one file. Zero padding at the end is passed
-over, and so are the skippable frames of zstd and lz4 (pzstd begins with one).
+same row every time. Several frames in a row are one file. Zero padding at the end is passed over;
+so are the skippable frames of zstd and lz4 (pzstd begins with one). Owner: one reading of one
+object.
 """
 
 import bz2
@@ -19,10 +21,10 @@ from penstock.formats.archives.compression import GZIP_MAGIC, PIECE_BYTES, Expan
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import Run
 
-# The default limit of the programs `zstd` and `xz` themselves: 128 MiB.
+# 128 MiB: the default limit of the programs `zstd` and `xz`, too.
 WINDOW_BYTES: Final = 128 << 20
 _WINDOW_LOG: Final = 27
-# Packed bytes are taken in slices of this size, counted from the beginning of the object.
+# Packed bytes are unpacked in slices of this size, counted from the beginning of the object.
 SLICE_BYTES: Final = 16 << 10
 
 
@@ -60,21 +62,23 @@ CODECS: Final = (
     Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
-# How skippable frames begin, of zstd and of lz4; the next frame tells which of the two it is.
+# Skippable frames of zstd and of lz4 begin alike. The next frame tells which of the two it is.
 _SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 _FRAME_MAGIC_BYTES: Final = 4
 _SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
 _AFTER_SKIPPED: Final = CODECS[2:]
 MAGICS: Final = (*(codec.magic for codec in CODECS), *_SKIPPABLE)
-# bzip2's magic of three letters could be a word; the level and the number pi follow it.
+# The magic of bzip2 has three letters and could be a word. A level of one digit follows, and then
+# the digits of pi, or those of its square root if the file is empty.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
 LONGEST_MAGIC_BYTES: Final = 10
-# The errors of the libraries for damaged data; lz4 raises RuntimeError.
+# What the libraries raise for damaged data; RuntimeError is lz4's.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)
 
 
 def codec_of(head: bytes) -> Codec | None:
+    """The codec by the first bytes; None: the data is not packed, or packed by gzip."""
     if not head.startswith(MAGICS):
         return None
     for codec in CODECS:
@@ -85,7 +89,7 @@ def codec_of(head: bytes) -> Codec | None:
 
 
 def is_begun(data: bytes) -> bool:
-    """Could these few bytes be the beginning of packed data that was cut off?"""
+    """May these few bytes be packed data that breaks off inside its magic?"""
     return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
 
 
@@ -132,7 +136,9 @@ class PackedParser(Unpacking):
                 if not data:
                     return
                 if self._codec is _SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
-                    self._slice += data  # the next slice begins with it
+                    self._slice += (
+                        data  # too few to tell the frame: the next slice begins with them
+                    )
                     return
                 self._frame = self._next_frame(data)
             room = PIECE_BYTES - self._made_bytes % PIECE_BYTES

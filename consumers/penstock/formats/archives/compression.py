@@ -1,8 +1,9 @@
-"""gzip: inflates in bounded pieces, each read to its end before the next is made.
+"""gzip, unpacked in bounded pieces; and for all codecs, how much an object may unpack to.
 
-Rule: never more than one piece of output is held, so a bomb costs time, not memory; and time
-is bounded by one `Expansion` for a whole object. Many members and zero padding are read as
-`gzip` reads them.
+Rule: at most one piece of output is held, and a piece is read to its end before the next is made.
+So a bomb costs time, not memory; and its time is bounded by the one `Expansion` of its object.
+Several gzip members in a row, and zero padding, are read as the program `gzip` reads them. Owner:
+one reading of one object.
 """
 
 import zlib
@@ -14,22 +15,23 @@ from penstock.formats.base.runs import RowOptions, Run
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# As large as a step of plain text: reading short rows of numbers takes sixty times as long as
-# inflating them.
+# As large as a step of plain text, because almost all time goes into the rows: to read short rows
+# of numbers takes sixty times as long as to unpack them.
 PIECE_BYTES = 256 << 10
-# Below this the ratio is not checked: 16 MiB are harmless, and short files of equal rows reach 200.
+# The ratio is not checked below this: 16 MiB are harmless, and short files whose rows are all equal
+# reach a ratio of 200.
 _RATIO_FREE_BYTES = 16 << 20
-# More for tables, as columns pack better: 20,000 rows of one 1 kB text are 62 kB of ordinary
-# Parquet (DuckDB).
+# More for tables, because columns pack better: DuckDB writes 20,000 rows of one 1 kB text to 62 kB
+# of Parquet.
 TABLE_FREE_BYTES = 64 << 20
 GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
 
 class Expansion:
-    """How many bytes went in and came out, of an object or of all packed members of an archive.
+    """Counts packed and unpacked bytes: of an object, or of all packed members of an archive.
 
-    What members make is also made by the object: else an archive of many small bombs, packed again,
-    would pass, each part below every limit.
+    The unpacked bytes of members count for their object (`outer`), too. Else an archive of many
+    small bombs, packed again, would pass, because each member alone stays below every limit.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class Expansion:
         outer: "Expansion | None" = None,
         free_bytes: int = _RATIO_FREE_BYTES,
     ) -> None:
-        """The ratio is checked only above `free_bytes` of output."""
+        """`free_bytes`: below this many unpacked bytes the ratio is not checked."""
         self._ratio = options.expansion_ratio
         self._free_bytes = free_bytes
         self._limit_bytes = options.expanded_bytes
@@ -54,7 +56,7 @@ class Expansion:
             self._outer.add(0, made_bytes)
 
     def check(self) -> None:
-        """Raises `Poison` above the limits."""
+        """Raises `Poison` if the unpacked bytes are above a limit."""
         made_bytes = self._made_bytes
         if made_bytes >= self._free_bytes and made_bytes > self._ratio * self._taken_bytes:
             raise Poison(
@@ -71,8 +73,8 @@ class Expansion:
 
 
 class Unpacking(Parser):
-    """Base of the parsers that hand unpacked bytes to the parser of the content. `limit_bytes`: for
-    a member of an archive.
+    """Base of the parsers that unpack, and feed what they unpack to `inner`, the parser of the
+    content. `limit_bytes`: how much a member of an archive may unpack to.
     """
 
     step_bytes = EXPANDING_STEP_BYTES
@@ -85,11 +87,15 @@ class Unpacking(Parser):
         self._made_bytes = 0
 
     def _broken(self, message: str) -> Poison:
-        """Damage of the packing counts as damage of the content: a cut tar.gz is `bad_archive`."""
+        """The error for damaged packing. Its code is that of the content, so a tar.gz that breaks
+        off is `bad_archive`.
+        """
         return Poison(self._inner.damage, message)
 
     def _check(self) -> None:
-        """After the content was read, so that packed data inside it counts, too."""
+        """Called when the content was read as far as it is unpacked: so packed data inside it is
+        counted already.
+        """
         self._expansion.check()
         if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
             raise Poison(
@@ -120,17 +126,18 @@ class GzipParser(Unpacking):
                 if not data:
                     return
             assert self._member is not None
-            # Pieces end at multiples of the piece size, so that limits are judged at the same
+            # Pieces end at multiples of the piece size, so that the limits are checked at the same
             # places however the data was cut.
             room = PIECE_BYTES - self._made_bytes % PIECE_BYTES
-            # 1 us. The library isal inflates 2.4 times as fast, but its state has no copy.
+            # The copy takes 1 us. (The library isal inflates 2.4 times as fast, but cannot copy.)
             before = self._member.copy()
             try:
                 piece = self._member.decompress(data, room)
             except zlib.error as error:
                 if len(data) <= 1:
                     raise self._broken(f"gzip data is damaged: {error}") from error
-                # The failed call also lost the output before the damage: try again in halves.
+                # The failed call has lost the output before the damage, too. Halve the data until
+                # the damaged byte is alone.
                 self._member = before
                 yield from self._inflate(data[: len(data) // 2])
                 yield from self._inflate(data[len(data) // 2 :])
@@ -147,7 +154,7 @@ class GzipParser(Unpacking):
                 yield piece
                 if not self._made_bytes % PIECE_BYTES:
                     self._check()
-            # After a full piece there may be more output, even if all input is taken.
+            # A full piece may not be all: even if all input is taken, more output may follow.
             if not ended and not data and len(piece) < room:
                 return
 

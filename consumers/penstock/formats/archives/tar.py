@@ -1,8 +1,8 @@
-"""tar (ustar, pax, GNU): each selected member is read by the row format of its own name.
+"""tar (ustar, pax, GNU): each selected member is read by the format that its name tells.
 
-Rule: regular files only; links, devices and folders are passed over, never followed, and nothing
-is written anywhere. An archive that stops before its end mark, or whose headers do not add up, is
-`bad_archive`: rows could be missing.
+Rule: only regular files are read; links, devices and folders are passed over, never followed.
+Nothing is written anywhere. An archive that stops before its end mark, or whose headers are
+damaged, is `bad_archive`, because rows could be missing. Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Members, Pa
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
 
-# The limit for a long name or a pax record; GNU tar and Python write a few kB at most.
+# At most this much is read of a long name or a pax record. GNU tar and Python write a few kB.
 _EXTENSION_BYTES = 1 << 20
 
 
@@ -74,13 +74,14 @@ class TarParser(Parser):
         yield from self._of_archive.rest()
         if self._ended or not (self._started or self._block):
             return
-        if not self._started and b"\0" not in self._block:  # it fills up the names of a header
+        # Even the beginning of a header has NUL, which fills up its names.
+        if not self._started and b"\0" not in self._block:
             raise no_such("tar archive", bytes(self._block), "bad_archive")
         where = f' in member "{self._member[0]}"' if self._member is not None else ""
         raise Poison("bad_archive", f"the tar archive stops early{where}: no end mark")
 
     def _begin(self, block: bytes) -> Iterator[Run]:
-        """Read a header and prepare for the data after it."""
+        """Read a header, and prepare for the data that follows it."""
         try:
             header = parse_header(block)
         except Poison as poison:
@@ -134,7 +135,7 @@ class TarParser(Parser):
             yield from self._end()
 
     def _end(self) -> Iterator[Run]:
-        """Called when all bytes of a member or an extension were read."""
+        """All bytes of a member or an extension were read."""
         if self._extension is not None:
             kind, body = self._extension
             self._extension = None

@@ -1,7 +1,8 @@
 """One tar header block: POSIX ustar, pax records, GNU's long names and base-256 sizes.
 
-Rule: a header either adds up (checksum, known type) or is `bad_archive`; nothing is guessed.
-Layout: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
+Rule: a header whose checksum is wrong, or whose type is unknown, is `bad_archive`; nothing is
+guessed. Also here: the checks of a member's path and size, which zip needs, too. Pure. Layout:
+POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
 """
 
 import re
@@ -20,14 +21,14 @@ _TYPE = slice(156, 157)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
 _OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
 _DECIMAL = re.compile(rb"[0-9]{1,19}")  # fits 63 bits; `int` would take minutes for far longer ones
-# Linux's PATH_MAX. The path stands in every record of the member's rows.
+# Linux's PATH_MAX. There is a limit because the path stands in the record of each of its rows.
 _PATH_CHARS = 4_096
 
 
 class TypeFlag(Enum):
     FILE = "file"
     PASSED_OVER = "passed over"  # links, devices, folders, fifos, labels: no data follows
-    LISTED_FOLDER = "listed folder"  # of an incremental archive: the names in it follow
+    LISTED_FOLDER = "listed folder"  # in an incremental archive; a list of its files follows
     PAX = "pax"
     LONG_NAME = "long name"
     SKIPPED_EXTENSION = "skipped extension"  # about all members, or about a link's target
@@ -57,7 +58,9 @@ class Header(NamedTuple):
 
 
 def is_tar(head: bytes) -> bool:
-    """Does an object begin like a tar? The label that GNU tar may write first has no magic."""
+    """Does an object begin like a tar? GNU tar may write a label first, which has no magic: then
+    the checksum tells.
+    """
     if head[_TYPE] == b"V" and len(head) >= BLOCK_BYTES:
         with suppress(Poison):
             _check_sum(head[:BLOCK_BYTES])
@@ -76,7 +79,7 @@ def parse_header(block: bytes) -> Header | None:
         name = _REFUSED.get(flag, f"entries of type {flag.decode('latin-1')!r}")
         raise Poison("bad_archive", f"the tar archive holds {name}, which cannot be read as rows")
     path = path_text(block[0:100])
-    # GNU's own format (magic "ustar  ") keeps times where POSIX keeps the prefix.
+    # In GNU's own format (magic "ustar  ") times stand where POSIX has the prefix.
     if block[USTAR_AT : USTAR_AT + 6] == USTAR_MAGIC + b"\0":
         prefix = path_text(block[345:500])
         path = f"{prefix}/{path}" if prefix else path
@@ -84,7 +87,9 @@ def parse_header(block: bytes) -> Header | None:
 
 
 def parse_pax(body: bytes) -> dict[str, str]:
-    """`path` and `size` of pax records: `<length> <key>=<value>\\n`, the length counting itself."""
+    """`path` and `size` of pax records. A record is `<length> <key>=<value>\\n`, and the length
+    counts its own digits, too.
+    """
     found: dict[str, str] = {}
     at = 0
     while at < len(body):
@@ -106,7 +111,9 @@ def parse_pax(body: bytes) -> dict[str, str]:
 
 
 def _check_sum(block: bytes) -> None:
-    """Bytes summed with the checksum's own field as spaces; some old writers summed them signed."""
+    """Raises `Poison` if the checksum is wrong. It is the sum of all bytes, in which those of its
+    own field count as spaces. Some old writers took bytes above 127 for negative.
+    """
     expected = _number(block[_CHECKSUM], "checksum")
     rest = block[:148] + b" " * 8 + block[156:]
     unsigned = sum(rest)

@@ -1,8 +1,10 @@
-"""WebDataset: the files of a sample share their name up to its first dot, and lie side by side.
+"""Samples of a WebDataset: files of an archive that lie side by side, and whose names are the same
+up to the first dot.
 
-Rule: if `rows.keep` names extensions, the files with these are kept with the sample's rows. So its
-rows wait until the next sample begins. One sample is held; if it is larger than two rows may be,
-its rows go on with the files that came so far. Owner: the parser of one archive.
+Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
+files of its sample. So these rows wait until the next sample begins. One sample is held; if its
+rows are larger than two rows may be, they go on with the files that came so far. Owner: the parser
+of one archive.
 """
 
 from collections.abc import Iterator
@@ -14,12 +16,14 @@ from penstock.core.rows.kept import Kept
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
-# A kept file goes into the record of each row: it is for labels and boxes, not for pictures.
+# A kept file becomes part of the record of each row: so it may hold labels or boxes, not pictures.
 KEPT_BYTES: Final = 64 << 10
+# A record is one line. In JSON a newline is never part of a string, so a blank may take its place.
+_ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 class Samples:
-    """`Members` whose files with these extensions are kept with the rows of the others."""
+    """The members of an archive with samples. `members` opens the files that become rows."""
 
     def __init__(self, options: RowOptions, members: Members) -> None:
         self.name = ""
@@ -37,19 +41,21 @@ class Samples:
         return None if parser is None else _RowsParser(self, name, path, parser)
 
     def rest(self) -> Iterator[Run]:
-        """The rows of the sample that ends here."""
+        """The rows of the current sample, which ends here."""
         runs, self.runs = self.runs, []
         for run in runs:
             columns = [self._columns()] * run.rows
             yield run if run.payload is None else run._replace(kept=Kept.of(columns, None))
 
     def begin(self, name: str) -> Iterator[Run]:
+        """A file of this sample begins or goes on. Gives the rows of the sample before."""
         if name != self.name:
             yield from self.rest()
             self.name = name
             self.files.clear()
 
     def hold(self, run: Run) -> Iterator[Run]:
+        """Hold a run of the current sample. Gives all held runs if they are too large."""
         self.runs.append(run)
         held = sum(one.payload.nbytes for one in self.runs if one.payload is not None)
         if held > self._most_bytes:
@@ -72,7 +78,7 @@ class _RowsParser:
         yield from self._samples.begin(self._name)
         for run in self._parser.feed(data):
             yield from self._samples.hold(run._replace(member=self._path))
-        # The parser may have recognised its content by now.
+        # These change when the parser has recognised its content.
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
 
     def close(self) -> Iterator[Run]:
@@ -99,20 +105,21 @@ class _FileParser(Parser):
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The name of the sample and that of the file in it: `train/000017` and `left.jpg`."""
+    """The name of the sample, and the rest of the file's name: `train/000017` and `left.jpg`."""
     folder, slash, file = path.rpartition("/")
     name, _, extension = file.partition(".")
     return f"{folder}{slash}{name}", extension
 
 
 def _value(data: bytes | None) -> bytes:
-    """The file as it is if it is JSON (a label's number, boxes), else as a JSON string; null if it
-    is not text.
+    """A kept file as JSON: if it is JSON (the number of a label, boxes), as it stands; if it is
+    other text, as a string; if it is missing or no text, null.
     """
     if data is None:
         return b"null"
     try:
-        return orjson.dumps(orjson.loads(data))
+        orjson.loads(data)
+        return data.strip().translate(_ON_ONE_LINE)
     except orjson.JSONDecodeError:
         pass
     try:

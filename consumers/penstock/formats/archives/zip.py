@@ -1,8 +1,8 @@
-"""zip: by its central directory; each selected member is read by the row format of its own name.
+"""zip, by its central directory: each selected member is read by the format that its name tells.
 
-Rule: regular files only, in the order in which they lie. Nothing is written anywhere, so any name
-is harmless. Encrypted or damaged data, and a wrong checksum, are `bad_archive`. Sizes in the
-directory are not trusted: the unpacked bytes are counted. Owner: the reader of one object.
+Rule: only regular files are read, in the order in which they lie. Nothing is written anywhere, so
+any name is harmless. Encrypted or damaged data, and a wrong checksum, are `bad_archive`. The sizes
+in the directory are not trusted: unpacked bytes are counted. Owner: the reading of one object.
 """
 
 import stat
@@ -22,14 +22,14 @@ from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
 
 MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
-# The directory is read whole: 100,000 entries of 100 bytes are 10 MB.
+# The whole directory is read at once: 100,000 entries of 100 bytes are 10 MB.
 MOST_READ_BYTES: Final = 64 << 20
 _READ_BYTES: Final = 128 << 10
 _HEAD_BYTES: Final = 16
 _ENCRYPTED: Final = 0x1
 _UTF8: Final = 0x800
 _UNIX: Final = 3
-_UNIXES: Final = (_UNIX, 19)  # and that of macOS
+_UNIXES: Final = (_UNIX, 19)  # 19: macOS
 # How an entry of the directory begins.
 _ENTRY: Final = b"PK\x01\x02"
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
@@ -40,7 +40,9 @@ def looks(head: bytes) -> bool:
 
 
 class _BoundedFile(SourceFile):
-    """Refuses a directory that is too long to read into memory, or that has too many entries."""
+    """The open file of `zipfile`. It refuses a directory that is too long for memory, or that has
+    too many entries.
+    """
 
     def __init__(self, ranges: Source, members: int) -> None:
         super().__init__(ranges)
@@ -64,7 +66,7 @@ class _BoundedFile(SourceFile):
 def read_zip(
     ranges: Source, options: RowOptions, members: Members, expansion: Expansion
 ) -> Iterator[Run]:
-    """The rows of all members, in the order in which they lie in the archive."""
+    """The rows of all selected members, in the order in which they lie in the archive."""
     try:
         yield from _rows(ranges, options, members, expansion)
     except Poison:
@@ -96,6 +98,7 @@ def _rows(
 
 
 def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) -> Parser | None:
+    """None: the member is passed over. Raises `Poison` if it is wanted and cannot be read."""
     path = _path(entry)
     if not _is_file(entry):
         return None
@@ -110,18 +113,18 @@ def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) ->
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
-    """Is the entry a regular file? A link is not: its data is the name of its target."""
+    """Is the entry a regular file? A link is none: its data is the name of its target."""
     if entry.is_dir():
         return False
-    # In entries of other systems these bits mean something else.
+    # In an entry of another system these bits mean something else.
     mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
     return stat.S_IFMT(mode) in (0, stat.S_IFREG)
 
 
 def _path(entry: zipfile.ZipInfo) -> str:
-    """The path of an entry; as in tar, a leading `./` is dropped. If its encoding is not stated,
-    Unix programs (Info-ZIP) wrote the file system's bytes, which are UTF-8, and zipfile takes them
-    for those of DOS.
+    """The path of an entry, without a leading `./`, as in tar. If an entry of Unix does not state
+    its encoding, its writer (Info-ZIP) took the bytes of the file system, which are UTF-8; zipfile
+    takes them for an encoding of DOS.
     """
     path = entry.filename
     if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:

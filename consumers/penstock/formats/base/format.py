@@ -1,9 +1,9 @@
 """The description of a format: its names, how it is recognised, its rows, and its reader.
 
-Rule: the registry, the sniffing and the checks at the start know a format only by its `Format`, not
-by its name. A user's package gives one by an entry point `penstock.formats`. Whether its rows fit
-the request to the model is asked at the start for the configured format, and for each object when
-its format is known; if not, the message says which request or setting would.
+Rule: all other code knows a format only by its `Format`, never by its name, so that a user's
+package can add one, by an entry point `penstock.formats`. Do the rows of a format fit the request
+to the model? That is checked at the start for the configured format, and for each object when its
+format is known. If they do not fit, the error says which request or setting would.
 """
 
 from collections.abc import Callable, Collection
@@ -26,23 +26,26 @@ _KINDS: Final = {
 
 
 def always(_: object) -> bool:
-    """For a format that is plain whatever is asked of it."""
+    """For `is_plain`: the format is plain with all options."""
     return True
 
 
 def never(_: object) -> bool:
-    """For a format that is recognised by its name alone, or that is never plain."""
+    """For `looks`: first bytes do not tell the format. For `is_plain`: the format is never
+    plain.
+    """
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format is read either as a stream, by the parser that `open` returns (None: it cannot make
-    these rows), or by ranges, by `ranged`.
-    `extensions` in lower case, with the dot. `looks` is shown at most the first 512 bytes.
-    `is_plain`: are these rows read by linear code, with no unpacking? Then the worker decodes small
-    objects.
-    `is_text`: UTF-8, so that a byte order mark is taken off and UTF-16 refused.
+    """A format is read as a stream, by the parser that `open` returns, or by ranges of its bytes,
+    by `ranged`. If it has both, members of archives and packed objects are read by `open`. `open`
+    returns None if it cannot make these rows. `makes`: the forms of rows that the format can give.
+    `extensions`: in lower case, with the dot. `looks` is shown at most the first 512 bytes.
+    `is_plain`: these rows are read by linear code, without unpacking anything; so the worker itself
+    decodes small objects. `is_text`: the bytes are UTF-8, so a byte order mark is taken off and
+    UTF-16 is refused.
     """
 
     name: str
@@ -55,15 +58,15 @@ class Format:
     is_text: bool = False
 
     def fits(self, options: RowOptions) -> bool:
-        """Can it make the rows that the request takes?"""
+        """Can the format make the rows that the request takes?"""
         return options.form in self.makes(options)
 
     def misfit(self, options: RowOptions) -> str | None:
-        """Why not, in words, with the setting that mends it; None: it can."""
+        """Why the rows do not fit, in words, with the setting that mends it. None: they fit."""
         if self.fits(options):
             return None
         made = " or ".join(_KINDS[form] for form in self.makes(options))
-        # The format gives numbers only with the setting of a size.
+        # Formats of pictures give numbers only if rows.image_size is set.
         needs_size = options.form == "matrix" and self.makes is image.makes_pixels
         size = "rows.image_size, as 224x224, for rows of pixels, or " if needs_size else ""
         return (
@@ -72,14 +75,14 @@ class Format:
         )
 
     def check_fits(self, options: RowOptions) -> None:
-        """Raises `Poison` for an object whose rows the model cannot take."""
+        """Raises `Poison` if the request cannot take the format's rows."""
         why = self.misfit(options)
         if why is not None:
             raise Poison("bad_format", why)
 
 
 class WantsRanges(PenstockError):
-    """The first bytes of an object tell that it cannot be read as a stream."""
+    """The first bytes of an object show that it must be read by ranges, not as a stream."""
 
     def __init__(self, format: Format) -> None:
         super().__init__(format.name)
@@ -87,5 +90,5 @@ class WantsRanges(PenstockError):
 
 
 def makes(*forms: Form) -> Callable[[RowOptions], Collection[Form]]:
-    """The same forms for all options."""
+    """For `makes`: the format gives these forms with all options."""
     return lambda _options: forms

@@ -1,8 +1,8 @@
-"""`rows.keep` and `rows.time`: which columns stay with a row, and when it was.
+"""`rows.keep` and `rows.time`: the columns that stay with a row, and the time of the row.
 
 Rule: kept values never make a row bad: a missing column is null, and a time that cannot be read is
-left out. Numbers are epoch seconds, milliseconds, microseconds or nanoseconds by their magnitude;
-texts are ISO-8601, in UTC if they have no zone. Owner: the parser of one object.
+left out. A number is a time in epoch seconds, milliseconds, microseconds or nanoseconds, by its
+magnitude. A text is a time in ISO-8601, in UTC if it has no zone. Owner: the parser of one object.
 """
 
 import math
@@ -19,8 +19,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 EARLIEST_MS: Final = -62_135_596_800_000  # the years 1 to 9999
 LATEST_MS: Final = 253_402_300_799_999
-# Below 1e11 a number is seconds (up to the year 5138), from there on milliseconds (from 1973); and
-# so on.
+# Below 1e11 a number counts seconds (up to the year 5138), from there on milliseconds (from 1973),
+# and so on. Beside each limit: how many milliseconds the unit has.
 _UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 
 KeepRows = Callable[[Sequence[bytes]], Kept]
@@ -39,7 +39,9 @@ def with_kept(
 
 
 def of_json(options: RowOptions) -> KeepRows:
-    """Keeps values of rows that are JSON objects; other rows have none."""
+    """Makes the function that takes kept values from rows of JSON. Rows that are no objects have no
+    values.
+    """
 
     def keep(rows: Sequence[bytes]) -> Kept:
         found = [orjson.loads(row) for row in rows]
@@ -85,5 +87,5 @@ def _of_text(text: str) -> int | None:
 def _of_moment(moment: datetime) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    found = (moment - _EPOCH) // _MS  # of another zone, the year 1 may begin in the year 0
+    found = (moment - _EPOCH) // _MS  # in UTC, a moment of the year 1 or 9999 may lie outside
     return found if EARLIEST_MS <= found <= LATEST_MS else None

@@ -1,9 +1,10 @@
-"""The interface of parsers, and how they are chained: one of packed data feeds that of its content,
-one of an archive those of its members.
+"""The interface of parsers, which are chained: a parser of packed data feeds the parser of the
+content; a parser of an archive feeds one parser for each member.
 
-Rule: a parser is lazy: it yields runs while it reads, so that one inflated piece is parsed before
-the next one is made. It holds at most its current chunk and one unfinished row. A member is opened
-when its header was read, in the order of the archive. Owner: one reading of one object.
+Rule: a parser is lazy: it yields runs while it reads, so that one unpacked piece is parsed before
+the next piece is made. It holds at most its current chunk and one unfinished row. The parser of a
+member is opened when the member's header was read, in the order of the archive. Owner: one reading
+of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,20 +13,21 @@ from typing import Protocol
 from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.runs import Run
 
-# A feed is about 1 ms of the event loop: text is read at 100-400 MB/s.
+# Text is read at 100-400 MB/s, so one call of `feed` takes about 1 ms of the event loop.
 PLAIN_STEP_BYTES = 256 << 10
-# At the default expansion_ratio of 200 this is 25 MB of text.
+# At limits.expansion_ratio's default of 200 these bytes are 25 MB of text.
 EXPANDING_STEP_BYTES = 128 << 10
 
 
 class Parser(Protocol):
-    """Fed with the bytes of one object, cut anywhere; `feed` must be exhausted before the next
-    call. Raises `Poison` if the rest of the object cannot be read.
+    """Is fed the bytes of one object, cut anywhere. The iterator that `feed` returns must be
+    exhausted before the next call. Raises `Poison` if the rest of the object cannot be read.
     """
 
     step_bytes: int = PLAIN_STEP_BYTES
+    """`feed` gets at most this many bytes at a time."""
     damage: ErrorCode = "bad_format"
-    """What it is called when the bytes break off or the wrapper around them is broken."""
+    """The code of the error if the bytes break off, or if the packing around them is damaged."""
 
     def feed(self, data: bytes) -> Iterator[Run]:
         """Take the next bytes; yield the rows now complete."""
@@ -37,8 +39,8 @@ class Parser(Protocol):
 
 
 def feed_whole(parser: Parser, data: bytes) -> Iterator[Run]:
-    """Feed all bytes of an object. A parser of text with a method `whole` reads the last row
-    together with the others, although no newline ends it.
+    """Feed all bytes of an object at once. A parser of text may have a method `whole`, which reads
+    the last row together with the others even if no newline ends it.
     """
     feed: Callable[[bytes], Iterator[Run]] = getattr(parser, "whole", parser.feed)
     return feed(data)
@@ -48,16 +50,18 @@ class Members(Protocol):
     """The members of an archive."""
 
     def open(self, path: str) -> Parser | None:
-        """None passes the member over."""
+        """The parser of a member. None: the member is passed over."""
         ...
 
     def rest(self) -> Iterator[Run]:
-        """Rows that were held back. Called once, when the archive ends or breaks."""
+        """The rows that were held back. Called once, when the archive ends or breaks off."""
         return iter(())
 
 
 def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The runs with the member's name, also on errors; runs that were held back have it already."""
+    """The runs of a member, with its name; an error gets the name, too. Runs that were held back
+    have the name of their own member already.
+    """
     try:
         for run in runs:
             yield run if run.member is not None else run._replace(member=path)

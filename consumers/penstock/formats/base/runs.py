@@ -1,6 +1,6 @@
-"""What objects become: runs of rows; and the options that decide how.
+"""The runs of rows that an object becomes, and the options of that.
 
-Rule: one bad row is a run of its own, with its reason. Owner: one reading of one object.
+Rule: a bad row is a run of its own, with the reason. Owner: one reading of one object.
 """
 
 import logging
@@ -21,9 +21,9 @@ Own = TypeVar("Own")
 
 
 class Run(NamedTuple):
-    """Consecutive rows of one member, with a `payload`, or an `error` if they cannot be read, or
-    neither if they are unwanted. `kept`: the kept values of good rows. `since_ms`: their times, in
-    milliseconds after the reference's.
+    """Consecutive rows of one member. Good rows have a `payload`; rows that cannot be read have an
+    `error`; unwanted rows have neither. `kept`: the kept values of good rows. `since_ms`: the times
+    of good rows, in milliseconds after the reference's.
     """
 
     rows: int
@@ -34,8 +34,8 @@ class Run(NamedTuple):
     since_ms: npt.NDArray[np.int64] | None = None
 
 
-# Options that only decide where reading stops (at a bad row, at a limit): with other values the
-# rows before that place have the same numbers.
+# Options that only decide where the reading stops (at a bad row, at a limit). They do not change
+# the rows before that place, nor their numbers.
 _LIMITS = frozenset(
     {"fail_on_bad_row", "rows", "expansion_ratio", "expanded_bytes", "members", "member_bytes"}
 )
@@ -46,7 +46,9 @@ def _warn(text: str) -> None:
 
 
 class Notices:
-    """Choices of decoders that a person may want to change: each is said once, not per object."""
+    """Tells people what a decoder has assumed and they may want to set. Each text is said once, not
+    for each object.
+    """
 
     def __init__(self, say: Callable[[str], object] = _warn) -> None:
         self._say = say
@@ -60,9 +62,9 @@ class Notices:
 
 @dataclass(frozen=True)
 class RowOptions:
-    """How bytes become rows; from the `rows` and `limits` sections of the configuration. `missing`
-    is the number for an empty cell; None: such a row is bad. `own`: what only one kind of format
-    asks for, each a frozen value that stands in the file of that format.
+    """How bytes become rows, by the sections `rows` and `limits` of the configuration. `missing`:
+    the number for an empty cell; None: a row with an empty cell is bad. `own`: the options of
+    single formats, each a frozen value whose class stands in the file of its format.
     """
 
     form: Form = "matrix"
@@ -84,7 +86,7 @@ class RowOptions:
     notices: Notices = field(default_factory=Notices, compare=False)
 
     def of(self, kind: type[Own]) -> Own:
-        """The format's own options, as they were given or else by default."""
+        """The options of a format, as they were given; else its defaults."""
         for one in self.own:
             if isinstance(one, kind):
                 return one
@@ -92,7 +94,7 @@ class RowOptions:
 
     @cached_property
     def stays(self) -> frozenset[str]:
-        """Columns that the model gets only if `columns` names them."""
+        """The columns that are kept. The model gets them only if `columns` names them, too."""
         return frozenset(self.keep) | ({self.time} if self.time is not None else set())
 
     @property
@@ -102,8 +104,8 @@ class RowOptions:
 
     @cached_property
     def rules(self) -> str:
-        """A text that differs for options under which an object has other rows, or other bad ones.
-        Every option is part of it except those named in `_LIMITS`.
+        """A text of all options but those of `_LIMITS`. If it is the same for two options, both
+        make the same rows of an object, and the same rows are bad.
         """
         named = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
         return repr([(name, getattr(self, name)) for name in named])

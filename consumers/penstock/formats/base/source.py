@@ -1,9 +1,9 @@
-"""An object as its decoding code sees it, and as an open file for libraries that want one.
+"""The bytes of an object, for the code that decodes it; also as an open file, for libraries.
 
 Rule: a call blocks until the bytes are there, so it is never made on an event loop. An object is
-read from its first byte on (`chunks`) or by ranges (`read`); after the first chunks it may still be
-read by ranges. Reads that follow each other are fetched together, more each time; the object's last
-bytes are fetched first. Owner: one reading of one object.
+read from its first byte on (`chunks`) or by ranges (`read`); even after some chunks it may still be
+read by ranges. The object's last bytes are fetched first. If reads follow each other, each fetch
+brings more bytes than the one before. Owner: one reading of one object.
 """
 
 import io
@@ -12,27 +12,28 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.formats.base.runs import RowOptions, Run
 
-# The first request fetches this many last bytes: they hold the footers of Parquet, Arrow and zip,
-# or a whole small object.
+# The first request fetches the last bytes, this many: in these are the footers of Parquet, Arrow
+# and zip, or a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
 # At most this much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
-# Larger reads are not read ahead: such a reader has a buffer of its own and reads in several
-# places.
+# Behind a larger read nothing is read ahead: its reader has a buffer of its own, and reads next in
+# another place.
 SMALL_BYTES: Final = 256 << 10
-# A gap of this size between two reads is fetched as well, as that is cheaper than another request.
+# If the gap between two reads is at most this size, its bytes are fetched, too: that is cheaper
+# than another request.
 GAP_BYTES: Final = 64 << 10
 
-# Is any of these rows (half open) wanted?
+# Is any row from the first number up to, but not including, the second one wanted?
 Wanted = Callable[[int, int], bool]
 
 
 class Source(Protocol):
     @property
     def size(self) -> int:
-        """The stored object's size; -1 if it is unknown, as of data that is being unpacked."""
+        """The size of the stored object; -1 as long as it is unknown."""
         ...
 
     def read(self, start: int, stop: int) -> bytes:
@@ -46,20 +47,21 @@ class Stream(Source, Protocol):
         ...
 
 
-# A lazy reader: it reads only as far as rows are asked for, and may skip unwanted ones.
+# Gives the rows of a source. It reads only as far as rows are asked for, and may skip unwanted
+# rows.
 Read = Callable[[Source, RowOptions, Wanted], Iterator[Run]]
 
 
 class Need(NamedTuple):
-    """Bytes to fetch before the reading can go on."""
+    """The bytes that must be fetched before the reading can go on."""
 
     start: int
     stop: int
 
 
 class Ranges:
-    """An object as its reader sees it. Reads that begin where the last one ended are fetched in
-    growing pieces, of which one is held.
+    """An object that is read by ranges. `tail`: its last bytes; `ask` fetches others. The last
+    bytes and the piece that was fetched last are held.
     """
 
     def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:
@@ -100,7 +102,7 @@ class Ranges:
 
 
 class AtHand:
-    """An object whose bytes are all here; `asked` is called before each chunk."""
+    """An object that is in memory; `asked` is called before each chunk."""
 
     def __init__(
         self,

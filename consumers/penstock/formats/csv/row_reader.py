@@ -192,7 +192,8 @@ class CsvRows:
         return json_cell(cell, self._original)
 
     def _cells(self, row: bytes) -> list[bytes]:
-        """The chosen cells of a row. Raises `BadRow` if the row has more or fewer than it should.
+        """The chosen cells of a row. Raises `BadRow` if the row has more or fewer than it
+        should.
         """
         cells = split_cells(row, self._options.max_columns)
         if len(cells) != self._columns:

@@ -1,9 +1,9 @@
-"""Recordings: windows of `rows.window_ms` every `rows.hop_ms` as rows of float32 samples.
+"""Recordings: a row is a window of `rows.window_ms`, one every `rows.hop_ms`, as float32 samples.
 
-Rule: if the hop is no longer than the window, every sample is in a row: a window has at least as
-many samples as the longest hop, and the last row is filled up with zeros. Recordings of one file
-(Ogg) follow each other, each with windows of its own. If a recording is shorter than its header
-says, its rows are answered and then the object is `bad_format`.
+Rule: as long as the hop is not longer than the window, every sample is in a row: a window has at
+least as many samples as the longest hop, and the last row is filled up with zeros. If a file holds
+several recordings (Ogg), each has windows of its own. If a recording is shorter than its header
+says, its rows are answered, and then the object is `bad_format`. Owner: one reading of one object.
 """
 
 import io
@@ -29,18 +29,19 @@ EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 BLOCK_FRAMES: Final = 65_536
 _BUFFER_BYTES: Final = 256 << 10
 _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
-# libsndfile gives this for an unknown length, as of a FLAC that was written to a pipe.
+# libsndfile states this length if it is unknown, as in a FLAC that was written to a pipe.
 _UNKNOWN_FRAMES: Final = 2**62
-# Its error at the end of such a file: it cannot seek to the place behind the last sample.
+# Its error at the end of such a recording: it cannot seek to the place behind the last sample.
 _NO_SUCH_PLACE: Final = 39
 _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
 _FLAC: Final = b"fLaC"
-# Each FLAC begins with its name and the header of a block of 34 bytes, which is the last block of
-# metadata or not (RFC 9639, 8.1).
+# A FLAC begins with this name and a block of metadata of 34 bytes. The block's header says whether
+# it is the last one: hence two beginnings (RFC 9639, 8.1).
 _FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
 
-# Samples of all channels, in time order: shape (frames, channels).
+# Samples in the order of time, of the shape (frames, channels). A frame has a sample of each
+# channel.
 Samples = npt.NDArray[np.float32]
 
 
@@ -88,15 +89,15 @@ def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Itera
 
 
 def _is_joined(source: Source, read_to: int) -> bool:
-    """Does another FLAC begin where the first ends? The end is where reading stopped, or before it
-    by up to the buffers that read ahead: ours, and the smaller ones of libsndfile.
+    """Does another FLAC begin where the first ends? It ends at `read_to`, or up to two buffers
+    before, because our buffer and libsndfile's smaller one read ahead.
     """
     end = source.read(max(1, read_to - 2 * _BUFFER_BYTES), read_to + _HEAD_BYTES)
     return any(begin in end for begin in _FLAC_BEGINS)
 
 
 class _Part:
-    """A part of an object, as an object."""
+    """A part of an object, read as if it were a whole object."""
 
     def __init__(self, source: Source, begin: int, stop: int) -> None:
         self.size = stop - begin
@@ -107,7 +108,9 @@ class _Part:
 
 
 class _Blocks:
-    """The samples of one recording, up to the first failure, which is kept in `failure`."""
+    """The samples of one recording, block by block. They end at the first error, kept in
+    `failure`.
+    """
 
     def __init__(self, sound: Any) -> None:
         self.sound = sound
@@ -123,9 +126,10 @@ class _Blocks:
             yield block
 
     def _next(self) -> Samples:
-        # Not beyond the length it states: some programs write tags after a FLAC.
+        # Never beyond the stated length: some programs write tags behind a FLAC.
         frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
-        # Filled with NaN, which no FLAC holds, so that samples not written by the library are seen.
+        # A FLAC has no NaN. So after an error, those that are left mark what the library did not
+        # fill.
         block: Samples = np.full((frames, self.sound.channels), np.nan, np.float32)
         if not frames:
             return block
@@ -179,12 +183,14 @@ def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -
 def _windows(
     blocks: Iterable[Samples], frames: int, start_of: Callable[[int], int]
 ) -> Iterator[Samples]:
-    """All windows up to the one with the last sample, which may be shorter."""
+    """All windows, up to the one with the last sample, which may be shorter. `start_of` gives the
+    frame at which a window begins, by the window's number.
+    """
     held: Samples | None = None
-    at = number = 0  # where what is held begins
+    at = number = 0  # the held samples begin at frame `at`; the next window is `number`
     for block in blocks:
         held = block if held is None else np.concatenate([held, block])
-        # Only with a sample beyond the window it is known that this one is not the last.
+        # A window goes on when there is a sample behind it: the last window may have to be shorter.
         while at + len(held) > start_of(number) + frames:
             begin = start_of(number) - at
             yield held[begin : begin + frames]

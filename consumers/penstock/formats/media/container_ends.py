@@ -101,7 +101,8 @@ def _wave(source: Source) -> str | None:
 
 
 def _after_nothing(source: Source, begin: int) -> str | None:
-    """Behind an empty `data` there may be whole chunks up to the end; all other bytes are samples.
+    """Behind an empty `data` there may be whole chunks up to the end; all other bytes are
+    samples.
     """
     at, size = begin, source.size
     for _ in range(_MOST_BOXES):

@@ -1,7 +1,7 @@
-"""Recordings and videos: whether their libraries are there, and what reads them.
+"""The readers of recordings and videos, for the table of formats, and the check of their libraries.
 
 Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
-which an object may crash. Owner: one reading of one object.
+which may crash. Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {
 
 
 def need_media(format: str, form: Form) -> None:
-    """Raises `Fatal` if the extra of this format is not installed."""
+    """Raises `Fatal` if the format needs the extra for these rows and it is not installed."""
     is_decoded = format == "video" or (format == "audio" and form != "bytes")
     if is_decoded and _is_missing(format):
         raise missing_extra(format, "media")
@@ -59,12 +59,12 @@ def reader(kind: Kind) -> Read:
 
 
 def open_audio(options: RowOptions) -> Parser | None:
-    """For a member of an archive: it is read as opaque bytes, or not at all."""
+    """For a member of an archive: its parser as opaque bytes. None: other rows cannot be made."""
     return open_bytes(options) if options.form == "bytes" else None
 
 
 def _whole(source: Source, options: RowOptions) -> Run:
-    """A recording for a model that takes recordings."""
+    """The whole recording as one opaque row."""
     if source.size > options.row_bytes:
         return bad_row(too_long(options.row_bytes))
     return Run(1, opaque(source.read(0, source.size)))

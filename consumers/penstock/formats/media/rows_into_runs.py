@@ -1,7 +1,7 @@
-"""Rows that a library of media makes one by one, gathered into runs.
+"""Gathers rows of recordings and videos, which come one by one, into runs.
 
-Rule: a run goes on when it holds `RUN_BYTES`; unwanted rows are counted, not made. Pure.
-Owner: one decoding of one object.
+Rule: a run is handed on when it holds `RUN_BYTES`. Unwanted rows are counted, not made. Pure.
+Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,19 +15,19 @@ from penstock.formats.base.row_by_row import too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Wanted
 
-# Runs of this size are few, so that their own cost does not matter.
+# Of this size, runs are so few that the cost of a run itself does not matter.
 RUN_BYTES: Final = 256 << 10
-# Skipped rows that one run stands for.
+# A run stands for at most this many unwanted rows.
 SKIPPED_ROWS: Final = 1_000
-# A row of a video is one byte a number, with its size in front where it is a JPEG.
-_HEAD_BYTES: Final = 64
+# An opaque payload counts a little more than the bytes of its row: where the row ends, too.
+_ROW_END_BYTES: Final = 64
 
 
 class Gathered:
-    """`add` each row; hand on the runs that it returns."""
+    """Is given each row by `add`, and returns the runs that are complete."""
 
     def __init__(self, options: RowOptions, wanted: Wanted) -> None:
-        self._most_bytes = options.row_bytes + _HEAD_BYTES
+        self._most_bytes = options.row_bytes + _ROW_END_BYTES
         self._options = options
         self._wanted = wanted
         self._row = self._skipped = 0
@@ -36,7 +36,9 @@ class Gathered:
         self._nbytes = 0
 
     def add(self, make: Callable[[], Payload], time_ms: int) -> Iterator[Run]:
-        """The next row, which may not be made; `time_ms`: since the first."""
+        """`make` makes the next row, and is called only if the row is wanted. `time_ms`: the time
+        of the row since the first one.
+        """
         self._row += 1
         if not self._wanted(self._row - 1, self._row):
             if self._rows or self._skipped == SKIPPED_ROWS:
@@ -56,7 +58,7 @@ class Gathered:
             yield from self.rest()
 
     def rest(self) -> Iterator[Run]:
-        """The rows that have not gone on yet."""
+        """The rows that are held."""
         if self._skipped:
             skipped, self._skipped = self._skipped, 0
             yield Run(skipped, None)
@@ -67,7 +69,7 @@ class Gathered:
 
 
 def _joined(rows: list[Payload]) -> Payload:
-    """Join rows of one kind and width; the caller starts a new run for another width."""
+    """Join rows of one kind and width. Before rows of another width its user calls `rest`."""
     matrices = [row for row in rows if isinstance(row, Matrix)]
     if matrices:
         return Matrix(np.concatenate([row.values for row in matrices]))

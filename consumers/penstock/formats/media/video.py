@@ -1,9 +1,9 @@
-"""Videos: a row a frame, or as many a second as `rows.fps` wants.
+"""Videos: each frame is a row, or as many frames a second as `rows.fps` wants.
 
-Rule: the container is found by the first bytes, and is never a list of other files. Time counts
-from the first frame and never goes back: if the file's clock begins again, because another file was
-joined to it, ours goes on. A packet that cannot be decoded ends the object, after the frames before
-it.
+Rule: the container is told by the first bytes; containers that name other files are not read. Time
+counts from the first frame and never goes back: if the file's clock begins again, because another
+file was joined to it, our clock goes on. A packet that cannot be decoded ends the object, after the
+frames before it. Owner: one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -37,10 +37,11 @@ EXTENSIONS: Final = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".ts")
 BUFFER_BYTES: Final = 256 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"moof", b"styp", b"mdat", b"wide", b"free")
 _HEAD_BYTES: Final = 512
-# At the beginning of the next file libav marks the packet that it reads, and some after it.
+# Where another file was joined, libav marks a packet as damaged, and the file's clock begins again
+# at most this many packets later.
 _END_PACKETS: Final = 3
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
-# The largest time, 30 years: for frames with a nonsensical time stamp.
+# A frame may have a nonsensical time stamp. So times end at 30 years.
 _MOST_MS: Final = 10**12
 
 
@@ -65,7 +66,7 @@ def container_of(head: bytes) -> str | None:
 
 
 class _Followed(SourceFile):
-    """A file whose reads are also shown to `boxes`."""
+    """The object as a file. All bytes that are read are shown to `boxes`, too."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -92,7 +93,7 @@ def read_video(source: Source, options: RowOptions, gathered: Gathered) -> Itera
             file, "r", format=container, buffer_size=BUFFER_BYTES, metadata_errors="replace"
         ) as opened:
             yield from _frames(options, opened, gathered)
-    # PyAV divides by the time base of a frame, which may be 0.
+    # ZeroDivisionError: PyAV divides by the time base of a frame, which may be 0.
     except (av.error.FFmpegError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise Poison("bad_format", f"the video cannot be decoded: {error}") from error
     broken = breaks_off(source, file.boxes)
@@ -103,7 +104,8 @@ def read_video(source: Source, options: RowOptions, gathered: Gathered) -> Itera
 def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
     from av.video.reformatter import VideoReformatter  # noqa: PLC0415
 
-    # One for all: a frame's own starts threads that live as long as the frame's last reference.
+    # One reformatter for all frames: a frame's own would start threads, which live as long as the
+    # frame.
     colours = VideoReformatter()
     stream = _stream(opened)
     stream.codec_context.thread_count = 1
@@ -125,9 +127,10 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
 
 
 def _stream(opened: "InputContainer") -> "VideoStream":
-    """The first that is no cover picture."""
+    """The first stream of video that is no cover picture."""
     for stream in opened.streams.video:
-        # PyAV gives None for a codec that its libraries lack, although its types exclude None.
+        # For a codec that its libraries lack PyAV gives None, although its types say that it
+        # cannot.
         context: object = stream.codec_context
         if context is None:
             raise Poison("bad_format", "the video is of a codec that is not known")
@@ -175,8 +178,8 @@ def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
 
 
 class _Clock:
-    """Seconds since the first frame. A frame without a time stamp, or with an earlier one than the
-    last, follows at the usual distance.
+    """Seconds since the first frame. If a frame has no time stamp, or an earlier one than the frame
+    before, it follows that frame at the video's average distance.
     """
 
     def __init__(self, stream: "VideoStream") -> None:
@@ -184,7 +187,7 @@ class _Clock:
         self._step = 1 / Fraction(rate) if rate else Fraction(0)
         self._first: Fraction | None = None
         self._last = Fraction(0)
-        self._ahead = Fraction(0)
+        self._ahead = Fraction(0)  # of the file's clock, which may have begun again
 
     def since_first(self, frame: "VideoFrame") -> Fraction:
         if frame.pts is None or frame.time_base is None:
@@ -201,13 +204,13 @@ class _Clock:
 
 
 class _Damage:
-    """Counts damaged packets, except those at the end of a file to which another was joined: soon
-    after these the clock begins again.
+    """Watches for damaged packets. Where another file was joined, some packets count as damaged and
+    are not: soon after these the file's clock begins again.
     """
 
     def __init__(self) -> None:
         self.is_there = False
-        self._doubtful = 0  # packets since the first one that is damaged or at such an end
+        self._doubtful = 0  # packets since one was marked as damaged; it may be at such a place
         self._last = 0
 
     def saw(self, packet: "Packet[VideoStream]") -> None:
@@ -215,7 +218,7 @@ class _Damage:
             self._doubtful = 0
         elif self._doubtful or packet.is_corrupt:
             self._doubtful += 1
-        # None: there are no more.
+        # A packet without a time is the last one.
         self.is_there |= self._doubtful > _END_PACKETS or (
             packet.dts is None and self._doubtful > 1
         )

@@ -1,8 +1,7 @@
-"""The kind and size of a picture, by its first bytes, without decoding it.
+"""The kind and size of a picture, by its header, without decoding it.
 
-Rule: pure, and bounded by the length of the bytes: no memory is taken for the size that they claim.
-Layouts: PNG (W3C, 11.2.2), JPEG (ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649),
-TIFF 6.0.
+Rule: no memory is taken for the size that the header claims. Pure. Layouts: PNG (W3C, 11.2.2), JPEG
+(ITU T.81, B.2.2), GIF89a, BMP (Windows DIB), WebP (RFC 9649), TIFF 6.0.
 """
 
 import struct
@@ -10,9 +9,10 @@ import struct
 from penstock.formats.base.row_by_row import BadRow
 from penstock.formats.magic import no_such
 
-# Start of frame: all of C0 to CF but the tables and the arithmetic conditioning (T.81, table B.1).
+# Markers of a frame: C0 to CF, without C4 (Huffman tables), C8 (reserved) and CC (arithmetic
+# conditioning); T.81, table B.1.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Markers without a length: padding, TEM, restarts, start of image.
+# Markers that no length follows: TEM, the restarts, the start of the image.
 _LONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_SHORT = 3
@@ -20,7 +20,7 @@ _HEAD_BYTES = 16
 
 
 def kind_of(head: bytes) -> str | None:
-    """The kind, by the first 12 bytes; None if it is not a picture."""
+    """The kind, by the first 12 bytes; None: it is not a picture that is read here."""
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -31,15 +31,15 @@ def kind_of(head: bytes) -> str | None:
         return "WebP"
     if head.startswith((b"II*\0", b"MM\0*")):
         return "TIFF"
-    # Two letters are too few: the reserved bytes of a BMP are zero.
+    # Two letters are too few to tell a BMP. Its reserved bytes are zero.
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         return "BMP"
     return None
 
 
 def look_at(data: bytes) -> tuple[str, int, int]:
-    """Kind, width and height. Raises `BadRow` for data that is not a picture, or that ends before
-    the picture's size.
+    """Kind, width and height. Raises `BadRow` if the data is not a picture, or ends before the
+    size.
     """
     kind = kind_of(data)
     if kind is None:
@@ -69,7 +69,7 @@ def _bmp(data: bytes) -> tuple[int, int]:
         width, height = struct.unpack_from("<HH", data, 18)
     else:
         width, height = struct.unpack_from("<ii", data, 18)
-    return width, abs(height)  # negative: from the top down
+    return width, abs(height)  # negative: the lines are stored from the top down
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:

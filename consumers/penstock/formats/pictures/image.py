@@ -1,9 +1,8 @@
-"""Images: one object, or one member of an archive, is one row: its bytes as they are, or with
-`rows.image_size` its pixels.
+"""The format `image`: an object, or a member of an archive, is one row: the bytes of the file as
+they are, or with `rows.image_size` the pixels of the picture.
 
-Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row without
-being decoded. For pixels the first picture of an animation or of several pages counts; as bytes the
-model gets the whole file.
+Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row, and is not
+decoded. Of an animation, or a file of several pages, the pixels are those of the first picture.
 """
 
 from collections.abc import Collection
@@ -32,13 +31,13 @@ def open_image(options: RowOptions) -> OneRowParser:
 
 
 def makes_pixels(options: RowOptions) -> Collection[Form]:
-    """Numbers only where their count is asked for."""
+    """Pixels become numbers only if `rows.image_size` says how many; bytes are always possible."""
     forms: tuple[Form, ...] = ("matrix", "bytes")
     return forms[1:] if stays_whole(options) else forms
 
 
 def stays_whole(options: RowOptions) -> bool:
-    """Is a row the picture's bytes, so that nobody decodes it?"""
+    """Is a row the bytes of the file, so that nothing is decoded?"""
     return options.of(PictureOptions).image is None
 
 

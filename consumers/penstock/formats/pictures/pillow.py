@@ -1,7 +1,7 @@
-"""The bytes of a picture to its pixels, and back to a JPEG; the only file that knows Pillow.
+"""Decodes and scales pictures, and writes JPEGs; the only file that knows Pillow.
 
-Rule: a picture is measured before it is decoded, and only the decoder for its first bytes is tried.
-Any exception of Pillow about a damaged picture becomes `BadRow`.
+Rule: the size of a picture is checked before it is decoded, and only the decoder of the kind that
+its first bytes tell is tried. Any exception of Pillow about a damaged picture becomes `BadRow`.
 """
 
 import io
@@ -18,7 +18,7 @@ from penstock.formats.pictures.pixels import Rgb
 if TYPE_CHECKING:
     from PIL import Image
 
-# For a frame that becomes an opaque row.
+# Of a frame of a video that becomes an opaque row.
 JPEG_QUALITY: Final = 95
 
 
@@ -36,15 +36,15 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     check_pixels(kind, width, height, most_pixels)
     try:
         with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
-            # The size that Pillow read: it differs from ours if the header is forged.
+            # Checked again: in a forged header Pillow may read another size than we do.
             check_pixels(kind, *image.size, most_pixels)
             image.load()
             upright = ImageOps.exif_transpose(image)
             return scaled(_as_rgb(upright), size)
     except BadRow:
         raise
-    # For damaged files Pillow's readers raise OSError, SyntaxError, ValueError, struct.error,
-    # KeyError, TypeError, DecompressionBombError and more.
+    # For damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error, KeyError,
+    # TypeError, DecompressionBombError and more.
     except Exception as error:
         said = str(error).partition("\n")[0] or type(error).__name__
         raise BadRow(f"the {kind} cannot be decoded: {said}") from error
@@ -58,7 +58,7 @@ def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
 
 
 def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
-    """Scaled bilinearly, averaging over all source pixels; the ratio of the sides is not kept."""
+    """Scale bilinearly to exactly `size`. When a picture shrinks, all its pixels count."""
     from PIL import Image  # noqa: PLC0415
 
     if image.size != size:
@@ -81,12 +81,12 @@ def jpeg(rgb: Rgb) -> bytes:
 
 
 def _as_rgb(image: "Image.Image") -> "Image.Image":
-    """Drops transparency: the colour below it counts, as with `convert("RGB")`."""
+    """The picture in RGB. Transparency is dropped, as `convert("RGB")` does: the colours stay."""
     from PIL import Image  # noqa: PLC0415
 
     if image.mode == "RGB":
         return image
-    if image.mode.startswith("I;16"):  # which `convert` would clip
+    if image.mode.startswith("I;16"):  # `convert` would make all values above 255 white
         values = np.asarray(image).astype(np.uint16)
         return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "I":

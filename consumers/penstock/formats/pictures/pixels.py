@@ -1,6 +1,7 @@
-"""Pictures as rows of numbers: the settings, and the arithmetic.
+"""Pictures as rows of numbers: the settings `rows.image_size`, `image_layout` and `image_scale`,
+and their arithmetic.
 
-Rule: a row is the whole picture, in the size that the model takes; no picture library is used
+Rule: a row is the whole picture, in the size that the model takes. No library of pictures is used
 here. Pure.
 """
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from penstock.core.rows.payload import BytesRows, Float32Matrix, Form, Matrix
 from penstock.errors import usage
 
-# Height, width and three channels of 0 to 255.
+# The pixels of a picture, of the shape (height, width, 3), from 0 to 255.
 Rgb = npt.NDArray[np.uint8]
 Layout = Literal["nchw", "nhwc"]
 Number = TypeVar("Number", bound=np.generic)
@@ -29,8 +30,9 @@ _FLOAT32_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PixelOptions:
-    """The size of the row's picture and the order of its numbers. `unit`: from 0 to 1 instead of 0
-    to 255. Then `mean` is subtracted from each channel and the difference divided by `std`.
+    """The size of a row's picture, and the order and scale of its numbers. `unit`: they go from 0
+    to 1, not from 0 to 255. Then `mean` is subtracted from each channel, and the rest divided by
+    `std`.
     """
 
     width: int
@@ -44,13 +46,15 @@ class PixelOptions:
         return self.width * self.height * _CHANNELS * (_FLOAT32_BYTES if form == "matrix" else 1)
 
     def row(self, rgb: Rgb, form: Form) -> Matrix | BytesRows:
-        """`rgb` has the size already. As opaque bytes the numbers stay 0 to 255, one byte each."""
+        """The row of a picture that has the size already. As opaque bytes its numbers are not
+        scaled: 0 to 255, one byte each.
+        """
         if form == "bytes":
             return BytesRows.of([self._in_layout(rgb).tobytes()])
         return Matrix(self.numbers(rgb))
 
     def numbers(self, rgb: Rgb) -> Float32Matrix:
-        """One row, computed as torchvision's ToTensor and Normalize do."""
+        """The numbers of one row, as torchvision's ToTensor and Normalize compute them."""
         values: Float32Matrix = rgb.astype("<f4")
         if self.unit:
             values /= np.float32(255)
@@ -60,8 +64,8 @@ class PixelOptions:
         return self._in_layout(values).reshape(1, -1)
 
     def rgb(self, row: npt.NDArray[np.uint8] | npt.NDArray[np.float32], step: int) -> Rgb:
-        """Every `step`th pixel of the picture that became these numbers, as far as 0 to 255 can
-        show it.
+        """The picture back from the numbers of its row, rounded to 0 to 255; only every `step`th
+        pixel.
         """
         if self.layout == "nchw":
             whole = row.reshape(_CHANNELS, self.height, self.width).transpose(1, 2, 0)
@@ -82,9 +86,11 @@ class PixelOptions:
 
 @dataclass(frozen=True, slots=True)
 class PictureOptions:
-    """Of pictures and frames of videos. `image`: what one becomes; None: it stays as it is."""
+    """For pictures and frames of videos. `pixels`: a larger picture is not decoded. `image`: what
+    row a picture becomes; None: its file as it is, or the JPEG of a frame.
+    """
 
-    # Pillow's own bound for what it decodes: a quarter of a gigabyte at three bytes a pixel.
+    # Pillow's own limit. At three bytes a pixel it is a quarter of a gigabyte.
     pixels: int = 89_478_485
     image: PixelOptions | None = None
 
@@ -92,7 +98,9 @@ class PictureOptions:
 def pixel_options(
     size: str | None, layout: Layout, scale: str, form: Form, most_row_bytes: int
 ) -> PixelOptions | None:
-    """None without a `size`: pictures stay as they are. Raises `Fatal` for wrong settings."""
+    """The settings, checked; None: there is no `size`, so pictures are not decoded. Raises `Fatal`
+    for wrong settings.
+    """
     unit, mean, std = _scale(scale)
     if size is None:
         return None

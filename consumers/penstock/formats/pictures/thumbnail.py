@@ -1,7 +1,7 @@
-"""A row that is a picture, small enough to be shown beside its prediction.
+"""The picture of a row, small enough for a page that shows it beside its prediction.
 
-Rule: nothing is decoded here. A picture that a browser knows stays as it is, for the browser's own
-sandbox to decode; rows of pixels become a PNG of every nth pixel. Pure.
+Rule: no picture is decoded here. The file of a picture stays as it is, if browsers can show it: the
+browser decodes it, in its own sandbox. A row of pixels becomes a PNG of every nth pixel. Pure.
 """
 
 import struct
@@ -14,21 +14,23 @@ from penstock.core.rows.payload import BytesRows, Matrix, Payload
 from penstock.formats.pictures.headers import kind_of
 from penstock.formats.pictures.pixels import PixelOptions, Rgb
 
-# Its longer side, of rows of pixels.
+# The longer side of a PNG that is made here.
 MOST_PIXELS: Final = 128
-# What every browser shows.
+# Kinds of pictures that every browser shows.
 _TYPES: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif"}
 _HEAD_BYTES: Final = 12
 
 
 class Encoded(NamedTuple):
+    """The file of a picture, with its media type."""
+
     type: str
     body: bytes
 
 
 def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Encoded | Rgb | None:
-    """Of one row; of rows of pixels it is still to be made a `png`. None: it is no picture, or too
-    large.
+    """The picture of one row: its file, or pixels that `png` makes a file of. None: the row is no
+    picture, or its file has more than `most_bytes`.
     """
     if isinstance(row, BytesRows):
         data = row.row(0)

@@ -1,9 +1,10 @@
-"""Arrow IPC: the file (also Feather) by its footer, streams from their beginning; batch by batch.
+"""Arrow IPC, batch by batch: a file (also Feather) by its footer, a stream from its beginning.
 
-Rule: a batch is checked in full before its values are touched, because the library trusts bytes
-that may be hostile. Unwanted rows are decoded and dropped, as a batch does not say with which row
-it begins. Streams that follow one another are all read; they have one schema.
-Layout: Arrow Columnar Format, "Serialization and Interprocess Communication".
+Rule: a batch is checked in full before its values are touched, because the library trusts its
+bytes, and they may be hostile. Unwanted rows are decoded, too, and dropped later: nothing tells
+which rows are in a batch before it is read. Several streams in a row are all read, and must have
+one schema. Layout: Arrow Columnar Format, "Serialization and Interprocess Communication". Owner:
+one reading of one object.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from penstock.formats.tables.batches import TableReader, unreadable
 FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
-# As many bytes as `looks` looks at, and enough to show in an error.
+# Enough for `looks`, and to be shown in an error.
 _HEAD_BYTES: Final = 16
 # What the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, EOFError)
@@ -72,7 +73,7 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches. An error in a later batch than the first says in which."""
+    """The batches. The error for a damaged batch names its number, unless it is the first."""
     read = 0
     try:
         for batch in batches:

@@ -1,9 +1,9 @@
 """Arrow record batches to rows: numbers, JSON objects, or columns as they are.
 
-Rule: whole columns are decoded at a time, of as many rows as decode to `STEP_BYTES`. The decoded
-size is computed before and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
-name or place. A null makes its row bad, unless `rows.missing` gives a number for it. Owner: the
-reader of one object.
+Rule: whole columns are decoded at a time, in steps of rows that decode to `STEP_BYTES`. The decoded
+size is computed before, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
+name or place. In rows of numbers a null makes its row bad, unless `rows.missing` gives a number for
+it. Owner: the reader of one object.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,24 +25,24 @@ from penstock.formats.tables.json_values import objects, plain
 from penstock.formats.tables.weight import weights_of
 
 _SHOWN_COLUMNS: Final = 20
-# By unit: how many milliseconds it has, and how many of it a millisecond has.
+# For each unit: how many milliseconds are one, and how many of it are one millisecond.
 _TO_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
-# So much is decoded at a time.
+# At most this much is decoded at a time, unless a row is larger.
 STEP_BYTES: Final = 1 << 20
 MOST_STEP_ROWS: Final = 16_384
-# A number of 8 bytes may be one digit of JSON. So a row that decodes to more than 8 times
-# `limits.row_bytes` exceeds the limit in any form.
+# In JSON a number of 8 bytes may be one digit. So a row is surely above `limits.row_bytes`, in any
+# form, only if it decodes to more than 8 times as much.
 _BYTES_A_DIGIT: Final = 8
 
 
 def unreadable(what: str, error: Exception) -> Poison:
-    """The error for data that the library cannot read."""
+    """The error for data that a library cannot read."""
     said = str(error).partition("\n")[0]
     return Poison("bad_format", f"{what} cannot be read: {said}; write it again")
 
 
 class TableReader:
-    """`runs` gives the rows of each batch; `names`: the needed columns."""
+    """Makes rows of batches. `names`: the columns that a batch must have."""
 
     def __init__(self, schema: pa.Schema, options: RowOptions, stored_bytes: int) -> None:
         self._options = options
@@ -62,12 +62,12 @@ class TableReader:
                     f"a row has {self._width} numbers, at most {options.max_columns} are read "
                     "(limits.columns)",
                 )
-        # Of the columns whose size the schema tells.
+        # The bytes of a row in the columns whose types have a fixed size.
         self.fixed_bytes = sum(_bytes_of(schema.field(name).type) for name in self.names)
         self._schema = ""
 
     def runs(self, batch: pa.RecordBatch) -> Iterator[Run]:
-        """The rows of one batch that has all `names`."""
+        """The rows of one batch."""
         try:
             for start in range(0, batch.num_rows, MOST_STEP_ROWS):
                 yield from self._weighed(batch.slice(start, MOST_STEP_ROWS))
@@ -75,7 +75,9 @@ class TableReader:
             raise Poison("bad_format", f"a column cannot be read: {error}") from error
 
     def _weighed(self, batch: pa.RecordBatch) -> Iterator[Run]:
-        """The rows in steps. A row that is too large in any form is bad and is not decoded."""
+        """The rows, decoded in steps. A row that is too large in any form is bad, and not
+        decoded.
+        """
         found = sum(weights_of(batch.column(name)) for name in self.names)
         weights = np.broadcast_to(np.asarray(found, np.int64), batch.num_rows)
         is_heavy = weights > _BYTES_A_DIGIT * self._options.row_bytes
@@ -150,7 +152,7 @@ class TableReader:
 
 
 def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Steps of at most `STEP_BYTES`, or of one row."""
+    """Where steps begin and end, each of at most `STEP_BYTES` or of one row."""
     sums = np.cumsum(weights)
     start = nbytes = 0
     while start < len(weights):
@@ -160,7 +162,7 @@ def _steps(weights: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where it stays the same."""
+    """Where stretches of equal values begin and end."""
     edges = np.flatnonzero(np.diff(mask)) + 1
     return pairwise([0, *edges.tolist(), len(mask)])
 
@@ -200,7 +202,9 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
 def chosen(
     names: Sequence[str], options: RowOptions, absent: Callable[[str | int], str]
 ) -> list[str]:
-    """The columns that the model gets. Raises `Poison` where one that is asked for is `absent`."""
+    """The columns that the model gets. For a configured column that is missing, it raises `Poison`
+    with the text that `absent` gives.
+    """
     for name in options.stays:
         if name not in names:
             raise Poison("bad_format", absent(name))
@@ -218,7 +222,7 @@ def chosen(
 
 
 def _width(field: pa.Field) -> int:
-    """How many numbers the column gives to a row."""
+    """How many numbers a row has of the column. Raises `Poison` if it holds something else."""
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -251,12 +255,14 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """The numbers as a table of rows, and a mask of the rows with a null (None: no such row)."""
+    """The numbers, of the shape (rows, numbers of a row), and a mask of the rows with a null (None:
+    there is none).
+    """
     rows, width = len(column), 1
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_fixed_size_list(column.type):
         width = column.type.list_size
-        # `flatten` would leave out the values of a list that is null as a whole.
+        # Not `flatten`: if a list is null, it would leave out the places of its values.
         column = column.values.slice(column.offset * width, rows * width)
         if column.null_count:
             inner = column.is_null().to_numpy(zero_copy_only=False).reshape(rows, width).any(axis=1)
@@ -265,14 +271,14 @@ def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | Non
         column = column.cast(pa.uint8())
     elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         column = column.cast(pa.float64())
-    # With nulls: as float, NaN in their place.
+    # If there are nulls, the numbers become floats, with NaN for each null.
     return column.to_numpy(zero_copy_only=False).reshape(rows, width), nulls
 
 
 def _without_nulls(
     values: npt.NDArray[np.float32], is_null: npt.NDArray[np.bool_]
 ) -> Iterator[Run]:
-    """Runs of good rows, and each bad one by itself."""
+    """Runs of good rows, and of bad ones."""
     for start, stop in _stretches(is_null):
         if is_null[start]:
             yield Run(stop - start, None, "a value is null, no number (see rows.missing)")

@@ -1,9 +1,9 @@
-"""Columns of Arrow as JSON: the rows of a table as objects.
+"""Rows of an Arrow table as JSON objects.
 
-Rule: whole columns at a time; the values inside lists, maps and structs are written like a column
-of their type. Python makes an object for each value only if Arrow cannot write the text (binary,
-strings with escapes). Nulls, NaN and infinity become null. A value without a form in JSON raises
-`ValueError`. Owner: the reader of tables.
+Rule: whole columns are written at a time; values inside lists, maps and structs are written as a
+column of their type is. Only if Arrow cannot write the text (binary, strings with escapes) is there
+a Python object for each value. Nulls, NaN and infinity become null. A value without a form in JSON
+raises `ValueError`. Owner: the reader of tables.
 """
 
 import base64
@@ -32,7 +32,7 @@ def objects(names: Sequence[str], columns: list[Any]) -> JsonRows:
 
 
 def plain(column: Any) -> Any:
-    """One array, without dictionary, extension and runs."""
+    """The column as one array of plain values: dictionaries, extensions and runs are decoded."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ExtensionArray):
@@ -45,7 +45,9 @@ def plain(column: Any) -> Any:
 
 
 def _decoded(column: Any) -> Any:
-    """The values of a dictionary. Arrow cannot take them from views, which polars writes."""
+    """The values of a column with a dictionary. Arrow cannot decode a dictionary of views, which
+    polars writes, so views become strings or bytes first.
+    """
     kind = column.type.value_type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         simple = pa.string() if pa.types.is_string_view(kind) else pa.binary()
@@ -100,7 +102,7 @@ def _flat_text(column: Any) -> Any:
 
 
 def _nested_text(column: Any) -> Any:
-    """The texts of a nested column; None: the column is not nested."""
+    """The values of a nested column as JSON; None: the column is not nested."""
     kind, types = column.type, pa.types
     if types.is_struct(kind):
         names = [kind.field(index).name for index in range(kind.num_fields)]
@@ -129,7 +131,7 @@ def _nested_text(column: Any) -> Any:
 
 
 def _list_text(column: Any, values: Any, first: int = 0) -> Any:
-    """`values`: the texts of the lists' items, from place `first` on."""
+    """Lists as JSON. `values`: their items as JSON, from the item at place `first` on."""
     offsets = column.offsets.to_numpy() - first
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
     joined = pc.binary_join(lists, ",")
@@ -137,7 +139,7 @@ def _list_text(column: Any, values: Any, first: int = 0) -> Any:
 
 
 def _union_text(column: Any) -> Any:
-    """The texts of a union: each value is written by its own type."""
+    """The values of a union as JSON, each written as its own type is."""
     found: Any = pa.nulls(len(column), pa.string())
     for values, places, is_one in by_type(column):
         at = pa.array(places, pa.int64(), mask=~is_one)
@@ -154,7 +156,7 @@ def _quoted(text: Any) -> Any:
 
 
 def _string_text(column: Any) -> Any:
-    column.validate(full=True)  # Parquet's writers promise UTF-8, hostile ones break it
+    column.validate(full=True)  # a hostile writer of Parquet may say UTF-8 of other bytes
     column = column.cast(pa.string())
     if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
         return _quoted(column)

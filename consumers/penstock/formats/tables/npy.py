@@ -1,9 +1,9 @@
-"""npy: the first axis is rows, all others together are the numbers of a row.
+"""npy: the first axis of the array is the rows; all other axes together are the numbers of a row.
 
-Rule: nothing is unpickled, and memory is taken for bytes that arrived, never for the size that a
-header claims. An object is read by ranges, also in Fortran's order, and unwanted rows are not
-fetched. A member of an archive is read as a stream, in Fortran's order only if it is small. Layout:
-numpy.lib.format, NEP 1.
+Rule: nothing is unpickled, and memory is taken for bytes that have come, never for a size that the
+header claims. An object is read by ranges, and unwanted rows are not fetched. A member of an
+archive, and packed data, are read as a stream; in Fortran's order only if the array is small.
+Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
 """
 
 import io
@@ -26,11 +26,11 @@ from penstock.formats.magic import no_such
 MAGIC: Final = b"\x93NUMPY"
 # numpy's own limit for a header.
 MOST_HEADER_BYTES: Final = 10_000
-# The errors of a wrong header: numpy evaluates it as a Python literal, after parsing an old one.
+# What numpy raises for a wrong header, which it reads as a literal of Python.
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
-# In Fortran's order a row is spread over the whole array, so a stream must be held completely.
+# In Fortran's order a row is spread over the whole array. So of a stream the whole array is held.
 MOST_HELD_BYTES: Final = 16 << 20
 _FORTRAN_BLOCK_BYTES: Final = 4 << 20
 
@@ -147,7 +147,7 @@ class NpyParser(Parser):
 
 
 def _parse(head: bytes, options: RowOptions) -> _Header | None:
-    """The header; None: it is longer than these bytes."""
+    """The header; None: more bytes are needed."""
     if head[: len(MAGIC)] != MAGIC[: len(head)]:
         raise no_such("npy file", None)
     file = io.BytesIO(head)
@@ -163,7 +163,7 @@ def _parse(head: bytes, options: RowOptions) -> _Header | None:
     except _NO_HEADER as error:
         if len(head) < MOST_HEADER_BYTES and "EOF" in str(error):
             return None
-        # Python may show a memory address, which differs at each try.
+        # The text must be the same at each try; behind `: <` there may be a memory address.
         said = str(error).partition("\n")[0].partition(": <")[0]
         raise Poison("bad_format", f"the npy header cannot be read: {said}") from None
     return _checked(
@@ -201,7 +201,7 @@ def _run(values: npt.NDArray[Any], options: RowOptions) -> Run:
     if options.columns is not None:
         values = values[:, _chosen(options, values.shape[1])]
     if options.form == "json":
-        if values.dtype.itemsize > _FLOAT64.itemsize:  # a long double, which Python has no form for
+        if values.dtype.itemsize > _FLOAT64.itemsize:  # a long double; Python's float has 64 bits
             with np.errstate(over="ignore"):
                 values = values.astype(_FLOAT64)
         return Run(len(values), JsonRows.of([orjson.dumps(row) for row in values.tolist()]))

@@ -1,9 +1,9 @@
-"""Parquet: footer first, then row group by row group, only the columns that are needed.
+"""Parquet: first the footer, then row group by row group, only the columns that are needed.
 
-Rule: row groups without a wanted row are counted, not fetched. Small chunks are fetched together,
-large ones page by page, so memory depends on neither. The footer's claims are checked against the
-object's size and the rows that come; a wrong one is `bad_format`.
-Layout: apache/parquet-format, README.
+Rule: a row group without a wanted row is counted, not fetched. Small chunks of columns are fetched
+together, large ones page by page, so memory grows neither with the object nor with its row groups.
+What the footer claims is checked against the object's size and the rows that come; a wrong claim is
+`bad_format`. Layout: apache/parquet-format, README. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,24 +22,26 @@ from penstock.formats.tables.batches import MOST_STEP_ROWS, STEP_BYTES, TableRea
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
-# The library's errors for damaged data.
+# What the library raises for damaged data.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError)
 _END_BYTES: Final = 8  # the footer's length and the magic
-# Footers of 10,000 row groups of 100 columns have 60 MB; parsed they take several times as much.
+# A footer of 10,000 row groups of 100 columns has 60 MB, and takes several times as much in memory.
 MOST_FOOTER_BYTES: Final = 64 << 20
-# Read at a time, for all columns together; longer chunks are read by pages.
+# At most this much is read at a time, for all columns together. Longer chunks are read page by
+# page.
 BUFFER_BYTES: Final = 8 << 20
 LEAST_BUFFER_BYTES: Final = 64 << 10
-# The unit for times that Spark and Impala write as INT96. They are stored in nanoseconds; read in
-# nanoseconds, those before 1677 and after 2262 would silently become other times.
+# Times that Spark and Impala write as INT96 are read in microseconds. In nanoseconds, as they are
+# stored, a time before 1677 or after 2262 would silently become another time.
 INT96_UNIT: Final = "us"
-
 # The shortest plain text: 4 bytes of length and one letter.
 _LEAST_TEXT_BYTES: Final = 5
 
 
 def looks(head: bytes) -> bool:
-    """The magic alone may be the first cell of a CSV; the bytes after it tell."""
+    """The magic could be the first cell of a CSV, but no text has the control characters
+    behind it.
+    """
     return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
 
 
@@ -75,8 +77,8 @@ def _check_end(ranges: Source) -> None:
 
 def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
-    # Nothing else of a row group is asked here: pyarrow 26 aborts the process if a damaged footer
-    # has a column chunk that is not in the schema.
+    # The column chunks of a row group are not asked for: if a damaged footer has one that is not in
+    # the schema, pyarrow 26 aborts the process.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
     table = TableReader(footer.schema_arrow, options, ranges.size)
@@ -100,7 +102,7 @@ def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
 
 
 def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
-    """The needed columns with texts or bytes of variable length."""
+    """The needed columns that hold texts, or bytes of variable length."""
     columns = [schema.column(index) for index in range(len(schema))]
     return [
         column.path
@@ -112,8 +114,9 @@ def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
 
 
 def _repeats(group: Any, table: TableReader, texts: int) -> bool:
-    """Is the group smaller than it would be with plain texts? Then most of its texts are stored as
-    numbers into a dictionary. They are read as such, so their decoded size is known beforehand.
+    """Is the group smaller than it could be with plain texts? Then most of its texts are stored
+    once, in a dictionary, and it is read with its dictionaries: so the decoded size is known
+    before.
     """
     numbers_bytes: int = group.num_rows * table.fixed_bytes
     least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
@@ -139,8 +142,8 @@ def _of_group(
             found += batch.num_rows
             yield from table.runs(batch)
     except _UNREADABLE:
-        # The library cannot read all encodings of texts as a dictionary: read the rest as texts.
-        # Damaged data fails again.
+        # Some encodings of texts cannot be read with a dictionary: read the rest without. If the
+        # data is damaged, that fails again.
         if not by_dictionary:
             raise
         at = 0
@@ -164,7 +167,7 @@ def _batches(
     )
     group = metadata.row_group(number)
     stored_bytes = group.total_byte_size // group.num_rows
-    # Of so many rows that they take about `STEP_BYTES` when they are decoded.
+    # Batches of about `STEP_BYTES` when they are decoded.
     rows = STEP_BYTES // max(1, table.fixed_bytes, stored_bytes)
     found: Iterator[Any] = file.iter_batches(
         batch_size=max(1, min(MOST_STEP_ROWS, rows)),

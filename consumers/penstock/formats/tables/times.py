@@ -1,9 +1,9 @@
 """Dates and times of Arrow as texts of ISO-8601.
 
-Rule: times with a zone are written in UTC, with `Z`. Years of more or fewer than four digits are
-written as in ISO-8601 and JavaScript, with a sign and at least six digits (`+012921-08-18`); Arrow
-writes them differently, and the farthest as "value out of range". A time of day outside the day
-raises `ValueError`. Owner: the reader of tables.
+Rule: times with a zone are written in UTC, with `Z`. A year that has not four digits is written as
+ISO-8601 and JavaScript do: with a sign and at least six digits (`+012921-08-18`). Arrow writes such
+years differently, and the farthest as "value out of range", so they are written here. A time of day
+outside the day raises `ValueError`. Owner: the reader of tables.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _YEAR_DIGITS: Final = 6
-# Arrow writes the years 0 to 9999 well; these are their first and last day, counted from 1970.
+# The first and last day of the years 0 to 9999, which Arrow writes well. Days count from 1970.
 _FIRST_DAY: Final = -719_528
 _LAST_DAY: Final = 2_932_896
 _A_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -45,7 +45,7 @@ def time_text(column: Any) -> Any:
 
 
 def _within(values: Any, least: int, most: int) -> bool:
-    """Are all of these numbers in the range (half open)?"""
+    """Are all values at least `least` and below `most`?"""
     found = pc.min_max(values)
     lowest, highest = found["min"].as_py(), found["max"].as_py()
     # Compared as Python's integers, since `most` may not fit 64 bits.
@@ -53,7 +53,7 @@ def _within(values: Any, least: int, most: int) -> bool:
 
 
 def _far(values: Any, unit: str, end: str) -> Any:
-    """The texts one by one, as some years have more or fewer than four digits."""
+    """The texts one by one: some of these years do not have four digits."""
     moments = values.fill_null(0).to_numpy().astype(f"datetime64[{unit}]")
     texts = (_with_year(text) + end for text in np.datetime_as_string(moments).tolist())
     is_null = values.is_null().to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""The decoded size of a column of Arrow, computed without decoding it.
+"""How large the values of an Arrow column will be when they are decoded, without decoding them.
 
-Rule: dictionaries, views and runs may repeat one value any number of times, so a column of a few
-bytes may decode to a huge one. The size is found by arithmetic alone, without memory of that size.
-A value counts at least one byte, also a null. Pure. Owner: the reader of tables.
+Rule: a dictionary, a view or a run may repeat one value any number of times, so a column of a few
+bytes may decode to a huge one. The sizes are computed without taking memory of that size. Each
+value counts at least one byte, also a null. Pure. Owner: the reader of tables.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
-# A size for each value, or one for all.
+# The size of each value, or one size that all values have.
 Weights = Numbers | int
 
-# A view is 16 bytes and begins with its length, of 4.
+# A view has 16 bytes: four numbers of 4 bytes, of which the first is the length of its value.
 _VIEW_NUMBERS: Final = 4
 
 
 def weights_of(column: Any) -> Weights:
-    """Bytes of each value."""
+    """The decoded size of each value, in bytes."""
     kind, types, rows = column.type, pa.types, len(column)
     if isinstance(column, pa.ExtensionArray):
         return weights_of(column.storage)
@@ -62,7 +62,7 @@ def _of_flat(column: Any) -> Weights:
         return _where_valid(column, lengths.astype(np.int64)) + 1
     try:
         return max(1, int(kind.bit_width) // 8)
-    except ValueError:  # of variable length, or nothing at all
+    except ValueError:  # the type has no fixed length, or it is the type of nulls
         pass
     if types.is_null(kind):
         return 1
@@ -77,7 +77,7 @@ def _where_valid(column: Any, lengths: Numbers) -> Numbers:
 
 
 def _taken(weights: Weights, places: Any) -> Weights:
-    """The sizes of the values at these places; a null has no place."""
+    """The sizes of the values at these places. A place that is null stands for a null value."""
     if isinstance(weights, int):
         return weights
     found: Numbers = places.cast(pa.int64()).fill_null(len(weights)).to_numpy()
@@ -102,9 +102,11 @@ def _of_union(column: Any) -> Weights:
 
 
 def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
-    """For each type: its values, each row's place among them, and which rows have the type."""
+    """For each type of the union: its values, the place of each row among them, and a mask of the
+    rows that have the type.
+    """
     kind, rows = union.type, len(union)
-    if union.offset:  # of which `type_codes` and `offsets` know nothing
+    if union.offset:  # `type_codes` and `offsets` ignore it
         union = union.take(pa.array(np.arange(rows)))
     codes = union.type_codes.to_numpy()
     places = union.offsets.to_numpy() if kind.mode == "dense" else np.arange(rows)

@@ -11,7 +11,7 @@ from penstock.errors import ErrorCode, Fatal, Poison
 from penstock.formats.base.format import Format, makes
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand
-from penstock.formats.plugins_checked import guarded, let_in
+from penstock.formats.plugins_checked import checked, guarded
 
 ROWS = np.array([[1, 2, 3], [4, 5, 6]], "<f4")
 
@@ -28,7 +28,7 @@ ROWS = np.array([[1, 2, 3], [4, 5, 6]], "<f4")
     ],
 )
 def test_order_in_memory_is_put_right(values: Any) -> None:
-    found = let_in(Run(2, Matrix(values)), "matrix").payload
+    found = checked(Run(2, Matrix(values)), "matrix").payload
     assert isinstance(found, Matrix)
     assert bytes(found.values.data) == ROWS.tobytes()
 
@@ -41,7 +41,7 @@ def test_order_in_memory_is_put_right(values: Any) -> None:
         ({"is_plain": True}, "its is_plain is True"),
         ({"open": b"csv"}, "its open is b'csv'"),
         ({"open": None}, "neither open nor ranged"),
-        ({"extensions": ("abc",)}, "its extension 'abc' is none as"),
+        ({"extensions": ("abc",)}, "its extension 'abc' is not like"),
         ({"extensions": (".ABC",)}, "its extension '.ABC'"),
     ],
 )
@@ -56,12 +56,12 @@ def test_a_format_that_could_only_fail_at_each_object_is_refused_at_the_start(
 
 def test_what_is_right_is_handed_on_as_it_is() -> None:
     run = Run(2, Matrix(ROWS))
-    assert let_in(run, "matrix") is run
-    assert let_in(run, "columns") is run
+    assert checked(run, "matrix") is run
+    assert checked(run, "columns") is run
     refused = Run(3, None, "why")
-    assert let_in(refused, "matrix") is refused
+    assert checked(refused, "matrix") is refused
     unread = Run(3, None)
-    assert let_in(unread, "matrix") is unread
+    assert checked(unread, "matrix") is unread
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_what_is_right_is_handed_on_as_it_is() -> None:
 )
 def test_what_would_be_other_rows_is_refused_with_what_to_give(given: Any, says: str) -> None:
     with pytest.raises(Poison, match=says) as caught:
-        let_in(given, "matrix")
+        checked(given, "matrix")
     assert caught.value.code == "bad_format"
 
 
 def test_rows_that_end_elsewhere_than_their_bytes_are_refused() -> None:
     with pytest.raises(Poison, match="rows that end at 3 in 5 bytes"):
-        let_in(Run(1, JsonRows(b"[1,2]", np.array([3]))), "json")
+        checked(Run(1, JsonRows(b"[1,2]", np.array([3]))), "json")
 
 
 class Wide:
