@@ -17,7 +17,7 @@ from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.errors import EXIT_USAGE, Fatal, LockedOut
 from penstock.ports import Location, Objects
 from tests.adapters.stores.contract import read
-from tests.adapters.stores.s3_stub import S3Stub
+from tests.adapters.stores.s3_stub import Refusal, S3Stub
 
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 HOST = "store.example"
@@ -159,6 +159,22 @@ async def test_credentials_of_a_file_are_taken_again_after_the_store_refused_the
     keys.look_again()
     assert keys.at_hand is None
     assert await keys.ask() == Credentials("new", "s", "2")
+
+
+async def test_credentials_that_only_the_client_behind_has_renewed_are_looked_for_again(
+    nobody: Path,
+) -> None:
+    written(nobody, "old", "1")
+    behind = MemoryObjects()
+    behind.put("bucket", "k", b"from behind")
+    async with S3Stub({"k": b"x"}) as stub:
+        objects = DirectObjects(behind, config.Objects(endpoint_url=stub.url))
+        written(nobody, "new", "2")
+        stub.next.append(Refusal(400, "ExpiredToken"))
+        for expected in (b"from behind", b"x"):
+            assert await read(objects, Location("bucket", "k")) == expected
+        await objects.aclose()
+    assert [seen.headers["X-Amz-Security-Token"] for seen in stub.seen] == ["1", "2"]
 
 
 async def test_what_the_client_behind_finds_expired_is_looked_for_again(nobody: Path) -> None:

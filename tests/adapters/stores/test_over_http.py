@@ -178,6 +178,28 @@ async def test_credentials_that_expired_are_looked_for_again(
     assert tokens == ["before", "before", "after"]
 
 
+async def test_credentials_that_expire_between_parts_are_looked_for_again(
+    client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker may read only objects that are read by parts."""
+    written = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(written))
+    text = (
+        "[default]\naws_access_key_id = {0}\naws_secret_access_key = s\naws_session_token = {0}\n"
+    )
+    written.write_text(text.format("before"))
+    async with (
+        S3Stub({"key": b"1234"}) as stub,
+        Reading(client, stub, region="us-east-1") as objects,
+    ):
+        assert (await objects.part(Location("bucket", "key"), 0, 2)).data == b"12"
+        written.write_text(text.format("after"))
+        stub.next.append(Refusal(400, "ExpiredToken"))
+        assert (await objects.part(Location("bucket", "key"), 2, 4)).data == b"34"
+    tokens = [seen.headers["x-amz-security-token"] for seen in stub.seen]
+    assert tokens == ["before", "before", "after"]
+
+
 async def test_where_no_credentials_are_found_the_old_ones_go_on(
     client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

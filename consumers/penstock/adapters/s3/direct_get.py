@@ -42,6 +42,8 @@ from penstock.ports import Body, Listed, Location, Objects, Part, WholeBody
 # Bounds the hosts that are kept: each bucket may have its own, and bucket names come from messages.
 MAX_SITES: Final = 128
 
+# The statuses with which stores refuse credentials (AWS says ExpiredToken with 400).
+_DENIED: Final = (400, 401, 403)
 _FIELDS: Final = wanting("content-encoding", "etag", "x-amz-version-id")
 
 
@@ -58,7 +60,7 @@ class DirectObjects:
     ) -> None:
         self._behind = behind
         self._settings = settings
-        self._keys = CredentialSource(settings, section)
+        self._credentials = CredentialSource(settings, section)
         self._read_timeout_s = read_timeout_s
         self._secure = trusting(settings.ssl_cafile, f"{section}.ssl_cafile")
         # One site for each host, so that all buckets of a host share its connections.
@@ -66,16 +68,20 @@ class DirectObjects:
         self._site_of = lru_cache(MAX_SITES)(self._make_site)
 
     async def open(self, location: Location) -> Body:
-        if not is_odd(location.key):
-            check_bucket(location)
-            whole = await self._get(location)
-            if whole is not None:
-                return whole
+        answer = await self._ask(location)
+        whole = None if answer is None else _whole(answer)
+        if whole is not None:
+            check_pin(location, whole.etag)
+            return whole
         try:
-            return await self._behind.open(location)
+            body = await self._behind.open(location)
         except LockedOut:
-            self._keys.look_again()
+            self._credentials.look_again()
             raise
+        if answer is not None and answer.status in _DENIED:
+            # The client behind was let in, so it has newer credentials than ours.
+            self._credentials.look_again()
+        return body
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         return await self._behind.part(location, start, stop)
@@ -88,9 +94,13 @@ class DirectObjects:
             site.close()
         await self._behind.aclose()
 
-    async def _get(self, location: Location) -> WholeBody | None:
-        keys = self._keys.at_hand or await self._keys.ask()
-        if keys is None:
+    async def _ask(self, location: Location) -> Answer | None:
+        """The answer to our own GET; None if there is none, or if the key is odd."""
+        if is_odd(location.key):
+            return None
+        check_bucket(location)
+        credentials = self._credentials.at_hand or await self._credentials.ask()
+        if credentials is None:
             return None
         site, prefix = self._site_of(location.bucket)
         path = quote(f"{prefix}/{location.key}", safe="/-._~")
@@ -99,22 +109,19 @@ class DirectObjects:
         if location.etag is not None and wants_etag(location):
             pin = b"If-Match: %b\r\n" % quoted(location.etag).encode()
         try:
-            whole = _whole(await site.ask(keys, path, query, pin))
+            return await site.ask(credentials, path, query, pin)
         except (OSError, Unusable, TooLong):
             return None
-        if whole is not None:
-            check_pin(location, whole.etag)
-        return whole
 
     def _make_site(self, bucket: str) -> "tuple[_Site, str]":
         """The bucket's host, and the path before its keys."""
-        host_url, prefix = address_of(self._settings, self._keys.region, bucket)
+        host_url, prefix = address_of(self._settings, self._credentials.region, bucket)
         site = self._sites.get(host_url)
         if site is None:
             if len(self._sites) >= MAX_SITES:
                 self._sites.pop(next(iter(self._sites))).close()
             site = self._sites[host_url] = _Site(
-                host_url, self._keys.region, self._secure, self._read_timeout_s
+                host_url, self._credentials.region, self._secure, self._read_timeout_s
             )
         return site, prefix
 
@@ -132,13 +139,14 @@ class _Site:
         self._region = region
         self._host = Host(parts.hostname or "", port, secure if is_secure else None)
         self._read_timeout_s = read_timeout_s
-        self._keys: Credentials | None = None
+        self._credentials: Credentials | None = None
         self._sign: Signer | None = None
 
-    async def ask(self, keys: Credentials, path: str, query: str, more: bytes) -> Answer:
+    async def ask(self, credentials: Credentials, path: str, query: str, more: bytes) -> Answer:
         """Raises `OSError`, `Unusable`, `TooLong`."""
-        if self._sign is None or keys is not self._keys:
-            self._sign, self._keys = Signer(self._netloc, self._region, keys), keys
+        if self._sign is None or credentials is not self._credentials:
+            self._sign = Signer(self._netloc, self._region, credentials)
+            self._credentials = credentials
         connection = self._host.take() or await self._host.connect(CONNECT_TIMEOUT_S)
         answer = await connection.ask(
             self._sign.get(path, query, more),

@@ -77,9 +77,7 @@ class ByObstore:
             store = self._store(location.bucket)
             result = await obstore.get_async(store, location.key, options=options or None)
         except (BaseError, OSError) as error:
-            meant = self._meaning(error, location)
-            if self._renewal.is_due(meant):
-                self._renew()
+            meant = self._meant(error, location)
             if self._is_in_other_region(location, meant):
                 return await self._exact.open(location)
             raise meant from None
@@ -89,6 +87,13 @@ class ByObstore:
             # the exact client sees it.
             return await self._exact.open(location)
         return ObstoreBody(store, location, result, self._meaning, self._read_timeout_s)
+
+    def _meant(self, error: Exception, location: Location) -> PenstockError:
+        """What obstore's error means. If the credentials have expired, new ones are looked for."""
+        meant = self._meaning(error, location)
+        if self._renewal.is_due(meant):
+            self._renew()
+        return meant
 
     def _renew(self) -> None:
         """Look for credentials anew: obstore keeps those that it was given, while a credentials
@@ -133,7 +138,7 @@ class ByObstore:
         except (BaseError, OSError) as error:
             if start < 0 and is_empty(error):
                 return Part(b"", 0, location.etag, location.version_id)
-            raise self._meaning(error, location) from None
+            raise self._meant(error, location) from None
         meta = result.meta
         check_pin(location, meta["e_tag"])
         part = Part(data, meta["size"], pin_of(meta["e_tag"]), pin_of(meta["version"]))

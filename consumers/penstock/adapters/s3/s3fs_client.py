@@ -86,7 +86,7 @@ class S3fsObjects:
         except CLIENT_ERRORS as error:
             if start < 0 and refused_with(error) == NO_SUCH_RANGE:
                 return Part(b"", 0, location.etag, location.version_id)
-            raise translated(error, location) from None
+            raise await self._meant(error, location) from None
         size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
         if start > 0 and sent(answer)[0] != start:
             raise no_sense(location, "other bytes than were asked for")
@@ -100,10 +100,7 @@ class S3fsObjects:
         try:
             return await self._ask(location, conditions)
         except CLIENT_ERRORS as error:
-            meant = translated(error, location)
-            if self._renewal.is_due(meant):
-                await self._renew()
-            raise meant from None
+            raise await self._meant(error, location) from None
 
     async def _ask(self, location: Location, conditions: dict[str, str]) -> dict[str, Any]:
         client = await self.client()
@@ -117,6 +114,13 @@ class S3fsObjects:
         if self._client is None:
             self._client = await self._files.set_session()
         return self._client
+
+    async def _meant(self, error: Exception, location: Location) -> PenstockError:
+        """What the error means. If the credentials have expired, new ones are looked for."""
+        meant = translated(error, location)
+        if self._renewal.is_due(meant):
+            await self._renew()
+        return meant
 
     async def _renew(self) -> None:
         """Let the next request look for credentials anew, because botocore does not read a
