@@ -35,9 +35,15 @@ def local_path(url: str) -> str | None:
 
 async def local_files(path: str) -> list[str]:
     """The absolute paths, in order, of a file or of all files that match a glob. `**` also matches
-    slashes.
+    slashes. Raises `Fatal` if the path is not a file's, or may not be looked at.
     """
-    return [STDIN] if path == STDIN else await asyncio.to_thread(_files, path)
+    if path == STDIN:
+        return [STDIN]
+    try:
+        return await asyncio.to_thread(_files, path)
+    except OSError as error:
+        said = f"{path}: {error.strerror}; correct the path, or let this user read its folders"
+        raise usage(said) from None
 
 
 def _files(path: str) -> list[str]:

@@ -1,0 +1,55 @@
+"""Local paths of `predict`: which files they name, and what is said of those that name none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.adapters.stores.files_and_stdin import local_files
+from penstock.errors import EXIT_USAGE, Fatal
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "below").mkdir()
+    for name in ("b.csv", "a.csv", "[1].csv", "below/c.csv"):
+        (tmp_path / name).write_text("1,2\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("a.csv", ["a.csv"]),
+        ("[1].csv", ["[1].csv"]),
+        ("[ab].csv", ["a.csv", "b.csv"]),
+        ("**", ["[1].csv", "a.csv", "b.csv", "below/c.csv"]),
+        ("none*", []),
+    ],
+)
+async def test_a_path_names_a_file_and_a_glob_all_that_match(
+    folder: Path, path: str, names: list[str]
+) -> None:
+    assert await local_files(f"{folder}/{path}") == [f"{folder}/{name}" for name in names]
+
+
+async def test_a_folder_and_a_pipe_are_refused_with_what_to_write_instead(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    for name, instead in (("below", "below/\\*"), ("pipe", "- < ")):
+        with pytest.raises(Fatal, match=instead):
+            await local_files(f"{folder}/{name}")
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + "*", "closed/a.csv"])
+async def test_a_path_that_cannot_be_looked_at_is_to_be_corrected(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.startswith("closed"):  # as root the test may look into every folder
+
+        def closed(path: Path) -> bool:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "is_dir", closed)
+    with pytest.raises(Fatal, match="correct the path") as caught:
+        await local_files(f"{folder}/{name}")
+    assert caught.value.exit_code == EXIT_USAGE
