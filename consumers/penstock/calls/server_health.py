@@ -126,7 +126,7 @@ class ServerHealth:
         self._tell_breaker()
 
     def lost(self, call: Call, error: Transient, *, has_rows: bool) -> None:
-        """The server failed or did not answer. Raises `Fatal` when an outage has lasted too long."""
+        """The server failed or did not answer. Raises `Fatal` if an outage has lasted too long."""
         self._telemetry.model_request(_OUTCOMES.get(type(error), "ill"))
         self._telemetry.retried("predict")
         if isinstance(error, Unreachable):
