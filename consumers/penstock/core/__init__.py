@@ -1,3 +1,4 @@
-"""Decisions. Nothing here waits, looks at a clock, or knows a client library: time is an argument,
-and what is to be done is the answer. So it can be tested exhaustively, and fast.
+"""Decisions. The code here never waits, never asks a clock and knows no client library: the time is
+an argument, and a decision is returned to the caller, who acts on it. Therefore every case can be
+tested, and fast.
 """

@@ -1,18 +1,19 @@
-"""Finds the rows of one batch that cannot be answered: log2 extra requests each, not one per row.
+"""Finds the rows of one batch that cannot be answered: with log2(rows) extra requests for each, not
+one for every row.
 
-Rule: of rows among which one must be bad, half is asked; if that half is answered, the bad row is
-in the other, without a request. A row is bad only when it was refused alone, or when its object is
-sentenced (`suspects.py`). The rows not asked yet are asked together, as bad rows are rare; when
-they are frequent, in groups that contain about one. Pure. Owner: predict, one search per batch;
-most searches end with one answer.
+Rule: when some of the rows in question must be bad, half of them is asked. If that half is
+answered, the bad row is in the other half, and no request is needed to know that. A row is bad only
+if it was refused alone, or if its object is sentenced (`suspects.py`). Rows not yet in question are
+asked together while bad rows are rare, and in groups with about one bad row when bad rows are
+frequent. Pure. Owner: predict, with one search for each batch; most searches end with one answer.
 """
 
 from collections.abc import Sequence
 from itertools import takewhile
 
 from penstock.core.bad_rows.cuts import (
-    border_near_middle,
     border_of_sizes,
+    first_half,
     fitting,
     leading,
     of_living_lanes,
@@ -25,31 +26,33 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
-# Up to this number, bad rows say nothing about the next ones: all remaining rows are asked at once.
+# Up to this number of bad rows, all rows not yet in question are asked together.
 RARE = 4
-# So many cuts are made between two objects; each may cost a request more than one in the middle.
+# This many cuts are made between two objects. Each may cost one request more than a cut in the
+# middle.
 BORDER_CUTS = 3
-# A request that the server refuses for overload is sent so often before it is cut.
+# A request that the server refuses for overload is sent whole this many times before it is cut.
 WHOLE_TRIES = 3
 
 
 class Search:
-    """`ask` for the next rows, then report the outcome: `answered`, `refused`, `smaller`, how they
-    were lost (`died`, `unanswered`, `hung_up`, `broke`), or `again` if nothing is known. Blocks
-    that these return were rejected, as were those of `passed_over`, which is called before `ask`.
+    """Call `passed_over`, then `ask` for the next rows, send them, and report the outcome:
+    `answered`, `refused`, `smaller`, `overloaded`, one of `died`, `unanswered`, `hung_up` and
+    `broke` if the rows were lost, or `again` if nothing is known of them. The blocks that these
+    methods return were rejected.
     """
 
     def __init__(
         self, blocks: list[Block], most_rows: int, most_bytes: int, suspicions: Suspicions
     ) -> None:
-        """`blocks` have one shape. No request has more rows or bytes than allowed, except for a
+        """`blocks` have one shape. A request has at most `most_rows` and `most_bytes`, except for a
         single larger row. `suspicions`: shared by all searches of this model.
         """
         self._most_rows, self._most_bytes = most_rows, most_bytes
         self._suspicions = suspicions
-        # `_lot[0]` is the row that is asked in the place of all rows in `_lot[1]`.
+        # `_lot[0]` is the row that is asked in place of all rows of `_lot[1]`.
         self._lot: tuple[list[Block], list[Block]] | None = None
-        # How often these suspects may still be cut between two objects.
+        # How many more times these suspects are cut between two objects.
         self._border_cuts = 0
         self._grew = False
         self._untested = blocks
@@ -58,12 +61,14 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
-        # How often the server hung up during this search, since the last row that explained it.
+        # How often the server hung up during this search, since the last row that was rejected for
+        # that.
         self.hang_ups = 0
-        # Of the rows that were asked last: their number, and how often in a row the server failed.
+        # Of the rows that were asked last: how many there are, and how many failures of the server
+        # they have met since the last answer.
         self.rows = self.failures = self._overloads = 0
         self.losses = LostRequests()
-        # How many were made of it.
+        # How many requests this search made.
         self.requests = 0
 
     @property
@@ -72,7 +77,7 @@ class Search:
 
     @property
     def is_easy(self) -> bool:
-        """Has no row of it been refused or lost so far?"""
+        """Has no row of this search been refused or lost so far?"""
         return (
             not self._suspects
             and not self._found
@@ -87,12 +92,12 @@ class Search:
 
     @property
     def clears_small(self) -> bool:
-        """Are the next rows those of small objects that were refused with a much larger one?"""
+        """Are the next rows small objects that were refused together with a much larger one?"""
         return self._border_cuts == BORDER_CUTS and border_of_sizes(self._suspects) > 0
 
     @property
     def sole_ticket(self) -> Ticket | None:
-        """The object of all rows that are to be asked next; None if there are several."""
+        """The object of all rows that are to be asked next; None if they are of several."""
         left = self._suspects or self._untested or (self._lot[0] if self._lot else [])
         if not left or any(block.ticket is not left[0].ticket for block in left):
             return None
@@ -100,24 +105,24 @@ class Search:
 
     @property
     def was_refused(self) -> bool:
-        """Was the row that is asked now refused before, alone or among others?"""
+        """Were the rows that are asked now refused before, alone or among others?"""
         return self._refusals > 0
 
     def add(self, blocks: Sequence[Block]) -> None:
-        """More rows that are to be asked."""
+        """Take over the rows of another search."""
         self._untested = [*self._untested, *blocks]
         self._grew = True
 
     def give_up(self) -> list[Block]:
-        """All rows that are not settled, for another search."""
+        """Return all rows that are not settled, for another search, and end this one."""
         left = [*(self._lot[0] + self._lot[1] if self._lot else []), *self._suspects]
         left += self._untested
         self._suspects, self._untested, self._lot = [], [], None
         return left
 
     def passed_over(self, chance: float) -> list[Block]:
-        """Reject and return rows of a sentenced object that were not drawn to be asked. Empty: go
-        on with `ask`.
+        """Reject and return the next rows of a sentenced object, if none of them was drawn to be
+        asked. If the result is empty, go on with `ask`.
         """
         self._untested = of_living_lanes(self._untested)
         if self._suspects or self._lot is not None or not self._untested:
@@ -138,7 +143,7 @@ class Search:
         return []
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
-        """Rows to send next, at most this many; none when every row is settled."""
+        """The rows to send next, at most this many. None are left when every row is settled."""
         self._suspects = of_living_lanes(self._suspects)
         self._untested = of_living_lanes(self._untested)
         self._is_halving = bool(self._suspects)
@@ -147,7 +152,8 @@ class Search:
         if self._lot is not None:
             self._asked = self._lot[0]
         elif self._is_halving:
-            half = self._half()
+            half = first_half(self._suspects, at_border=self._border_cuts > 0)
+            self._border_cuts = max(0, self._border_cuts - 1)
             self._asked, self._suspects = leading(self._suspects, _least(half, most_rows))
         else:
             fits = None
@@ -155,28 +161,15 @@ class Search:
                 fits = fitting(self._untested, self._most_rows, self._most_bytes)
             limit = _least(self._group_rows, _least(fits, most_rows))
             if self._untested and (trial := self._suspicions.trial_of(self._untested[0])):
-                # An earlier search found out that this object's rows are bad one by one.
+                # An earlier search found that this object's rows are bad one after the other.
                 limit = 1 if trial.in_a_row > RARE else limit
             self._asked, self._untested = leading(self._untested, limit)
         self.rows = rows_of(self._asked)
         self.requests += bool(self._asked)
         return self._asked
 
-    def _half(self) -> int:
-        """How many suspects to ask. The first cuts are between two objects: so an object whose rows
-        are all bad is soon alone, and the others are answered. Small objects come before large
-        ones, as they are live ticks: one request clears them of the fault of a file beside them.
-        """
-        whole = rows_of(self._suspects)
-        if self._border_cuts:
-            self._border_cuts -= 1
-            border = border_of_sizes(self._suspects) or border_near_middle(self._suspects, whole)
-            if border:
-                return border
-        return max(1, whole // 2)
-
     def answered(self) -> None:
-        """The asked rows are settled, and their objects are suspects no more."""
+        """The asked rows are settled, and their objects are no longer suspects."""
         self._suspicions.answered(self._asked)
         self._settle()
         if self._lot is not None:
@@ -184,19 +177,20 @@ class Search:
             self._lot = None
             self._found, self._group_rows = 0, None
         elif self._group_rows is not None and not self._is_halving:
-            # Bad rows often come in one stretch, so behind it groups grow again.
+            # Bad rows often come in one stretch, so after the stretch groups may grow again.
             self._group_rows *= 2
 
     def refused(self, why: Rejection) -> list[Block]:
-        """One of the asked rows is bad. If it was asked alone, it is rejected, and with it the rows
-        in whose place it was asked.
+        """One of the asked rows is bad. If only one row was asked, it is rejected, together with
+        the rows in whose place it was asked.
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1
         self.losses.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
-        # It is certain only of the asked rows that one of them is bad.
+        # Only of the asked rows is it certain now that one is bad; the former suspects may all be
+        # good.
         self._untested = self._suspects + self._untested
         self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
@@ -214,7 +208,7 @@ class Search:
         self._settle()
         self._found += 1
         if self._found > RARE:
-            # A group then has one bad row on average.
+            # So that a group has one bad row on average.
             self._group_rows = max(1, self._settled_rows // self._found)
         return rejected
 
@@ -223,12 +217,13 @@ class Search:
         return self._lost(error, is_refusal=self.losses.died(self.rows, after_s))
 
     def unanswered(self, error: NoAnswer, heard: int, after_s: float) -> list[Block]:
-        """No answer came to the rows: see `LostRequests.unanswered`."""
+        """The rows got no answer: see `LostRequests.unanswered`."""
         return self._lost(error, is_refusal=self.losses.unanswered(self.rows, heard, after_s))
 
     def hung_up(self, error: HungUp, chance: float, *, gone_after_s: float | None) -> list[Block]:
-        """The server hung up, because of these rows or by chance; `chance`: that of any request.
-        `gone_after_s`: the server was gone so long after the rows were sent.
+        """The server hung up, because of these rows or by chance. `chance`: how often it hangs up
+        on good requests. `gone_after_s`: so long after the rows were sent the server was gone;
+        None: it was not.
         """
         self.hang_ups += 1
         is_refusal = self.losses.hung_up(self.rows, chance)
@@ -239,8 +234,8 @@ class Search:
         return rejected
 
     def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection broke under one row above the usual limit: the row is too large, or the
-        server died meanwhile.
+        """The connection broke under one row above the usual limit, because the row is too large,
+        or because the server died meanwhile.
         """
         if not self.losses.broke(was_well=was_well):
             self.again()
@@ -256,7 +251,7 @@ class Search:
         return []
 
     def again(self) -> None:
-        """The outcome tells nothing about the asked rows."""
+        """The outcome tells nothing about the asked rows, so they are asked again."""
         self.failures += 1
         self._put_back()
 
@@ -269,12 +264,14 @@ class Search:
             self._untested = self._asked + self._untested
 
     def asked_again(self) -> None:
-        """The row failed by an unforeseen exception, perhaps by chance: it is asked once more."""
+        """The row failed by an unforeseen exception. That may be chance, so the row is asked once
+        more.
+        """
         self._refusals += 1
         self._put_back()
 
     def overloaded(self) -> None:
-        """The server said that it has too much to do. Some servers say so about a request above
+        """The server said that it has too much to do. Some servers answer so to a request above
         their limit, so after some tries the request is cut.
         """
         self.failures += 1
@@ -285,7 +282,7 @@ class Search:
             self._put_back()
 
     def smaller(self) -> None:
-        """The rows were too many for one request; each of them may be good."""
+        """The rows were too many for one request, but each of them may be good."""
         self._untested = self._asked + self._suspects + self._untested
         self._suspects = []
         self._group_rows = max(1, self.rows // 2)

@@ -1,7 +1,7 @@
-"""Where is a refused request cut, and how many rows of several objects fit into one?
+"""Where the rows of a search are cut: how many fit into a request, and which half is asked first.
 
-Rule: the first cuts are between two objects, small ones first. Pure. Owner: one search for bad
-rows.
+Rule: the first cuts are between two objects, and small objects come first. Pure. Owner: one search
+for bad rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,13 @@ from itertools import accumulate, groupby, pairwise
 
 from penstock.core.rows.blocks import Block, Ticket
 
-# An object with this many times the rows of the next smaller one is of another kind: a file beside
-# a tick.
+# An object that has this many times the rows of the next smaller one is of another kind: a file
+# beside a tick.
 GROWS = 3.0
 
 
 def fitting(blocks: Sequence[Block], most_rows: int, most_bytes: int) -> int:
-    """How many of these rows, from the first on, fit into one request; at least one."""
+    """How many rows, from the first on, fit into one request; at least one."""
     rows = nbytes = 0
     shape = blocks[0].shape if blocks else None
     for block in blocks:
@@ -32,7 +32,7 @@ def fitting(blocks: Sequence[Block], most_rows: int, most_bytes: int) -> int:
 
 
 def smallest_first(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks object by object, objects with the fewest rows first."""
+    """The blocks ordered by object, those with the fewest rows first."""
     rows: dict[Ticket, int] = {}
     for block in blocks:
         rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
@@ -41,8 +41,8 @@ def smallest_first(blocks: Sequence[Block]) -> list[Block]:
 
 
 def border_of_sizes(blocks: Sequence[Block]) -> int:
-    """The number of rows before the border at which objects grow the most, in the order of
-    `smallest_first`; 0: no object is `GROWS` times as large as the one before it.
+    """The number of rows before the border where objects grow most, in the order of
+    `smallest_first`. 0: no object has `GROWS` times the rows of the object before it.
     """
     objects = groupby(blocks, key=lambda block: block.ticket)
     sizes = [sum(block.rows for block in of_one) for _, of_one in objects]
@@ -55,8 +55,8 @@ def border_of_sizes(blocks: Sequence[Block]) -> int:
 
 
 def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
-    """The number of rows before the border between two objects nearest to the middle; 0: there is
-    only one object.
+    """The number of rows before that border between two objects which is nearest to the middle. 0:
+    there is only one object.
     """
     best = before = 0
     for one, following in pairwise(blocks):
@@ -66,8 +66,22 @@ def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
     return best
 
 
+def first_half(suspects: Sequence[Block], *, at_border: bool) -> int:
+    """How many suspects to ask. The first cuts are between two objects, so an object whose rows are
+    all bad is soon alone, and the other objects are answered. Small objects are asked before large
+    ones, because they are live ticks: one request shows that a file beside them is at fault.
+    """
+    whole = rows_of(suspects)
+    border = 0
+    if at_border:
+        border = border_of_sizes(suspects) or border_near_middle(suspects, whole)
+    return border or max(1, whole // 2)
+
+
 def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
-    """The first `rows` rows (None: all) and the others; a block across the border is cut."""
+    """The first `rows` rows (None: all) and the others. A block that lies
+    across the border is cut.
+    """
     if rows is None:
         return blocks, []
     for index, block in enumerate(blocks):

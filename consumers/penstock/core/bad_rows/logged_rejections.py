@@ -1,9 +1,10 @@
-"""Which rejections does the log tell one by one?
+"""Which rejections get a log line of their own?
 
-Rule: the first of each stream and code is told at once. Those after it are counted, and told as a
-number when the round of `ROUND_S` ends. However many rows fail, of however many streams, no minute
-has more than 60 lines: it sees at most the first lines of two rounds and the end of one, or the
-reverse. What does not fit is counted together. Pure. Owner: the reject stage.
+Rule: the first rejection of each stream and code gets a line at once. Those after it are counted,
+and their number gets one line when the round of `ROUND_S` ends. However many rows fail in however
+many streams, no minute has more than 60 lines: a minute touches at most the first lines of two
+rounds and the end of one, or the ends of two and the first lines of one. What does not fit into a
+round's lines is counted together. Pure. Owner: the reject stage.
 """
 
 from typing import NamedTuple
@@ -16,14 +17,14 @@ MOST_PAIRS = 200
 
 
 class Again(NamedTuple):
-    """So many more rows or objects were rejected. `kind`: stream and code; None: all the rest."""
+    """How many more rows or objects were rejected. `kind`: stream and code; None: all the rest."""
 
     kind: tuple[str, str] | None
     rejected: int
 
 
 class LoggedRejections:
-    """`first` for each rejection; `round_over` every `ROUND_S` while there are any."""
+    """Call `first` for each rejection, and `round_over` every `ROUND_S` while there are any."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], int] = {}
@@ -31,7 +32,9 @@ class LoggedRejections:
         self._rest = 0
 
     def first(self, stream: str, code: str, count: int) -> bool:
-        """Is this to be told now? If not, its `count` is told when the round is over."""
+        """Does this rejection get a line now? If not, its `count` is told at
+        the end of the round.
+        """
         kind = stream, code
         if kind in self._counts:
             self._counts[kind] += count
@@ -44,8 +47,8 @@ class LoggedRejections:
         return True
 
     def round_over(self) -> list[Again]:
-        """What was counted in the round, most first. When the memory is full, kinds that were
-        quiet are forgotten: their next rejection is a first one.
+        """The counts of the round, the largest first. When the memory is full, kinds without a
+        rejection in this round are forgotten: their next rejection counts as a first one.
         """
         counted = sorted(
             (Again(kind, count) for kind, count in self._counts.items() if count),

@@ -1,27 +1,29 @@
-"""The server died while it had these rows, or hung up on them: when does that count as a refusal?
+"""The server died while it had these rows, hung up on them or did not answer: when does that count
+as a refusal?
 
-Rule: deaths count against several rows only when they repeat, and against a single row only when
-chance would explain them one time in a million. Any answer or refusal clears the count, but the
-search stays careful. Pure. Owner: one search for bad rows.
+Rule: a loss counts against several rows only when it repeats, and against a single row only when
+chance would explain its losses less than once in a million times. Any answer or refusal clears the
+count, but the search stays careful. Pure. Owner: one search for bad rows.
 """
 
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
-# Once, a worker process may die of anything, also of another request.
+# A worker process may die once for any reason, for example because of another request.
 SPLIT_DEATHS = 2
-# A single row must be the only likely cause. Another cause that kills every five seconds hits a
-# trial of t seconds, begun at a random moment, with a chance of t / 5 s. The row is blamed when the
-# product over all its trials is below one in a million.
+# A single row must be the only likely cause. If something else kills the worker every five seconds,
+# it hits a trial of t seconds, begun at a random moment, with a chance of t / 5 s. The row is
+# blamed when the product of these chances over all its trials is below one in a million.
 LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
-# Several rows are only split at this chance, which costs requests but rejects no row.
+# At this chance several rows are split, which costs requests but rejects no row.
 SPLIT_DOUBT = 0.1
 # A row above the usual limit of a request counts as too large after this many broken connections,
-# if the server was healthy right after each.
+# if the server was healthy right after each of them.
 HANG_UPS = 2
-# Slow trials prove little, but they must end: each at least halves the doubt, so twenty are enough.
+# A slow trial proves little, but trials must end: each at least halves the doubt, so twenty are
+# enough.
 LEAST_PROOF = 0.5
 
 
@@ -49,12 +51,15 @@ class LostRequests:
 
     def forgive(self) -> None:
         self.count = self.hang_ups = 0
-        # How many requests the server had answered when these rows last got no answer.
+        # How many requests the server had answered when these rows were last left without an
+        # answer.
         self._heard = -1
         self._doubt = 1.0
 
     def died(self, rows: int, after_s: float) -> bool:
-        """The worker died `after_s` after these rows were sent. True: it counts as a refusal."""
+        """The worker process died `after_s` after these rows were sent. True: that counts as a
+        refusal.
+        """
         self._count(hung=False)
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
         self.kills_workers = self.kills_workers or self.count >= SPLIT_DEATHS
@@ -63,8 +68,8 @@ class LostRequests:
         return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
     def hung_up(self, rows: int, chance: float) -> bool:
-        """Counts like a death, if the server answered other requests since the last time. `chance`:
-        how often any request ends so.
+        """The server hung up on these rows. True: that counts as a refusal. `chance`: how often the
+        server hangs up on any request.
         """
         self._count(hung=True)
         self.breaks_connections = self.breaks_connections or self.count >= SPLIT_DEATHS
@@ -82,26 +87,27 @@ class LostRequests:
         self.count += 1
 
     def broke(self, *, was_well: bool) -> bool:
-        """The connection broke under one row above the usual limit; `was_well`: the server was well
-        right after. True if the row counts as too large.
+        """The connection broke under one row above the usual limit. `was_well`: the server was
+        healthy right after. True: the row counts as too large.
         """
         self.hang_ups += was_well
         return self.hang_ups >= HANG_UPS
 
     def server_was_gone(self, after_s: float) -> None:
-        """The server that hung up was gone afterwards, which counts as a death."""
+        """The server was gone after it hung up, which counts as a death."""
         self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
 
     def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
-        """No answer came to the rows. `heard`: how many requests the server has answered so far;
-        `after_s`: how long the slowest answer took. Counts like a death, but only if the server
-        answered anything since the last time: a server that is away says nothing about rows.
+        """The rows got no answer. True: that counts as a refusal. `heard`: how many requests the
+        server has answered so far; `after_s`: how long the slowest answer took. It counts like a
+        death, but only if the server has answered anything since these rows were last lost: a
+        server that is away says nothing about rows.
         """
         before, self._heard = self._heard, heard
         return heard > before and self.died(rows, after_s)
 
     def why(self, error: WorkerDied | NoAnswer) -> Rejection:
-        """The rejection of a row that was sent alone `count` times and got this error each time."""
+        """The rejection of a row that was sent alone `count` times and met this error each time."""
         if isinstance(error, WorkerDied):
             message = (
                 f"the model's worker process died each of the {self.count} times that this row was "
@@ -127,8 +133,9 @@ REMEMBERED = 200
 
 
 class ChanceHangUps:
-    """How often connections break under good rows: a blamed row must be lost more often. `heard`:
-    how many requests were answered in all. Owner: the calls of one model.
+    """How often connections break under good rows. The more often, the more losses a row needs to
+    be blamed. `heard`: how many requests were answered in all. Owner: the health of one model
+    server.
     """
 
     __slots__ = ("_count", "_since")
@@ -142,7 +149,7 @@ class ChanceHangUps:
             self._since, self._count = heard - REMEMBERED // 2, self._count // 2
 
     def chance(self, heard: int) -> float:
-        """The chance that a good request breaks, counted as if the next one breaks, so that a new
-        server is not trusted too much.
+        """The chance that the connection of a good request breaks. It is counted as if the next one
+        broke, so that a new server is not trusted too much.
         """
         return (self._count + 1) / (heard - self._since + self._count + 1)

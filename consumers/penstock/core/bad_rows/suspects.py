@@ -1,16 +1,18 @@
-"""When may the rest of an object be rejected unasked, after the model refused row after row?
+"""When may the rest of an object be rejected without being asked, after the model refused row after
+row?
 
-Rule: an object is a suspect from the first refused request with rows of it until any of its rows is
-answered; meanwhile its rows share no request with others. Rows of one member and shape are
-sentenced when `SENTENCE` of them in a row were refused alone with the same words. Then only one row
-in `LOT`, drawn at random, is still asked alone, and the others are rejected with it. One answer, or
-other words, lifts the sentence. Pure; owner: predict, for the objects of its model.
+Rule: an object is a suspect from the first refused request that carried rows of it until any of its
+rows is answered; until then its rows share no request with those of other objects. Rows of one
+member and shape are sentenced when `SENTENCE` of them in a row were refused alone with the same
+words. After the sentence only one row in `LOT`, drawn at random, is asked alone, and if the model
+refuses it, the others are rejected with it. One answer, or a refusal in other words, lifts the
+sentence. Pure. Owner: predict, for the objects of its model.
 
-How often is this wrong? An object of which a share g of the rows is good is sentenced with a chance
-of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. Once sentenced, every good row is
-asked with a chance of at least 1 in 100, and the first that is asked lifts the sentence. So,
-whatever the order of the rows, at most 100 good rows are lost on average for a wrong sentence, and
-more than 460 in one case of a hundred (0.99 ** 460).
+How often is this wrong? If a share g of an object's rows is good, the object is sentenced with a
+chance of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. After the sentence every
+good row is asked with a chance of at least 1 in 100, and the first good row that is asked lifts the
+sentence. So a wrong sentence costs at most 100 good rows on average, whatever the order of the
+rows, and more than 460 in one case of a hundred (0.99 ** 460).
 """
 
 import re
@@ -21,12 +23,12 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.payload import Shape
 from penstock.core.rows.rejections import Rejection
 
-# At a millisecond a request this is a twentieth of a second, and 5,000 refused rows cost 250
-# requests: nearly 50 to find that they are not rare, 50 for the sentence, 50 lots, and a canary
-# after each row that was asked alone.
+# With a millisecond for a request, 50 refused rows take a twentieth of a second. 5,000 refused rows
+# cost 250 requests: nearly 50 until they are known not to be rare, 50 for the sentence, 50 lots,
+# and a probe with the canary after each row that was asked alone.
 SENTENCE = 50
 LOT = 100
-# With this many refused rows or more a person wants to know.
+# From this many refused rows of an object on, the log tells of it.
 LOUD_ROWS = 100
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -49,22 +51,22 @@ class Trial:
     def refused(self, why: Rejection) -> None:
         """A row was refused alone."""
         self.why = why
-        # One row that is too large says nothing about the next.
+        # That one row is too large says nothing about the next row.
         if why.code == "too_large":
             self.in_a_row = 0
             return
-        # Numbers in the message may differ from row to row, so they do not count.
+        # Numbers in the message may differ from row to row, so they are not compared.
         plain = _NUMBER.sub("#", f"{why.code}: {why.message}")
         self.in_a_row = self.in_a_row + 1 if plain == self.words else 1
         self.words = plain
 
     def lift(self) -> None:
-        """Forget the refusals: what happened now says nothing about the next row."""
+        """Forget the refusals, because a row was answered."""
         self.in_a_row = 0
 
 
 class _Suspicion:
-    """Of one object. `trials` by member and shape."""
+    """What is known against one object. `trials`: by member and shape."""
 
     __slots__ = ("is_suspect", "trials")
 
@@ -74,13 +76,13 @@ class _Suspicion:
 
 
 class Suspicions:
-    """The objects with refused rows, by ticket. An entry goes with its ticket, when the object is
-    answered or its assignment is over.
+    """The objects with refused rows, by ticket. An entry goes with its ticket: when the object is
+    answered, or when its assignment is over.
     """
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Ticket, _Suspicion] = WeakKeyDictionary()
-        # Objects that reached `LOUD_ROWS`, until the caller takes them from here to log them.
+        # Objects that reached `LOUD_ROWS`. The caller takes them from here to log them.
         self.loud: list[tuple[Ticket, Rejection]] = []
 
     def suspects(self, blocks: Sequence[Block]) -> list[Block]:
@@ -91,12 +93,14 @@ class Suspicions:
         return [block for block, of in found if of is not None and of.is_suspect]
 
     def refused(self, blocks: Iterable[Block]) -> None:
-        """One of these rows is bad: their objects are suspects."""
+        """One of these rows is bad, so their objects become suspects."""
         for block in blocks:
             self._found.setdefault(block.ticket, _Suspicion()).is_suspect = True
 
     def answered(self, blocks: Iterable[Block]) -> None:
-        """These rows were answered: their objects are no suspects now, and sentences are lifted."""
+        """These rows were answered, so their objects are no longer suspects, and their sentences
+        are lifted.
+        """
         if not self._found:
             return
         for block in blocks:
@@ -114,7 +118,7 @@ class Suspicions:
         return trial
 
     def condemn(self, trial: Trial, blocks: Sequence[Block]) -> None:
-        """Reject rows without a request, with the reason of the last row that was asked."""
+        """Reject rows without asking them, with the reason of the row that was asked last."""
         assert trial.why is not None
         code, message, *_ = trial.why
         message = (
@@ -131,7 +135,7 @@ class Suspicions:
             self.loud.append((block.ticket, trial.why))
 
     def trial_of(self, block: Block) -> Trial | None:
-        """The refusals of rows like the block's; None: there were none."""
+        """The refusals of rows of the block's object, member and shape. None: there were none."""
         if not self._found:
             return None
         found = self._found.get(block.ticket)

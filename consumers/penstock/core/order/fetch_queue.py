@@ -1,8 +1,8 @@
 """Which object of a lane is fetched next?
 
-Rule: in input order. Where order is kept per stream, each stream has a share of the fetchers and of
-the objects in work and no more, so that a stream that cannot go on leaves the rest to the others.
-Objects of one store never wait for those of another. Owner: the lane.
+Rule: objects are fetched in input order. Where order is kept per stream, each stream has a share of
+the fetchers and of the objects in work, so that a stream that cannot go on leaves the rest to the
+others. Objects of one store never wait for those of another. Owner: the lane.
 """
 
 from abc import ABC, abstractmethod
@@ -15,9 +15,10 @@ from penstock.core.rows.blocks import Ticket
 
 
 class FetchQueue(ABC):
-    """`add` tickets, `take` the next; call `fetched` when it was read and `delivered` when its
-    answers are out. `in_work`: tickets added and not yet delivered, without those that wait because
-    their stream has used up its share.
+    """The tickets of a lane that wait for a fetcher. `add` tickets and `take` the next; call
+    `fetched` when its object was read, and `delivered` when its answers are out. `in_work`: the
+    tickets that were added and are not delivered, without those that wait because their stream has
+    used up its share.
     """
 
     def __init__(self) -> None:
@@ -26,12 +27,12 @@ class FetchQueue(ABC):
         self._ready: dict[str, deque[Ticket]] = {}
 
     def __len__(self) -> int:
-        """How many may be taken now."""
+        """How many tickets may be taken now."""
         return sum(map(len, self._ready.values()))
 
     @property
     def stores(self) -> Iterable[str]:
-        """The stores that may have a ticket to take now; some of them may have none."""
+        """The stores that have had a ticket to take. Some of them may have none now."""
         return self._ready
 
     def waiting(self, store: str) -> int:
@@ -55,7 +56,7 @@ class FetchQueue(ABC):
         self._ready.clear()
 
     def drop(self, queue: str) -> None:
-        """Forget a stream."""
+        """Forget the waiting tickets of a stream."""
         for store, ready in self._ready.items():
             self._ready[store] = deque(ticket for ticket in ready if ticket.queue != queue)
 
@@ -67,22 +68,22 @@ class FetchQueue(ABC):
 
 
 class FetchQueueInOrder(FetchQueue):
-    """First come, first served."""
+    """All tickets in the order in which they were added."""
 
     def add(self, ticket: Ticket) -> None:
         self.in_work += 1
         self._put(ticket)
 
     def fetched(self, ticket: Ticket) -> None:
-        """Frees nothing: any number may be fetched at a time."""
+        """Any number of objects may be fetched at a time, so this frees nothing."""
 
     def delivered(self, ticket: Ticket) -> None:
         self.in_work -= 1
 
 
 class Share(NamedTuple):
-    """The most that one stream may have: objects being fetched, and objects in work. In work are
-    also those that are fetched and not delivered yet.
+    """The most that one stream may have: objects that are being fetched, and objects in work, which
+    are also those that are fetched and not delivered yet.
     """
 
     fetching: int
@@ -96,7 +97,9 @@ class Share(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """`admitted` tickets wait for a fetcher only; `waiting` ones for a delivery of their stream."""
+    """The tickets of one stream. `admitted`: wait only for a fetcher; `waiting`: wait until an
+    object of their stream is delivered.
+    """
 
     fetching: int = 0
     in_work: int = 0
@@ -105,8 +108,9 @@ class _Stream:
 
 
 class FetchQueueByStream(FetchQueue):
-    """First come, first served among the streams that have not used up their share. `in_work` grows
-    only in `add`, so that the lane, which adds, decides how many may be in work.
+    """Tickets in the order in which they were added, among the streams that have not used up their
+    share. `in_work` grows only in `add`, so the lane, which calls `add`, decides how many may be in
+    work.
     """
 
     def __init__(self, share: Share) -> None:
@@ -131,7 +135,8 @@ class FetchQueueByStream(FetchQueue):
 
     def delivered(self, ticket: Ticket) -> None:
         stream = self._streams[ticket.queue]
-        # The next of the stream takes the delivered one's place, so `in_work` stays as it is.
+        # The stream's next ticket takes the place of the delivered one, so `in_work` stays as it
+        # is.
         if stream.waiting:
             stream.admitted.append(stream.waiting.popleft())
             self._let_in(stream)

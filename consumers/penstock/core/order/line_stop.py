@@ -1,17 +1,17 @@
 """How many dead letters of a stream are too many? One account per assignment of a partition.
 
-Rule: the account is asked before answers leave, in the order of each stream, and refuses the letter
-that would be one too many, so the object at which a stream stops is not answered. Only the first
-failed object of a record counts: a record that names a hundred missing objects would otherwise stop
-its line at every start, and no restart would get past it. The stream that was silent longest is
-forgotten first. Owner: the lane; the publish stage asks.
+Rule: the account is asked before answers leave, in the order of each stream. It refuses the dead
+letter that would be one too many, so the object at which a stream stops is not answered. Of each
+record only the first failed object counts: a record that names a hundred missing objects would
+otherwise stop its line at every start, and no restart would get past it. If there are too many
+streams, the one that was silent longest is forgotten. Owner: the lane; the publish stage asks.
 """
 
 import zlib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-# `ratio` is of the last objects of a stream, this many; fewer are too small a sample to judge by.
+# `ratio` is taken of this many last objects of a stream; fewer are too small a sample.
 WINDOW = 100
 _ALL = (1 << WINDOW) - 1
 # About 200 bytes each: 2 MB per partition.
@@ -19,8 +19,8 @@ MAX_STREAMS = 10_000
 
 
 class LineLimits(NamedTuple):
-    """A stream stops when more than this share of its last 100 objects failed, or more than this
-    number in a row; 0 turns either off.
+    """A stream stops when more than `ratio` of its last 100 objects failed, or more than
+    `consecutive` objects in a row. 0 turns a limit off.
     """
 
     ratio: float
@@ -36,8 +36,8 @@ NO_LIMITS = LineLimits(0.0, 0)
 
 
 class LineStop(NamedTuple):
-    """Where a line stopped, at which letter, and by which limit. `row` None: the object as a whole
-    failed. `record_ms`: the timestamp of the record there.
+    """Where a line stopped, at which dead letter, and by which limit. `row` None: the object as a
+    whole failed. `record_ms`: the timestamp of the record at which the line stopped.
     """
 
     partition: int
@@ -53,7 +53,7 @@ class LineStop(NamedTuple):
 
     @property
     def keys(self) -> dict[str, Any]:
-        """For a line of the log, beside the partition's own."""
+        """The keys of a log line about the stop, besides those of the partition."""
         known = {"stream": self.stream, "object_index": self.object_index, "code": self.code}
         return known if self.row is None else known | {"row": self.row}
 
@@ -65,8 +65,9 @@ class LineStop(NamedTuple):
 
 
 class _Stream:
-    """`recent`: a bit per object, 1 if it has a letter. `failing`: the object that is leaving now
-    has a letter. `failed_record`: the offset of the record whose failure was counted last.
+    """The account of one stream. `recent`: one bit for each object, 1 if it has a dead letter.
+    `failing`: the object that is leaving now has a dead letter. `failed_record`: the offset of the
+    record whose failure was counted last.
     """
 
     __slots__ = ("failed_record", "failing", "in_a_row", "recent", "seen")
@@ -106,9 +107,9 @@ class _Stream:
 
 class LetterAccount:
     """The dead letters of one lane. `stopped_at`: the records at which lines stopped under the same
-    limits, now or in a former assignment. A letter for one of them stops its line at once;
-    otherwise every restart before the cause is mended would let as many through again. `passing`:
-    streams and records whose letters pass, whatever the limits.
+    limits, now or in a former assignment. A dead letter for one of them stops its line at once;
+    otherwise each restart before the cause is mended would let as many dead letters through again.
+    `passing`: streams and records whose dead letters pass, whatever the limits are.
     """
 
     def __init__(
@@ -124,8 +125,9 @@ class LetterAccount:
         self._streams: dict[str, _Stream] = {}
 
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
-        """Asked before answers of the stream's next object leave: with letters if `failed`, the
-        last of the object if `finished`. Returns None if they may, else the limit that forbids it.
+        """May answers of the stream's next object leave? Asked before they do. `failed`: a dead
+        letter leaves with them; `finished`: they are the last of the object. None: they may leave;
+        else the limit that forbids it.
         """
         if self._is_off:
             return None

@@ -1,8 +1,9 @@
-"""An operator's words about stopped lines: how each is to go on.
+"""An operator's words about stopped lines: each says how a line is to go on.
 
-Rule: a word is about one stop, named by its stream and offset, and has a number of its own, so that
-it is acted on once. The words of a partition are one short text, the newest last; if there are too
-many, the oldest are dropped. Owner: the pipeline, which acts on them, and the command.
+Rule: a word is about one stop, which it names by stream and offset. Each word has its own number,
+so that it is obeyed once. The words of a partition are one short text with the newest word last; if
+there are too many, the oldest are dropped. Owner: the pipeline, which obeys the words, and
+`penstock dlq`, which writes them.
 """
 
 import hashlib
@@ -13,11 +14,11 @@ from typing import Literal, NamedTuple
 from penstock.core.order.line_stop import LineStop
 
 PREFIX = "l1:"
-# A commit's metadata takes 4,096 characters, and a word has 56 at most.
+# A commit's metadata takes 4,096 characters, and a word has at most 56.
 MOST_WORDS = 50
 _WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
 
-# Try the object again at which the line stopped, or let it be answered by its error.
+# Either try the object again at which the line stopped, or answer it by its error.
 Verb = Literal["resume", "skip"]
 
 

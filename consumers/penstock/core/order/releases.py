@@ -1,7 +1,7 @@
-"""Which answers may leave a lane now, in input order: of the whole lane, or of each stream.
+"""Which answers may leave a lane now? In input order, of the whole lane or of each stream.
 
 Rule: a block leaves when everything before it has left and it is known whether it is the object's
-last. So the last block of an object that is still being read stays. Owner: the lane.
+last block. Therefore the last block of an object that is still being read stays. Owner: the lane.
 """
 
 from collections import deque
@@ -12,7 +12,9 @@ from penstock.core.rows.blocks import Block, Ticket
 
 
 class Release(NamedTuple):
-    """Answered blocks of one ticket. `finished`: the ticket's last block (if any) is among them."""
+    """Answered blocks of one ticket. `finished`: the ticket's last block is among them, or it had
+    none.
+    """
 
     ticket: Ticket
     blocks: list[Block]
@@ -31,8 +33,8 @@ RANGE_BYTES = 84
 
 
 class Room:
-    """How much may still leave now: `rows`, and `nbytes` of records and letters. `frame_bytes`:
-    the bytes that a record of a ticket takes besides its answer.
+    """How much may still leave now: `rows`, and `nbytes` of records and dead letters.
+    `frame_bytes`: the bytes that a record of a ticket takes besides its answer.
     """
 
     def __init__(self, rows: int, nbytes: int, frame_bytes: Callable[[Ticket], int]) -> None:
@@ -46,20 +48,21 @@ class Room:
         return self.rows > 0 and self.nbytes > 0
 
     def take(self, block: Block) -> bool:
-        """Does the block leave? A block larger than the rest of the room is cut. Into an unused
-        room at least one row goes, however large.
+        """Does the block leave? A block that is larger than the rest of the room is cut. From an
+        unused room at least one row leaves, however large it is.
         """
         nbytes = self._weight(block)
         if nbytes > self.nbytes:
             fitting = self.nbytes * block.rows // nbytes
             if fitting or not self._is_used:
-                # A row larger than the whole room leaves alone, or it would never leave.
+                # A row that is larger than the whole room leaves alone, because otherwise it would
+                # never leave.
                 if block.rows > 1:
                     block.split(max(1, fitting))
                 nbytes = self.nbytes  # the room is used up: the rest of the block comes next time
             else:
                 # Less than one row fits: the room counts as used up, and the block waits for the
-                # next one.
+                # next room.
                 self.nbytes = 0
                 return False
         self._is_used = True
@@ -68,7 +71,7 @@ class Room:
         return True
 
     def take_end(self, ticket: Ticket) -> None:
-        """Count the marker that ends an object without rows, or one that failed."""
+        """Count the marker record that ends an object without rows, or an object that failed."""
         ranges = ticket.reference.rows if ticket.reference else None
         self._is_used = True
         self.rows -= 1
@@ -79,7 +82,8 @@ class Room:
     def _weight(self, block: Block) -> int:
         frame_bytes = self._frame_bytes(block.ticket) + 6 * len(block.member or "")
         nbytes = block.rows * frame_bytes + block.answer_bytes
-        # Each error also costs a dead letter, which leaves in the same release and is held as long.
+        # Each error also costs a dead letter, which leaves in the same release and is held for as
+        # long.
         letters = len(block.errors)
         if block.rejection is not None:
             letters = block.reasons.stretches if block.reasons is not None else 1
@@ -89,7 +93,7 @@ class Room:
 
 class PartitionOrder:
     """The tickets of a lane that have not left completely, in one order: by offset, then object,
-    then row. They are added in input order.
+    then row. Tickets are added in input order.
     """
 
     def __init__(self) -> None:
@@ -105,16 +109,18 @@ class PartitionOrder:
         self._tickets.append(ticket)
 
     def is_head(self, ticket: Ticket) -> bool:
-        """May its next block leave without waiting for another ticket's?"""
+        """May the ticket's next block leave without waiting for another ticket?"""
         return bool(self._tickets) and self._tickets[0] is ticket
 
     def abandon_unstarted(self) -> None:
-        """Forget the tickets that no fetcher has begun, and all that wait behind these."""
+        """Forget the tickets that no fetcher has begun, and all tickets behind
+        the first of them.
+        """
         _cut_at_unstarted(self._tickets)
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """Take out the blocks that may leave, up to the one that uses up the room. `spare_marks` is
-        not asked: only the first ticket of the lane leaves, and its cursor always fits into the
+        """Take out the blocks that may leave, up to the block that uses up the room. `spare_marks`
+        is not asked: only the first ticket of the lane leaves, and its cursor always fits into the
         metadata.
         """
         releases: list[Release] = []
@@ -123,7 +129,7 @@ class PartitionOrder:
 
 
 class StreamOrder:
-    """As `PartitionOrder`, with an order for each stream of the lane."""
+    """Like `PartitionOrder`, but with an order for each stream of the lane."""
 
     def __init__(self) -> None:
         self._streams: dict[str, deque[Ticket]] = {}
@@ -150,23 +156,23 @@ class StreamOrder:
                 del self._streams[stream]
 
     def take_out(self, stream: str) -> list[Ticket]:
-        """Remove and return the tickets of this stream, those of every model. From now on the
-        record that holds back the next offset may be one of them.
+        """Remove and return the tickets of this stream, whichever model answers them. From now on
+        the record that holds back the next offset may be one of theirs.
         """
         self._holds_back = True
         queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
         return [ticket for queue in queues for ticket in self._streams.pop(queue)]
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """At most `spare_marks()` releases are of tickets other than the first of the lane: each of
-        these needs a mark of its own in the commit's metadata. The stream that used up the room
-        comes last the next time.
+        """At most `spare_marks()` of the releases are of other tickets than the first of the lane,
+        because each of them needs its own mark in the commit's metadata. The stream that used up
+        the room is the last one to be asked next time.
         """
         releases: list[Release] = []
-        # Asked once: it looks at the whole ledger, which does not change in this loop.
+        # Asked once, because it looks at the whole ledger, which does not change in this loop.
         marks = spare_marks()
-        # With a stream taken out, the first ticket here may no longer be the one that moves the
-        # next offset, so each needs a mark.
+        # If a stream was taken out, the first ticket here may not be the one that moves the next
+        # offset, so every ticket needs a mark.
         heads = () if self._holds_back else (tickets[0] for tickets in self._streams.values())
         first = min(heads, key=place, default=None)
         for stream, tickets in list(self._streams.items()):
@@ -178,8 +184,8 @@ class StreamOrder:
             if not tickets:
                 del self._streams[stream]
             elif not room.is_left:
-                # Last in turn now: a stream that always has answers would otherwise use up the room
-                # every time, and the streams behind it would never leave.
+                # The stream goes to the end of the turn: if it always has answers, it would
+                # otherwise use up the room every time, and the streams behind it would never leave.
                 self._streams[stream] = self._streams.pop(stream)
             if not room.is_left:
                 break
@@ -190,12 +196,14 @@ Order = PartitionOrder | StreamOrder
 
 
 def place(ticket: Ticket) -> tuple[int, int]:
-    """By it tickets are in input order."""
+    """The sort key of the input order."""
     return ticket.record.offset, ticket.index
 
 
 def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
-    """Fetchers begin tickets in order, so all behind the first that is not begun wait as well."""
+    """Forget the first ticket that is not begun and all behind it: fetchers begin tickets in order,
+    so those wait as well.
+    """
     for number, ticket in enumerate(tickets):
         if not (ticket.started or ticket.closed):
             while len(tickets) > number:
@@ -221,7 +229,7 @@ def _release_queue(
 def _release_from(ticket: Ticket, room: Room) -> Release:
     blocks: list[Block] = []
     while (block := ticket.head) is not None and block.is_answered and room.is_left:
-        # While the object is being read its newest block stays: it may hold the object's last row,
+        # While the object is being read, its newest block stays: it may hold the object's last row,
         # whose record has to say that it is the last.
         if block.next is None and not ticket.closed:
             break
@@ -230,8 +238,8 @@ def _release_from(ticket: Ticket, room: Room) -> Release:
         blocks.append(block)
         ticket.head = block.next
     finished = ticket.closed and ticket.head is None
-    # The last row's record tells the end. An object without rows, or one that failed, has no such
-    # record, so a marker is published in its place.
+    # The record of the last row says that the object ends. An object without rows, or one that
+    # failed, has no such record, so a marker is published in its place.
     if finished and (ticket.failure is not None or not blocks):
         room.take_end(ticket)
     return Release(ticket, blocks, finished)

@@ -1,9 +1,10 @@
 """Does a lane stand still although it owes answers?
 
-Rule: bytes, rows, answers, deliveries and commits are progress. So is every try at a service that
-is known to be away, as a worker is meant to wait for it. A failed try that the service answered is
-not: the stage that makes it gives up by itself. Time in which the watchdog did not look (a stopped
-process, a sleeping machine) counts as one look. Owner: the watchdog.
+Rule: bytes, rows, answers, deliveries and commits are progress. Every failed try at a service that
+is known to be away counts as progress, too, because a worker is meant to wait for the service. A
+failed try that the service answered is not progress: the stage that makes it gives up by itself.
+Time in which the watchdog did not look (a stopped process, a sleeping machine) counts as one look.
+Owner: the watchdog.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ from penstock.core.rows.blocks import Ticket
 
 
 class Snapshot(NamedTuple):
-    """How far a lane is: two equal snapshots mean that it did not move. `stage` must act next, on
-    the record at `offset`.
+    """How far a lane is. Two equal snapshots mean that the lane did not move. `stage`: the stage
+    that must act next, on the record at `offset`.
     """
 
     stage: str
@@ -31,7 +32,7 @@ class Stalled(NamedTuple):
 
 
 class Stall:
-    """`look` about every `look_s`; it returns the partition that stood still for `limit_s`."""
+    """Call `look` about every `look_s`. It returns a partition that stood still for `limit_s`."""
 
     def __init__(self, limit_s: float, look_s: float, now_s: float) -> None:
         self._limit_s = limit_s
@@ -43,8 +44,9 @@ class Stall:
     def look(
         self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
     ) -> Stalled | None:
-        """`snapshots` by partition, None if it owes nothing; `tries`: failed ones so far, of all
-        services. Returns the partition that stands still longest, if that is too long.
+        """`snapshots`: by partition; None: the partition owes nothing. `tries`: how many tries at
+        all services have failed so far. Returns the partition that stands still longest, if that is
+        too long.
         """
         late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
         is_waiting = tries != self._tries

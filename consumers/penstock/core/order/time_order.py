@@ -1,9 +1,10 @@
-"""Merges records of several partitions in the order of time.
+"""Merges records of several partitions in the order of time, and tells which records come late.
 
 Rule: if a partition is known to have more records, later records of other partitions wait for it
-briefly. A backlog is read partition by partition, so without this wait records of the partitions
-read first would overtake those of the others. Without a backlog no record waits. Within a partition
-the order stays as it is, whatever the times say. No I/O. Owner: what reads the partitions.
+briefly. A backlog is read partition by partition, so without this wait the records of the
+partitions that are read first would overtake the others. Without a backlog no record waits. Within
+a partition the order stays as it is, whatever the times say. No I/O. Owner: the part that reads the
+partitions.
 """
 
 from collections import OrderedDict, deque
@@ -14,14 +15,14 @@ from typing import Generic, Protocol, TypeVar
 
 from penstock.core.rows.owner import Origin
 
-# Records, and bytes, of one partition that may wait; then it is not read until others have caught
-# up. A read may exceed them once.
+# This many records and bytes of one partition may wait; then the partition is not read until the
+# others have caught up. One read may exceed these limits.
 MOST_WAITING = 1_000
 MOST_BYTES = 4 << 20
 
 
 class Timed(Origin, Protocol):
-    """A record, as far as its place in time is concerned."""
+    """The fields of a record that its place in time depends on."""
 
     @property
     def partition(self) -> int: ...
@@ -32,13 +33,15 @@ _time = attrgetter("timestamp_ms")
 
 
 class Merge(Generic[R]):
-    """`patience_s`: how long others wait for a partition that has more but does not send it."""
+    """`patience_s`: how long records wait for a partition that has more records but does not send
+    them.
+    """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._waiting: dict[int, deque[R]] = {}
         self._bytes: dict[int, int] = {}
-        # Since when partitions with more have had nothing waiting here.
+        # Since when each partition that has more records has had none waiting here.
         self._silent_s: dict[int, float] = {}
 
     def __len__(self) -> int:
@@ -68,9 +71,9 @@ class Merge(Generic[R]):
         return not self._waiting.get(partition)
 
     def take(self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float) -> list[R]:
-        """The records that are in order by now. `reached`: the next offset to read in each
-        partition; `ends`: the offset after its last record, as far as it is known. To be sure of
-        the order, ask for the ends after the last `add`.
+        """Take the records whose place in the order is certain by now. `reached`: the next offset
+        to read in each partition; `ends`: the offset after its last record, if it is known. The
+        order is certain only with ends that were asked for after the last `add`.
         """
         queues = {each: queue for each, queue in self._waiting.items() if queue}
         more = {each for each, end in ends.items() if reached.get(each, end) < end}
@@ -87,8 +90,8 @@ class Merge(Generic[R]):
 
 
 def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
-    """The records up to the last one of the first partition that has more; not more at once than
-    one of them may hold.
+    """The waiting records in order, up to the point where a partition that has more records has
+    none waiting; at most as many as one partition may hold.
     """
     left = {each: len(queue) for each, queue in queues.items()}
     taken: list[R] = []
@@ -105,7 +108,8 @@ def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> lis
 
 class Latest:
     """Which records come after a later one of their own stream? Only the last `most` streams are
-    remembered, as strangers may invent any number of names; one that was forgotten begins anew.
+    remembered, because senders can invent any number of names. A stream that was forgotten begins
+    anew.
     """
 
     def __init__(self, most: int = 100_000) -> None:
@@ -113,7 +117,7 @@ class Latest:
         self._times: OrderedDict[str, int] = OrderedDict()
 
     def is_late(self, stream: str, at_ms: int) -> bool:
-        """Also notes the time."""
+        """Is this record late? Also notes its time."""
         last_ms = self._times.get(stream, at_ms)
         self._times[stream] = max(last_ms, at_ms)
         self._times.move_to_end(stream)

@@ -1,9 +1,10 @@
-"""What is delivered at and beyond the next record: the metadata of a commit.
+"""The metadata of a commit: what is delivered of the next record, and beyond it.
 
-Rule: a cursor only saves work. It is valid only with the offset that it was committed with, and its
-rows only for their object's version. A part that cannot be read is ignored, and its work repeated.
-A text that was cut off claims less, never more. ASCII, within 4,000 of the 4,096 characters that
-the broker takes. Owner: the ledger, which keeps the state that is written here.
+Rule: the metadata only saves work. It is valid only together with the offset with which it was
+committed, and its rows only for the same version of their object. A part that cannot be read is
+ignored, and its work is repeated; a text that was cut off claims less than was delivered, never
+more. It is ASCII of at most 4,000 characters, as the broker takes 4,096. Owner: the ledger, which
+keeps the state that is written here.
 """
 
 import hashlib
@@ -24,12 +25,13 @@ VERSION_DIGITS = 16
 # The largest row number: 64 bits hold it in any reader.
 MAX_NUMBER = (1 << 63) - 1
 
-# So many stops are written down; for further stopped streams the next owner counts from zero.
+# This many stops are written down. If more streams are stopped, the next owner counts the dead
+# letters of the others from zero.
 STOPS = 16
-# The part about the next record, at its longest, with its offset, the separators and the stops.
+# The longest possible part about the next record, with its offset, the separators and the stops.
 _HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
-# Five hexadecimal digits for the object, as a message of 1 MB names fewer than 16^5; where several
-# models answer one object, digits that stand for the model come before them.
+# A message of 1 MB names fewer than 16^5 objects, so five hexadecimal digits number them. Where
+# several models answer one object, digits that stand for the model come before these five.
 _INDEX_CHARS = 9
 _ROW_CHARS = 16
 
@@ -37,8 +39,8 @@ _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGI
 _STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
-# One bit for each offset from the next record on: shorter than runs where every second record is
-# owed.
+# One bit for each offset from the next record on. Where every second record is owed, this is
+# shorter than runs.
 _BITS = re.compile(r"~([A-Za-z0-9_-]+)")
 _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")
 _ROWS = re.compile(
@@ -47,8 +49,8 @@ _ROWS = re.compile(
 
 
 class Cursor(NamedTuple):
-    """The rows below `row` of one object are delivered; `version` is the digest of its name, its
-    version, and the rules of its rows.
+    """The rows before `row` of one object are delivered. `version`: the digest of the object's
+    name, its version, and the rules by which its bytes become rows.
     """
 
     row: int
@@ -59,7 +61,9 @@ START = Cursor(0, "")
 
 
 class StopMark(NamedTuple):
-    """How many offsets beyond the next record lines stopped, under limits with this digest."""
+    """Where lines stopped, as distances from the next record's offset; `limits`: the digest of the
+    limits under which they stopped.
+    """
 
     beyond: tuple[int, ...]
     limits: str
@@ -67,8 +71,8 @@ class StopMark(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """What is delivered: all records before `next_offset`, the `completed` ones beyond it, and of
-    incomplete records the objects (by offset) and rows (by offset and object index).
+    """What is delivered: all records before `next_offset`, the `completed` ones beyond it, and
+    parts of incomplete records: `objects` by offset, and `rows` by offset and object index.
     """
 
     next_offset: int
@@ -78,7 +82,7 @@ class Progress:
 
     @property
     def stop(self) -> int:
-        """The offset after the last one of which something is delivered."""
+        """The offset after the last record of which something is delivered."""
         offsets = [self.next_offset - 1, *self.objects, *(offset for offset, _ in self.rows)]
         return max(self.completed.stop, max(offsets) + 1)
 
@@ -101,18 +105,19 @@ def encode(progress: Progress) -> str:
 
 
 def _completed(base: int, completed: Ranges) -> str:
-    """The shorter of two texts: runs, or bits."""
+    """The completed records as runs or as bits, whichever text is shorter."""
     if completed.stop <= base:
         return ""
     span = completed.stop - base
     most = _bits_chars(span)
-    # A run has at least four characters, so with too many runs their text need not be made.
+    # A run takes at least four characters. If there are so many runs that bits are shorter in any
+    # case, the text of the runs is not made.
     if 4 * len(completed.starts) <= most:
         runs = ",".join(_runs(base, completed))
         if len(runs) <= most:
             return runs
     steps = np.zeros(span + 1, np.int8)
-    # All of these runs lie beyond the next record, which is owed.
+    # Only runs beyond the next record count: the next record itself is owed.
     starts, stops = np.array(completed.starts), np.array(completed.stops)
     steps[starts[starts > base] - base] = 1
     steps[stops[starts > base] - base] = -1
@@ -121,7 +126,7 @@ def _completed(base: int, completed: Ranges) -> str:
 
 
 def _bits_chars(span: int) -> int:
-    """The length of `span` offsets as bits, with their prefix."""
+    """The length of the text that has a bit for each of `span` offsets, with its prefix."""
     return 1 + 4 * ceil(max(0, span) / 24)
 
 
@@ -146,11 +151,11 @@ def _rows(base: int, rows: dict[tuple[int, int], Cursor], first: int) -> Iterato
 
 
 def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
-    """An upper bound for the length of an encoding of so many marks, all of them on offsets less
-    than `span` beyond the next.
+    """An upper bound for the length of a text with this many marks, all of which are on offsets
+    less than `span` beyond the next record.
 
-    Gaps and lengths of the runs add up to no more than the span, so they have the most digits when
-    all are equal; each has a separator behind it. The length of bits depends on the span alone.
+    Gaps and lengths of the runs add up to at most the span, so their digits are most if all are
+    equal; a separator follows each. The length of bits depends on the span alone.
     """
     far = len(f"{span:x}")
     digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
@@ -163,12 +168,14 @@ def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
 
 
 def most_chars_of_one(span: int) -> int:
-    """The longest mark there is: rows of one object."""
+    """The length of the longest kind of mark: rows of one object."""
     return len(f"{span:x}") + _INDEX_CHARS + _ROW_CHARS + VERSION_DIGITS + 4
 
 
 def decode(metadata: str, next_offset: int) -> tuple[Progress, bool]:
-    """What the metadata of a commit at `next_offset` says, and whether all of it could be read."""
+    """Read the metadata of a commit at `next_offset`. Returns the progress, and whether all of the
+    text could be read.
+    """
     progress = Progress(next_offset)
     if not metadata:
         return progress, True
@@ -226,7 +233,9 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
 
 
 def _read_runs(text: str, progress: Progress) -> bool | None:
-    """Was all of it read? None: the text contradicts itself or the offset."""
+    """Was all of the text read? None: the text contradicts itself or the offset, so none of it is
+    used.
+    """
     before = progress.next_offset
     for part in text.split(",") if text else ():
         run = _RUN.fullmatch(part)
@@ -241,7 +250,7 @@ def _read_runs(text: str, progress: Progress) -> bool | None:
 
 
 def _read_bits(text: str, progress: Progress) -> bool | None:
-    """Returns the same as `_read_runs`."""
+    """Was all of the text read? None: it contradicts the offset, as in `_read_runs`."""
     found = _BITS.fullmatch(text)
     if found is None or len(found[1]) % 4 == 1:
         return False
@@ -258,7 +267,7 @@ def _read_bits(text: str, progress: Progress) -> bool | None:
 
 
 def with_stop(metadata: str, mark: StopMark) -> str:
-    """The same position, with the mark."""
+    """The metadata with the mark behind it."""
     beyond = ",".join(f"{one:x}" for one in mark.beyond[:STOPS])
     return f"{metadata or PREFIX}!{beyond}.{mark.limits}"
 
@@ -274,8 +283,9 @@ def without_stop(metadata: str) -> tuple[str, StopMark | None]:
 
 
 def digest(name: str, version: str | None, row_rules: str = "") -> str:
-    """Binds a cursor to one version of one object, and to the rules by which its bytes become rows:
-    under other rules row 200 is a different row. Empty if the object has no version.
+    """The digest that binds a cursor to one version of one object, and to the rules by which its
+    bytes become rows: under other rules row 200 is a different row. Empty if the object has no
+    version.
     """
     if version is None:
         return ""

@@ -1,11 +1,11 @@
 """How far may I commit? One account per assignment of a partition.
 
-Rule: it tracks the records that arrived, never those that should have (offsets have gaps), and
-`next_offset` moves only when every object of a record is delivered. Deliveries beyond it are kept
-as ranges; such a range may include offsets that never arrived or that name no object. All positions
-that it gives out are a `next_offset`: the record to read next. The content of a commit (`written`,
-`read`) is all that the next assignment knows; if a part of it cannot be read, its rows are
-repeated, never left out. Owner: the lane.
+Rule: the ledger tracks the records that arrived, never those that should have arrived, as offsets
+have gaps. `next_offset` moves only when every object of a record is delivered. Deliveries beyond it
+are kept as ranges; a range may include offsets that never arrived or that name no object. Every
+position that the ledger gives out is a `next_offset`: the record to read next. The next assignment
+knows only the content of a commit (`written`, `read`); if a part of that cannot be read, its rows
+are repeated, never left out. Owner: the lane.
 """
 
 from collections.abc import Collection
@@ -30,8 +30,8 @@ from penstock.core.progress.ranges import Ranges
 
 @dataclass(slots=True)
 class Entry:
-    """A record, with how many of its objects are still owed. `begin`: the offset after the record
-    that was opened before it.
+    """A record that arrived, and how many of its objects are still owed. `begin`: the offset after
+    the record that was opened before it.
     """
 
     begin: int
@@ -39,8 +39,8 @@ class Entry:
 
 
 class Ledger:
-    """`open` in arrival order; `reach` and `deliver` in any order; `progress` is safe to commit.
-    `start`: the progress of former assignments.
+    """Call `open` in the order of arrival, `reach` and `deliver` in any order. `progress` is safe
+    to commit. `start`: the progress of former assignments.
     """
 
     def __init__(self, start: Progress) -> None:
@@ -61,7 +61,7 @@ class Ledger:
 
     @property
     def owed(self) -> int:
-        """Objects that are not delivered yet."""
+        """How many objects are not delivered yet."""
         return self._owed
 
     @property
@@ -75,8 +75,8 @@ class Ledger:
 
     @property
     def progress(self) -> Progress:
-        """A view, valid until the ledger changes. It includes records that a former assignment
-        completed, also before they are read again.
+        """What may be committed now. It is a view, valid until the ledger changes. It includes
+        records that a former assignment completed, even before they are read again.
         """
         next_offset = self._completed.behind(self.next_offset)
         return Progress(next_offset, self._completed, self._objects, self._rows)
@@ -86,7 +86,7 @@ class Ledger:
         return offset < self._inherited_stop and offset in self._completed
 
     def is_begun(self, offset: int) -> bool:
-        """Did a former assignment deliver some of this record?"""
+        """Did a former assignment deliver a part of this record?"""
         return offset < self._inherited_stop and (
             offset in self._objects or any(offset == begun for begun, _ in self._rows)
         )
@@ -95,12 +95,12 @@ class Ledger:
         return offset in self._objects and index in self._objects[offset]
 
     def cursor(self, offset: int, index: int) -> Cursor:
-        """How far into this object deliveries reach."""
+        """Up to which row this object is delivered."""
         return self._rows.get((offset, index), START)
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived that owes this number of `objects`. With 0 (it is ignored, or a former
-        assignment delivered it) it is passed over like a gap.
+        """A record arrived that owes this number of `objects`. With 0 (the record is ignored, or a
+        former assignment delivered it) it is passed over like a gap.
         """
         if offset < self._seen_next:
             raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
@@ -111,7 +111,9 @@ class Ledger:
             self._owed += objects
 
     def pass_over(self, offset: int) -> None:
-        """Every record before `offset` has arrived: between the last one and `offset` is a gap."""
+        """Every record before `offset` has arrived; between the last of them and `offset` there are
+        none.
+        """
         if offset > self._seen_next:
             self._seen_next = offset
             if not self._entries and (self._completed or self._rows or self._objects):
@@ -142,8 +144,8 @@ class Ledger:
             self._forget_passed()
 
     def _forget_passed(self) -> None:
-        """Drop marks below the next offset. They may be of records that no longer exist, so their
-        deliveries, which would drop them, never come.
+        """Drop the marks before the next offset. A delivery usually drops them, but they may be of
+        records that no longer exist in the topic, for which no delivery comes.
         """
         next_offset = self.next_offset
         self._completed.drop_below(next_offset)
@@ -153,14 +155,16 @@ class Ledger:
             del self._objects[offset]
 
     def spare_marks(self) -> int:
-        """For how many deliveries beyond the first owed object the metadata certainly has room."""
+        """The metadata has room for at least this many more deliveries beyond the first owed
+        object.
+        """
         span = self._span(self._seen_next)
         free = MAX_CHARS - self._most_chars(span)
         return max(0, free // most_chars_of_one(span))
 
     def has_room_for(self, offset: int | None) -> bool:
-        """May a record at `offset` (None: the next) be opened? Yes, if the metadata has room even
-        when every second owed record completes, which takes the most marks.
+        """May a record at `offset` (None: the next one) be opened? Yes, if the metadata has room
+        even if every second owed record completes, which takes the most marks.
         """
         if not self._entries:
             return True
@@ -182,8 +186,8 @@ class Ledger:
 
 
 class Position(NamedTuple):
-    """`stopped_at`: the records at which a former assignment's lines stopped, under the same
-    limits. `is_whole`: all of the metadata could be read.
+    """What a commit says. `stopped_at`: the records at which a former assignment's lines stopped
+    under the same limits. `is_whole`: all of the metadata could be read.
     """
 
     progress: Progress
@@ -201,10 +205,10 @@ def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str
 
 
 def read(next_offset: int, metadata: str, limits: str) -> Position:
-    """Read a commit for the assignment that begins there."""
+    """Read the commit at which an assignment begins."""
     metadata, mark = without_stop(metadata)
     progress, is_whole = decode(metadata, next_offset)
-    # Under other limits the line may go on, so its letters are counted from zero.
+    # Under other limits the line may go on, so its dead letters are counted from zero.
     is_ours = mark is not None and mark.limits == limits
     beyond = mark.beyond if mark is not None and is_ours else ()
     return Position(progress, frozenset(next_offset + one for one in beyond), is_whole)

@@ -1,14 +1,15 @@
 """Sets of numbers as ascending, disjoint, half-open ranges.
 
-Rule: numbers without a gap are one range, however many; memory grows with the gaps only. Used for
-rows of an object, objects of a record and offsets of a partition, by the worker and by the judge.
+Rule: numbers without a gap between them are one range, so memory grows only with the number of
+gaps. Owner: the worker and the judge, for rows of an object, objects of a record and offsets of a
+partition.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
-# Larger than every row number and offset. As a stop it means "to the end". As a row it stands for
+# Larger than every row number and offset. As a stop it means "to the end"; as a row it stands for
 # the object's marker, which comes after all rows.
 END = 1 << 63
 
@@ -28,7 +29,9 @@ class Ranges:
 
     @classmethod
     def of(cls, selection: Iterable[tuple[int, int | None]] | None) -> Self:
-        """A reference's or letter's `rows`: an open stop is `END`, None is everything."""
+        """The `rows` of a reference or dead letter. A range without a stop goes to `END`; None
+        selects everything.
+        """
         if selection is None:
             return cls([(0, END)])
         return cls((start, END if stop is None else stop) for start, stop in selection)
@@ -55,18 +58,18 @@ class Ranges:
         return place >= 0 and number < self.stops[place]
 
     def behind(self, number: int) -> int:
-        """The first number, from this one on, that is missing here."""
+        """The first number from this one on that is not in the set."""
         place = bisect_right(self.starts, number) - 1
         return max(number, self.stops[place]) if place >= 0 else number
 
     def __str__(self) -> str:
-        """For people, inclusive: `5-7, 12 and 3 more ranges`."""
+        """For people, with inclusive ends: `5-7, 12 and 3 more ranges`."""
         shown = [_text(start, stop) for start, stop in list(self)[:3]]
         more = len(self.starts) - len(shown)
         return ", ".join(shown) + (f" and {more} more ranges" if more else "")
 
     def add(self, start: int, stop: int) -> None:
-        """Add [start, stop), joined with all ranges that it touches. `stop` > `start`."""
+        """Add [start, stop), `stop` > `start`, and join it with all ranges that it touches."""
         starts, stops = self.starts, self.stops
         if not stops or start > stops[-1]:
             starts.append(start)
@@ -93,7 +96,7 @@ class Ranges:
         )
 
     def minus(self, other: "Ranges") -> "Ranges":
-        """The numbers that are not in `other`."""
+        """The numbers of this set that are not in `other`."""
         left = Ranges()
         for start, stop in self:
             free = start
@@ -113,7 +116,7 @@ def selected(
     if rows is None:
         yield start, stop
         return
-    # By bisection: an archive may have a run for each of 100,000 members.
+    # By bisection, because an archive may have a run for each of 100,000 members.
     place = bisect_right(rows, start, key=_end)
     for first, end in rows[place:]:
         if first >= stop:

@@ -1,8 +1,8 @@
 """Tickets, and the blocks of rows that travel between the stages.
 
 Rule: a ticket is the duty to answer one object of one record. Its blocks form a chain in row order,
-so that a block can be cut in two without moving the others. Owner: the lane of the ticket; stages
-change a ticket only from the event loop.
+so that a block can be cut in two without moving the others. Stages change a ticket only from the
+event loop. Owner: the ticket's lane.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,9 @@ from penstock.messages.reference import Inline, Reference
 
 
 class Asked(NamedTuple):
-    """The request to the model that answered rows: how many rows and objects it had, and which
-    request of its batch it was. A batch has several if one fails, or is refused and cut.
+    """The request to the model by which rows were answered: how many rows and objects it carried,
+    and its number among the requests of its batch. A batch takes more than one request if one
+    fails, or if the model refuses rows and the batch is cut.
     """
 
     rows: int
@@ -31,9 +32,9 @@ class Asked(NamedTuple):
 
 
 class Block:
-    """Consecutive rows of one object. It waits until it has `answers`, or a `rejection` of all its
-    rows. `cost_bytes`: its charge to the byte budget of its lane. `answer_bytes`: an upper bound of
-    its answers' size.
+    """Consecutive rows of one object. The block waits until it has `answers`, or a `rejection` of
+    all its rows. `cost_bytes`: what it is charged to the byte budget of its lane. `answer_bytes`:
+    an upper bound of the size of its answers.
     """
 
     __slots__ = (
@@ -68,7 +69,7 @@ class Block:
         rejection: Rejection | None = None,
         reasons: Reasons | None = None,
     ) -> None:
-        """`rejection` is of all rows; `reasons`, if given, have a text for each of them."""
+        """`rejection` is the reason for all rows. `reasons`, if given, have a text for each row."""
         self.ticket = ticket
         self.first_row = first_row
         self.rows = rows
@@ -95,7 +96,7 @@ class Block:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the payload; only until the rows are answered."""
+        """The shape of the payload, until the rows are answered."""
         assert self.payload is not None
         return self.payload.shape
 
@@ -153,8 +154,8 @@ class Block:
     def answer(
         self, answers: Sequence[bytes], errors: Mapping[int, Rejection], most_bytes: int
     ) -> None:
-        """Take one answer per row, together at most `nbytes`; `errors` are by index into this
-        block. Drops the payload.
+        """Take one answer for each row, and drop the payload. The answers have at most `most_bytes`
+        together. The keys of `errors` are indexes into this block.
         """
         room_bytes = self.rows * ANSWER_BYTES
         if most_bytes > room_bytes:
@@ -168,9 +169,7 @@ class Block:
         self.payload = None
 
     def retract(self, rejection: Rejection) -> None:
-        """Replace the answer of the only row, and its kept values, by an error: they cannot be
-        published.
-        """
+        """Replace the answer of the only row, and its kept values, by an error."""
         self.answers, self.errors, self.kept, self.answer_bytes = None, {}, None, 0
         self.reasons = None
         self.reject(rejection)
@@ -181,7 +180,7 @@ class Block:
         self.payload = None
 
     def rejections(self) -> Iterator[tuple[int, Rejection]]:
-        """The reasons of a rejected block, as (rows, reason) in row order."""
+        """Each reason of a rejected block in row order, with the number of its rows."""
         assert self.rejection is not None
         if self.reasons is None:
             yield self.rows, self.rejection
@@ -271,7 +270,7 @@ class Ticket(SourceObject):
 
     @property
     def has_answers(self) -> bool:
-        """Could a block of it leave, if it were the ticket's turn?"""
+        """Could a block of this ticket leave if all tickets before it had left?"""
         head = self.head
         return self.closed if head is None else head.is_answered
 
@@ -283,15 +282,15 @@ class Ticket(SourceObject):
             block = block.next
 
     def forget(self) -> None:
-        """Let go of the chain: its blocks refer to the ticket, and such a circle would stay in
-        memory until the next garbage collection.
+        """Let go of the chain. Blocks and ticket refer to each other, and without this they would
+        stay in memory until the next garbage collection.
         """
         self.head = self.tail = None
 
     def close(self, failure: Rejection | None = None) -> None:
         """End the object. If it failed before it was opened, or while it was read again from its
-        first row, the rows that a former assignment delivered count as answered: there is no sign
-        that they were of another version.
+        first row, the rows that a former assignment delivered count as answered, because nothing
+        shows that they were of another version.
         """
         if failure is not None and self.pin is None:
             self.next_row = max(self.next_row, self.resume.row)

@@ -1,14 +1,14 @@
 """What rows and blocks cost in the byte budget, besides their payload.
 
-Rule: measured on CPython 3.11, rounded up; a charge lasts as long as the thing is held. Owner:
-blocks, which charge themselves.
+Rule: measured on CPython 3.11 and rounded up. A charge lasts as long as the row or block is held.
+Owner: the blocks, which charge themselves.
 """
 
-# What a row costs besides its payload until it is delivered: its answer and its share of a record.
+# What a row costs until it is delivered: its answer, and its part of a record.
 ROW_COST_BYTES = 128
-# The part of it for a short answer; the rest is for the Python objects around the answer.
+# The part of that for a short answer; the rest is for the Python objects around the answer.
 ANSWER_BYTES = 80
-# A block with its parts. Where good and bad rows alternate, there is one block a row.
+# A block and its parts. Where good and bad rows alternate, each row is a block.
 BLOCK_COST_BYTES = 512
 # A row's error, without its message.
 ERROR_COST_BYTES = 256

@@ -1,7 +1,8 @@
-"""Columns and times of rows that are kept for the records, as the model does not get them.
+"""Columns and times of rows that are kept for the records (`rows.keep`, `rows.time`), because the
+model does not get them.
 
-Rule: kept in bulk like rows, cut like rows, and inserted into records that are complete otherwise.
-Blocks have none of it unless it is configured. Pure; owner: the block.
+Rule: they are kept in bulk and cut like the rows, and are inserted into the finished record. A
+block has none if nothing is to be kept. Owner: the block.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from penstock.core.rows.payload import JsonRows
 
-# Stands for a row that has no time; no calendar goes back so far.
+# Stands for "this row has no time". As a time it would lie before every calendar's first year.
 NO_TIME = np.iinfo(np.int64).min
 _NUMBER_BYTES = 40  # ,"event_time":-62135596800000
 
@@ -40,7 +41,7 @@ class Kept:
 
     @property
     def row_bytes(self) -> int:
-        """How many bytes this adds to a record, at most."""
+        """The most bytes that this adds to a record."""
         if self.columns is None:
             return _NUMBER_BYTES
         return _NUMBER_BYTES + int(np.diff(self.columns.ends, prepend=0).max())
@@ -52,10 +53,11 @@ class Kept:
         )
 
     def into(self, record: bytes, row: int, event_time: bytes | None) -> bytes:
-        """The record of this row with the kept values; `event_time` is its value so far, as JSON.
+        """The record of this row with its kept values. `event_time`: the value that the record has
+        now, as JSON.
 
-        The first `,"event_time":` in the bytes is the record's own field: within a text its quotes
-        would be escaped, and nested objects come later.
+        The first `,"event_time":` in the bytes is the record's own field: in a text the quotes
+        would be escaped, and nested objects come later in the record.
         """
         if self.times is not None and (time := int(self.times[row])) != NO_TIME:
             written = b',"event_time":%d' % time

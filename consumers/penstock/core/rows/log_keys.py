@@ -1,7 +1,7 @@
-"""Where a log line is about: keys beside its text, by the same names everywhere.
+"""The keys of a log line: the stream, partition or object that the line is about.
 
-Rule: only what is known is a key. They are for machines: the text names what a person needs. Owner:
-whoever logs a line about a stream, a partition or an object.
+Rule: a key has one name in all log lines, and only known values are keys. Keys are for machines; a
+person finds all that matters in the text of the line. Owner: every part that logs.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,13 @@
-"""A ticket's record and its lane, as far as the core needs to know them.
+"""What a ticket knows of its record and of its lane.
 
-Rule: nothing here decides. Owner: the lane, to which the ticket belongs.
+Rule: the core sees only these protocols, so it does not depend on the lane. Owner: the lane to
+which the ticket belongs.
 """
 
 from typing import NamedTuple, Protocol, TypeVar
 
-# The ticket's class is in blocks.py, which imports this file; so it stands here as a variable.
+# Stands for the class `Ticket` of blocks.py, which imports this file and so cannot be imported
+# here.
 Ticket_contra = TypeVar("Ticket_contra", contravariant=True)
 
 
@@ -23,7 +25,7 @@ class Origin(Protocol):
 
 
 class Owner(Protocol[Ticket_contra]):
-    """The lane of a ticket, as a stage that holds one of the ticket's blocks sees it."""
+    """The lane of a ticket, as the stages see it that work on the ticket's blocks."""
 
     @property
     def topic(self) -> str: ...
@@ -33,35 +35,37 @@ class Owner(Protocol[Ticket_contra]):
 
     @property
     def alive(self) -> bool:
-        """False once the generation is over: work for it is dropped."""
+        """False once the assignment is over: from then on all work for it is dropped."""
         ...
 
     def may_overdraw(self, ticket: Ticket_contra) -> bool:
-        """Must this ticket's object go on although the byte budget is spent?"""
+        """Must the reading of this ticket's object go on although the byte budget is spent?"""
         ...
 
     def fetched(self, ticket: Ticket_contra) -> None:
-        """The ticket's object was read to its end, or was given up."""
+        """The ticket's object was read to its end or given up, so its fetcher is free."""
         ...
 
     def hold(self, nbytes: int) -> None:
-        """Rows of this lane now take this much of the byte budget."""
+        """Charge this many more bytes to the lane's part of the byte budget."""
         ...
 
     def wake(self) -> None:
-        """A block was answered or a ticket closed, so there may be a release."""
+        """A block was answered or a ticket was closed, so answers may be able to leave now."""
         ...
 
 
 class Over(NamedTuple):
-    """The owner of a ticket whose stream was stopped. Like a closed lane it drops all work."""
+    """The owner of a ticket whose stream was stopped. All work for the ticket is dropped, as by a
+    closed lane.
+    """
 
     topic: str
     partition: int
     alive: bool = False
 
     def may_overdraw(self, ticket: object) -> bool:
-        """True, so that the reader gets to the check that stops it."""
+        """True, so that the reader comes to its check of `alive` instead of waiting."""
         return True
 
     def fetched(self, ticket: object) -> None:
@@ -75,7 +79,9 @@ class Over(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The first answer to an object of this partition; `row` None: it has no rows but a marker."""
+    """Where the first answer to an object stands in this partition. `row` None: the object has no
+    rows, but a marker.
+    """
 
     offset: int
     object_index: int

@@ -1,8 +1,7 @@
 """Rows in the form that the model takes, many at a time.
 
-Rule: a payload is immutable and can be cut anywhere between two rows without looking at the
-rows. `shape` says which payloads may share one request. Owner: the block that has it; nothing
-is shared mutably.
+Rule: a payload never changes, and can be cut between any two rows without looking at the rows.
+Payloads may share one request if they have the same `shape`. Owner: the block that has the payload.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 class Payload(Protocol):
-    """A run of rows; `rows` >= 1, `nbytes` is the memory that it holds."""
+    """Consecutive rows: at least one. `nbytes`: the memory that they take."""
 
     @property
     def rows(self) -> int: ...
@@ -35,15 +34,17 @@ class Payload(Protocol):
 
     @property
     def shape(self) -> Shape:
-        """Payloads of equal shape can go into one request."""
+        """Payloads of equal shape may share one request."""
         ...
 
     def cut(self, start: int, stop: int) -> Self:
-        """Rows `start` to `stop` (half open). The whole payload stays in memory with them."""
+        """Rows `start` to `stop` (half open). The part refers to the memory of the whole payload,
+        and so keeps it.
+        """
         ...
 
     def owned(self) -> Self:
-        """A copy in memory of its own, so that the payload it was cut from can be freed."""
+        """A copy in its own memory, so that the payload from which it was cut can be freed."""
         ...
 
 
@@ -81,7 +82,7 @@ class JsonRows:
 
     @classmethod
     def of(cls, elements: Sequence[bytes]) -> Self:
-        """Join elements, each of them JSON. The elements themselves are not kept."""
+        """Join elements, each of which is JSON. The elements themselves are not kept."""
         lengths = np.fromiter(map(len, elements), np.int64, len(elements))
         ends = np.cumsum(lengths + 1) - 1
         return cls(b",".join(elements), ends)
@@ -159,8 +160,8 @@ class BytesRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Rows as an Arrow record batch. `schema` is a text that equal schemas have in common; it is
-    written out once for many batches.
+    """Rows as an Arrow record batch. `schema` is a text that is the same for equal schemas; it is
+    made once for many batches.
     """
 
     batch: "pa.RecordBatch"

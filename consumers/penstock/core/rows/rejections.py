@@ -33,8 +33,8 @@ class Rejection(NamedTuple):
 
 
 class Reasons:
-    """The reasons of `rows` >= 1 rows. Iterates over the stretches, as (rows, text). Stretch i ends
-    before row `row_ends[i]`, and its text before `text[text_ends[i]]`.
+    """The reasons of one or more rows. Iterates over the stretches, as (rows, text). Stretch i ends
+    before row `row_ends[i]`, and its text ends at `text_ends[i]`.
     """
 
     __slots__ = ("_row_ends", "_text", "_text_ends")
@@ -78,7 +78,7 @@ class Reasons:
 
 
 class ReasonsBuilder:
-    """`add` row after row, then `build` once."""
+    """Call `add` in row order, then `build` once."""
 
     def __init__(self) -> None:
         self.rows = 0

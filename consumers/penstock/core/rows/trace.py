@@ -1,7 +1,7 @@
-"""The trace of one object, as its ticket carries it.
+"""The trace of one object, which its ticket carries.
 
-Rule: made once, where the object is announced, and only if traces are configured. Owner: the
-ticket; spans are made of it when the object is delivered.
+Rule: it is made when the object's record is decoded, and only if traces are configured. The spans
+are made when the object is delivered. Owner: the ticket.
 """
 
 from typing import Literal
@@ -11,9 +11,9 @@ Why = Literal["caller", "ratio", "error", "slow"]
 
 
 class Trace:
-    """`why`: None while the object is not sampled. `parent_id`: the caller's span; 0: there is no
-    caller. `given`: the caller's own words. `batch`: trace and span of the last request to the
-    model that carried rows of it.
+    """`why`: None as long as no spans of the object are to be sent. `parent_id`: the caller's span;
+    0: no caller sent one. `given`: the caller's own `traceparent`. `batch`: trace and span of the
+    last request to the model that carried rows of the object.
     """
 
     __slots__ = ("batch", "code", "given", "message", "parent_id", "span_id", "trace_id", "why")
@@ -27,7 +27,7 @@ class Trace:
         self.span_id = span_id
         self.why = why
         self.batch: tuple[int, int] | None = None
-        # Of its first error.
+        # The object's first error.
         self.code: str | None = None
         self.message = ""
 

@@ -1,7 +1,8 @@
-"""A batch: what one model call carries, and how it fills.
+"""What one model call carries, and how it is filled.
 
-Rule: all blocks of a batch have one shape; neither its rows nor its bytes exceed the limits, unless
-one row alone does. Owner: the window, which fills it; the caller of the model, which sends it.
+Rule: all blocks of a batch have one shape. Neither its rows nor its bytes exceed the limits, unless
+a single row alone does. Owner: the window, which fills the batch; then the caller of the model,
+which sends it.
 """
 
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 
 @dataclass(slots=True)
 class Batch:
-    """What one model call carries: blocks of equal shape, of any streams and lanes. `cost_bytes`:
-    its share of the byte budget, counted only where several models share one.
+    """Blocks of equal shape, of any streams and lanes. `cost_bytes`: the batch's share of the byte
+    budget, counted only where several models share the budget.
     """
 
     blocks: list[Block]
@@ -32,7 +33,7 @@ class Batch:
 
 
 class Filling:
-    """A batch while it is being put together."""
+    """A batch while the window puts it together."""
 
     def __init__(self, max_rows: int, max_bytes: int, shape: Shape, *, takes_bulk: bool) -> None:
         self._max_rows, self._max_bytes = max_rows, max_bytes
@@ -47,7 +48,7 @@ class Filling:
         return self.rows >= self._max_rows or self._bytes >= self._max_bytes
 
     def room_for(self, block: Block, max_rows: int) -> int:
-        """How many of the block's rows still fit; at least one row fits an empty batch."""
+        """How many of the block's rows still fit. An empty batch takes at least one row."""
         payload = block.payload
         assert payload is not None
         if payload.shape != self._shape or self.is_full:

@@ -1,61 +1,62 @@
-"""Huge objects give way to live small ones, and all rows of a replay to the live group.
+"""Huge objects give way to small live objects, and all rows of a replay to the live group.
 
-Rule: the rows far inside a huge object are bulk, and so are all rows of a replay. While fresh small
-objects arrive, here or for the live group beside a replay, one bulk batch is with the model at a
-time, and after each the bulk rests for a multiple of the time it took. So bulk takes a fixed share
-of one call slot, on any machine, and small objects find the model mostly free. Without fresh small
-objects bulk does not rest: a group that is late anyway needs throughput. A replay stands still
-while the live group is late. Owner: the microbatch stage.
+Rule: bulk is the rows far inside a huge object, and all rows of a replay. While fresh small objects
+arrive, here or for the live group beside a replay, only one batch of bulk is with the model at a
+time, and after it the bulk rests for a multiple of the time that the batch took. So bulk takes a
+fixed share of one call slot on any machine, and small objects find the model mostly free. Without
+fresh small objects bulk does not rest: a group that is late anyway needs throughput. A replay
+stands still while the live group is late. Owner: the microbatch stage.
 """
 
 import math
 from typing import Literal
 
-# Rows beyond these are bulk. They are more than a second of any sensor's rows, and a twentieth of a
-# second of this worker's throughput.
+# Rows from this one on are bulk. This is more than a second of any sensor's rows, and a twentieth
+# of a second of this worker's throughput.
 BULK_ROWS = 8_192
-# For this long after a small object the next one is expected: two ticks of a stream at 20 Hz.
+# A small object lets the next one be expected for this long: two ticks of a stream at 20 Hz.
 EXPECT_S = 0.1
 # An object read this long after its announcement belongs to a backlog, not to a live stream.
 FRESH_S = 1.0
-# Rest after a bulk batch as a multiple of its call.
+# How long bulk rests after a batch, as a multiple of the batch's call.
 REST = 3.0
-# So that the long calls of a slow server make no long rests.
+# The longest rest, for slow servers with long calls.
 MOST_REST_S = 0.1
 
 
-# The live group that a replay gives way to: no records come for it, it keeps up, or it does not.
+# The state of the live group that a replay gives way to: no records come for it; it keeps up; it
+# does not keep up.
 Neighbour = Literal["quiet", "live", "behind"]
 
 
 def is_bulk(first_row: int, begin: int = BULK_ROWS) -> bool:
-    """Is the block that begins with this row of its object bulk? Rows from `begin` on are."""
+    """Is a block bulk that begins with this row of its object? Rows from `begin` on are bulk."""
     return first_row >= begin
 
 
 class BulkPace:
-    """Tell it what happens; it returns the time before which no bulk row may leave."""
+    """Each method is told what happened, and returns the time before which no bulk may leave."""
 
     def __init__(self) -> None:
         self._expected_until_s = -math.inf
         self._neighbour: Neighbour = "quiet"
 
     def beside(self, neighbour: Neighbour) -> float:
-        """The live group beside this one now does so."""
+        """The state of the live group beside this replay."""
         self._neighbour = neighbour
         return math.inf if neighbour == "behind" else 0.0
 
     def read(self, rows: int, age_s: float, now_s: float) -> None:
-        """An object of `rows` rows was read, `age_s` after its announcement."""
+        """An object of `rows` rows was read, `age_s` after it was announced."""
         if not is_bulk(rows) and age_s <= FRESH_S:
             self._expected_until_s = now_s + EXPECT_S
 
     def taken(self, now_s: float) -> float:
-        """A batch with bulk rows goes to the model."""
+        """A batch with bulk goes to the model."""
         return math.inf if self._has_live(now_s) else 0.0
 
     def answered(self, took_s: float, now_s: float) -> float:
-        """The batch with bulk rows was answered, after `took_s`."""
+        """The batch with bulk was answered after `took_s`."""
         if self._neighbour == "behind":
             return math.inf
         return now_s + min(MOST_REST_S, REST * took_s) if self._has_live(now_s) else 0.0

@@ -1,58 +1,65 @@
-"""Batch size, wait and calls in flight, learned from the time of calls and the latency allowed.
+"""Batch size, wait and calls in flight, learned from the time of calls and the latency target; and
+the pause between two polls.
 
-Rule: a call's time is fitted as `base + rows * per_row`, recent calls counting more.
-- Rows a batch: as many as a call answers in half of the time that the rest of the way leaves, but
-  enough that the call's base is a small part of its cost.
-- Wait: as long as a call takes when the server is busy half of the time, and less the more it is
-  idle. So a server with room is asked at once, and one that gets slower is asked less often. On a
-  full processor (timers ring late) every request is worth avoiding: the wait grows up to the fixed
-  one, which it never exceeds.
-- Calls in flight: one more after answers in time, half after a late one.
-Without data, and while no batch could reach the target (a backlog, a slow model), the fixed values
-hold: they are good for throughput. Owner: predict.
+Rule: a call's time is fitted as `base + rows * per_row`, where recent calls count more.
+- Rows of a batch: as many as a call answers in half of the time that the rest of the way leaves,
+but so many that the call's base is a small part of its cost.
+- Wait: as long as a call takes when the server is busy half of the time or more, and less the more
+it is idle. So a server with room is asked at once, and a server that gets slower is asked less
+often. On a full processor (timers ring late) every request is worth avoiding: the wait grows up to
+the fixed wait, which it never exceeds.
+- Calls in flight: one more after answers in time, half after a late answer. The fixed values hold
+while there is no data, and while no batch could reach the target (a backlog, a slow model), because
+they are good for throughput. Owner: predict.
 
-Between two polls the worker waits a little, if that brings several records together: a poll costs
-about 0.35 ms of CPU whatever it brings (aiokafka's fetch, its tasks, the way of one lone record
-through all stages). While records are rare it never waits. Owner of `Gather`: the consume stage.
+A poll costs about 0.35 ms of CPU whatever it brings (aiokafka's fetch, its tasks, the way of a
+single record through all stages). So between two polls the worker waits a little if that brings
+several records together; while records are rare it never waits. Owner of `Gather`: the consume
+stage.
 """
 
 from dataclasses import dataclass, field
 
-# Calls until the fit is believed, and its memory: a few seconds of calls.
+# How many calls it takes until the fit is used, and how many it remembers: a few seconds of calls.
 MIN_CALLS = 20
 MEMORY_CALLS = 300.0
 # The share of the target that one call may take; the other half is for waiting and queueing.
 CALL_SHARE = 0.5
-# A call is late when it takes this many times the fitted time: then calls queue in the server.
+# A call is late when it takes this many times the fitted time, because then calls queue in the
+# server.
 LATE_FACTOR = 2.0
 GROW_AFTER_CALLS = 50
 # Time constant of the moving average of how busy the server is: the share of time with a call under
-# way. From the second value on a row waits as long as a call takes, or calls would queue.
+# way. From `FULL_WAIT_BUSY` on a row waits as long as a call takes, because otherwise calls would
+# queue.
 BUSY_MEMORY_S = 1.0
 FULL_WAIT_BUSY = 0.5
-# A timer rings up to 1 ms late on an idle machine, as the event loop counts in whole milliseconds:
-# 0.5 on average. From three times that on, the processor is taken to be full.
+# On an idle machine a timer rings up to 1 ms late, 0.5 ms on average, because the event loop counts
+# in whole milliseconds. From three times that average on, the processor counts as full.
 IDLE_LATE_S = 0.0007
 FULL_LATE_S = 0.0015
 # Weight of the newest timer in the average lateness: a memory of some tenths of a second.
 LATE_STEP = 0.05
-# The wait never falls to zero, as lateness is learned from timers, and then none would be set.
+# The wait never falls to zero: lateness is learned from timers, and without a wait no timer would
+# be set.
 LEAST_WAIT_S = 0.0005
-# Fewer rows save no measurable time and cost the server more per row.
+# Batches with fewer rows save no measurable time, and cost the server more per row.
 LEAST_ROWS = 32
-# A call's base may be at most a quarter of the time that its rows take: with smaller batches rows
-# of large objects would cost as much as those of small ones.
+# A call's base may be at most a quarter of the time that its rows take. With smaller batches rows
+# of large objects would cost as much as those of small objects.
 ROWS_TO_BASE = 4.0
-# When more than this share of the target is spent elsewhere, no batch is small enough to reach it.
+# If more than this share of the target is spent elsewhere, no batch is small enough to reach the
+# target.
 LOST_SHARE = 0.8
-# The quantile of the time spent elsewhere that is tracked, and its step as a share of the target.
+# Which quantile of the time spent elsewhere is tracked, and the step of the tracking as a share of
+# the target.
 ELSEWHERE_QUANTILE = 0.95
 ELSEWHERE_STEP = 0.02
 
-# Less than a row may wait in the window by default, more than a fetch takes on a quiet broker.
+# Shorter than a row may wait in the window by default, longer than a fetch takes on a quiet broker.
 GATHER_S = 0.004
-# Waiting pays if this many records come meanwhile. In that time 40 streams at 20 Hz bring 3.2
-# records, 10 streams 0.8.
+# Waiting pays if it brings this many records. In 4 ms 40 streams at 20 Hz bring 3.2 records, 10
+# streams 0.8.
 WORTH_RECORDS = 2.0
 # Time constant of the moving average of the record rate.
 RATE_MEMORY_S = 0.5
@@ -60,7 +67,7 @@ RATE_MEMORY_S = 0.5
 
 @dataclass(slots=True)
 class CallFit:
-    """Least squares of call time over rows, older calls fading out."""
+    """Least squares of call time over rows; older calls fade out."""
 
     weight: float = 0.0
     rows: float = 0.0
@@ -79,7 +86,9 @@ class CallFit:
         self.calls += 1
 
     def line(self) -> tuple[float, float]:
-        """(base, per row) in seconds; neither is below zero. With one size only it is all base."""
+        """(base, per row) in seconds, neither below zero. If all calls had one size, all of the
+        time is base.
+        """
         mean_rows, mean_s = self.rows / self.weight, self.time_s / self.weight
         spread = self.rows_rows / self.weight - mean_rows * mean_rows
         if spread <= 1e-9 * (1.0 + mean_rows * mean_rows):
@@ -91,7 +100,7 @@ class CallFit:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The limits that the window and the callers keep."""
+    """The limits that hold for the window and the callers."""
 
     max_rows: int
     max_wait_s: float
@@ -100,7 +109,9 @@ class BatchPlan:
 
 @dataclass(slots=True)
 class Pace:
-    """`fixed`: the configured values, the upper bounds. They hold until enough calls are known."""
+    """`fixed`: the configured values. They are the upper bounds, and hold until enough calls are
+    known.
+    """
 
     fixed: BatchPlan
     target_s: float
@@ -120,10 +131,11 @@ class Pace:
         passed_s = max(now_s - self._answered_s, 1e-6)
         self._answered_s = now_s
         self._busy += min(1.0, passed_s / BUSY_MEMORY_S) * (took_s / passed_s - self._busy)
-        # Judged before it is added: a very late call would move the fit towards itself.
+        # Judged before the call is added: a very late call would move the fit towards itself.
         is_late = self._fit.calls >= MIN_CALLS and took_s > LATE_FACTOR * self.call_s(rows)
         self._fit.add(rows, took_s)
-        # A late call that still fits its share of the target is no reason to lose throughput.
+        # A late call that still takes no more than its share of the target is no reason to lose
+        # throughput.
         if is_late and took_s > CALL_SHARE * self.target_s:
             self.calls = max(1.0, self.calls / 2)
             self._in_time = 0
@@ -134,8 +146,8 @@ class Pace:
             self._in_time = 0
 
     def elsewhere(self, spent_s: float) -> None:
-        """An object spent this long before the window and after the call. Tracks a high
-        quantile.
+        """An object spent this long before the window and after the call, together. Tracks a high
+        quantile of that.
         """
         step_s = ELSEWHERE_STEP * self.target_s
         up = spent_s > self._elsewhere_s
@@ -170,8 +182,8 @@ class Pace:
         return int(min(self.fixed.max_rows, max(LEAST_ROWS, fitting, worthwhile)))
 
     def _wait_s(self, left_s: float, call_s: float) -> float:
-        """How long a row waits for others. On a full machine it waits longer even beyond the
-        target, as more requests would only make the answers later.
+        """How long a row waits for other rows. On a full machine it waits longer, even beyond the
+        target, because more requests would only make the answers later.
         """
         most_s = self.fixed.max_wait_s
         company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)
@@ -182,14 +194,14 @@ class Pace:
 
 
 class Gather:
-    """Tell it of every poll; it returns how long to wait before the next."""
+    """How long to wait between two polls. It must be told of every poll."""
 
     def __init__(self) -> None:
         self._rate_hz = 0.0
         self._polled_s: float | None = None
 
     def wait_s(self, records: int, now_s: float) -> float:
-        """Seconds to wait after a poll that brought `records`."""
+        """Seconds to wait after a poll that brought this number of `records`."""
         before_s, self._polled_s = self._polled_s, now_s
         if before_s is None:
             return 0.0

@@ -1,11 +1,11 @@
-"""When does a batch close, and what is in it?
+"""When does a batch close, and which rows are in it?
 
-Rule: a batch closes for rows, bytes, the deadline of its oldest row, an idle call slot (`eager`) or
-drain, whichever comes first. The deadline counts from the row's own arrival, never from the batch
-before. Streams share a batch by need: a stream with no more rows than an equal share gives all of
-them, the others take turns (deficit round robin), so one huge object cannot fill every batch.
-Shapes take turns, too, as all rows of a batch have one. Bulk, the rows far inside a huge object,
-stays until `bulk_from_s`. Owner: the microbatch stage.
+Rule: a batch closes for the first of five reasons: rows, bytes, the deadline of its oldest row, an
+idle call slot (`eager`), drain. The deadline counts from the row's own arrival, never from the
+batch before. Streams share a batch by need: a stream with no more rows than an equal share gives
+all of them, and the others take turns (deficit round robin), so one huge object cannot fill every
+batch. All rows of a batch have one shape, and shapes take turns as well. Bulk, the rows far inside
+a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
 """
 
 import math
@@ -32,13 +32,16 @@ class WindowLimits:
     bulk_rows: int = BULK_ROWS
 
 
-# A stream, and whether its rows are bulk: bulk may be held back while other rows of it leave.
+# A stream, and whether its rows are bulk: bulk may be held back while other rows of the stream
+# leave.
 _Key = tuple[str, bool]
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream and kind. `deficit_rows`: the rest of its turn, in rows."""
+    """The waiting blocks of one stream, either its bulk or the others. `deficit_rows`: how many
+    rows are left of its turn.
+    """
 
     blocks: deque[Block] = field(default_factory=deque)
     rows: int = 0
@@ -47,15 +50,15 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Waiting:
-    """All waiting blocks of one kind (bulk, or plain), in the order of arrival."""
+    """All waiting blocks that are bulk, or all that are not, in the order of arrival."""
 
     rows: int = 0
     nbytes: int = 0
     arrivals: deque[Block] = field(default_factory=deque)
 
     def oldest(self) -> Block | None:
-        # Blocks leave from the middle. They are dropped here, when they come to the front: to
-        # search for each as it leaves would cost every batch a pass over everything that waits.
+        # Blocks leave from the middle, and are dropped only when they come to the front: to search
+        # for each block as it leaves would cost every batch a pass over everything that waits.
         arrivals = self.arrivals
         while arrivals and not arrivals[0].waiting:
             arrivals.popleft()
@@ -63,8 +66,8 @@ class _Waiting:
 
 
 class Window:
-    """`limits` and `bulk_from_s` may be replaced at any time. `add` blocks, ask `reason` whether a
-    batch is due, `take` it.
+    """`add` blocks, and `take` a batch when `reason` gives one. `limits` and `bulk_from_s` may be
+    replaced at any time.
     """
 
     def __init__(self, limits: WindowLimits) -> None:
@@ -86,7 +89,7 @@ class Window:
 
     @property
     def cost_bytes(self) -> int:
-        """About how much of the byte budget the waiting rows take."""
+        """About how many bytes of the budget the waiting rows take."""
         return sum(
             kind.nbytes + kind.rows * ROW_COST_BYTES + len(kind.arrivals) * BLOCK_COST_BYTES
             for kind in (self._plain, self._bulk)
@@ -98,7 +101,7 @@ class Window:
         return len({stream for stream, _ in self._queues})
 
     def rows_of(self, stream: str) -> int:
-        """How many rows of this stream wait. Without fairness all streams are one queue."""
+        """How many rows of this stream wait. Without `fair` all streams are one queue."""
         name = stream if self.limits.fair else ""
         plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
         return (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
@@ -119,14 +122,16 @@ class Window:
         kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the next row must leave; None when nothing waits, or only bulk that is held back."""
+        """When the next row must leave. None: nothing waits, or only bulk that is held back without
+        a time.
+        """
         plain, bulk = self._plain.oldest(), self._bulk.oldest()
         deadline_s = math.inf
         if plain is not None:
             deadline_s = plain.arrived_s + self.limits.max_wait_s
         if bulk is not None:
             due_s = bulk.arrived_s + self.limits.max_wait_s
-            # A full batch of bulk has no company to wait for, only for its turn.
+            # A full batch of bulk waits for no more rows, only for its turn.
             is_full = self._bulk.rows >= self.limits.max_rows
             deadline_s = min(
                 deadline_s, self.bulk_from_s if is_full else max(self.bulk_from_s, due_s)
@@ -134,7 +139,7 @@ class Window:
         return deadline_s if deadline_s < math.inf else None
 
     def reason(self, now_s: float) -> Reason | None:
-        """Why a batch is due now; None when it may wait."""
+        """Why a batch is due now. None: it may wait."""
         free = self._free(now_s)
         oldest = _oldest(free)
         if oldest is None:
@@ -151,7 +156,7 @@ class Window:
         return "idle" if self.limits.eager else None
 
     def take(self, now_s: float) -> Batch | None:
-        """The batch that is due, or None. Its blocks leave the window."""
+        """Take the batch that is due, or None. Its blocks leave the window."""
         reason = self.reason(now_s)
         if reason is None:
             return None
@@ -163,7 +168,8 @@ class Window:
             self._shape(free, now_s),
             takes_bulk=takes_bulk,
         )
-        # Small streams first: their rows are all in this batch, however much the large ones want.
+        # Small streams first: all their rows are in this batch, however much the large streams
+        # want.
         self._take_small(filling)
         self._take_turns(filling)
         for block in filling.blocks:
@@ -187,14 +193,14 @@ class Window:
         return self._bulk if block.is_bulk else self._plain
 
     def _free(self, now_s: float) -> Sequence[_Waiting]:
-        """The kinds that may leave now. A drain holds nothing back: it has a time limit."""
+        """What may leave now. A drain holds nothing back, because its time is limited."""
         holds_bulk = now_s < self.bulk_from_s and not self.draining
         return (self._plain,) if holds_bulk else (self._plain, self._bulk)
 
     def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
-        """The shape of the next batch: that of the oldest row. If the last batch had it as well,
-        a different one that is due goes first, or its rows would wait for all older rows of this
-        shape.
+        """The shape of the next batch: that of the oldest row. If the last batch had this shape as
+        well, another shape that is due goes first; otherwise its rows would wait for all older rows
+        of this shape.
         """
         oldest = _oldest(free)
         assert oldest is not None
@@ -202,8 +208,8 @@ class Window:
         if shape == self._last_shape and self.limits.fair:
             due_s = now_s - self.limits.max_wait_s
             takes_bulk = self._bulk in free
-            # Only the fronts are looked at: within a stream rows leave in order, so no shape that
-            # is further behind could leave now.
+            # Only the front of each queue is looked at: within a stream rows leave in order, so no
+            # shape further behind could leave now.
             fronts = (queue.blocks[0] for queue in self._queues.values())
             others = [
                 block
@@ -219,14 +225,14 @@ class Window:
 
     def _take_small(self, filling: Filling) -> None:
         """Move all rows of the streams that have no more than an equal share of the batch."""
-        # So these together always fit, as far as rows count.
+        # By this limit the rows of all these streams together never exceed `max_rows`.
         share = self.limits.max_rows // len(self._queues)
         for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
             self._move(key, filling, self.limits.max_rows)
 
     def _take_turns(self, filling: Filling) -> None:
-        """The others take turns of `max_rows` rows each. A turn that the batch cuts short goes on
-        in the next batch.
+        """The other streams take turns of `max_rows` rows each. A turn that is cut short by the end
+        of a batch goes on in the next batch.
         """
         skipped = 0
         while self._queues and not filling.is_full and skipped < len(self._queues):
@@ -235,8 +241,9 @@ class Window:
                 queue.deficit_rows += self.limits.max_rows
             moved = self._move(key, filling, queue.deficit_rows)
             queue.deficit_rows -= moved
-            # A stream may have nothing for this batch: its front has another shape, or is bulk that
-            # must rest. When all in turn were such, the batch goes as it is.
+            # A stream may have nothing for this batch: the block at its front has another shape, or
+            # is bulk that must rest. When all streams in turn have nothing, the batch goes as it
+            # is.
             skipped = 0 if moved else skipped + 1
             if key in self._queues and (queue.deficit_rows <= 0 or not moved):
                 self._queues[key] = self._queues.pop(key)
@@ -256,8 +263,8 @@ class Window:
             if rows < block.rows:
                 rest = block.split(rows)
                 queue.blocks.appendleft(rest)
-                # The rest keeps its place: it may still be the oldest that waits, and the deadline
-                # of the window is read from the front.
+                # The rest keeps the block's place among the arrivals: it may still be the oldest
+                # block, and the deadline of the window is that of the oldest.
                 arrivals = self._kind(rest).arrivals
                 arrivals[arrivals.index(block)] = rest
             filling.add(block)
