@@ -1,9 +1,11 @@
-"""Do two models say the same of a row?
+"""Do two models say the same? Row by row, by stream, and with the time that both took.
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
-else exactly. With pointers, only the values at these places count. If a pointer finds no value, two
+else exactly. With pointers, only the values at these places count; if a pointer finds no value, two
 answers agree only when they are equal as a whole, so that a mistyped pointer shows as disagreement.
-Owner: the shadow stage and `replay`, which compare the answers of two models.
+Comparisons add up, over intervals and over workers: times are counted in twenty classes a decade,
+so a quantile of many workers is at most twelve percent too high. Owner: the shadow stage and
+`replay`, which compare the answers of two models.
 """
 
 import math
@@ -17,9 +19,9 @@ import msgspec
 
 from penstock.core.records.json_pointers import resolve
 
-# 95 percent of a normal distribution lie within this many standard deviations.
+# 95 percent of a normal distribution lie within this many standard deviations of its mean.
 Z_95 = 1.959964
-# So many streams are counted by name; all that come after them are counted together.
+# This many streams are counted by name; all that come after them are counted together.
 MOST_STREAMS = 1_000
 OTHERS = "(others)"
 # The first class ends here.
@@ -28,13 +30,14 @@ CLASSES_A_DECADE: Final = 20
 
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = (int, float)
-# Equal to no value that a document can have.
+# Not equal to any value that a document can have.
 _NOTHING = object()
 
 
 class Agreement:
-    """`tolerance`: how far two numbers may be apart. For numbers with a fraction it is also
-    relative to the larger of them, because the noise of arithmetic grows with what is computed.
+    """`tolerance`: how far two numbers may be apart. For numbers with a fraction it is also taken
+    relative to the larger number, because the noise of arithmetic grows with the size of the
+    numbers.
     """
 
     def __init__(self, tolerance: float = 0.0, pointers: Sequence[str] = ()) -> None:
@@ -76,8 +79,8 @@ class Agreement:
         return kind is type(b) and bool(a == b)
 
     def _same_members(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
-        """Called for most rows. Two values that are one Python object (a small number, null) are
-        equal without another call.
+        """This is called for most rows. Two values that are one Python object (a small number,
+        null) are equal without another call.
         """
         for name, value in a.items():
             other = b.get(name, _NOTHING)
@@ -86,13 +89,13 @@ class Agreement:
         return True
 
     def _same_elements(self, a: list[Any], b: list[Any]) -> bool:
-        """Vectors are compared in C first, without a call of ours for each number."""
+        """Vectors of numbers are compared in C, without a Python call for each number."""
         if set(map(type, a)) | set(map(type, b)) == {float}:
             return all(map(self._close, a, b))
         return all(map(self._same, a, b))
 
     def _near(self, a: float, b: float) -> bool:
-        """Whole numbers may be labels or counts: between these a difference is never noise, so the
+        """Whole numbers may be labels or counts. A difference between these is never noise, so the
         tolerance is not taken relative to them.
         """
         if type(a) is int and type(b) is int:
@@ -111,8 +114,8 @@ class Share(NamedTuple):
         return self.agreed / self.rows if self.rows else 0.0
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval: it holds the true share 95 times of 100, if rows are independent. It
-        is right for few rows and for shares near 0 and 1, too, where the usual interval is wrong.
+        """Wilson's interval: it contains the true share 95 times of 100, if rows are independent.
+        Unlike the usual interval it is right for few rows, too, and for shares near 0 and 1.
         """
         if not self.rows:
             return 0.0, 1.0
@@ -121,7 +124,8 @@ class Share(NamedTuple):
         spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n
         low, high = max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
-        # If all rows agreed, or none did, this bound is exactly 1 or 0; floats only come near it.
+        # If all rows agreed, or none did, this bound is exactly 1 or 0, to which floats only come
+        # near.
         return (0.0 if not self.agreed else low), (1.0 if self.agreed == n else high)
 
     def plus(self, rows: int, agreed: int) -> "Share":
@@ -133,7 +137,9 @@ NOTHING = Share(0, 0)
 
 @dataclass(slots=True)
 class Tally:
-    """Agreement of all rows, and by stream. Streams beyond `most` are counted as `OTHERS`."""
+    """The agreement of all rows and of each stream. Streams beyond `most` are
+    counted as `OTHERS`.
+    """
 
     streams: dict[str, Share]
     most: int
@@ -149,15 +155,15 @@ class Tally:
         self.total = self.total.plus(rows, agreed)
 
     def worst(self, most: int) -> list[tuple[str, Share]]:
-        """Streams with disagreements, the worst first: ordered by the upper end of the interval,
-        so that a stream with a few rows does not lead by chance.
+        """Streams with disagreements, the worst first. They are ordered by the upper end of the
+        interval, so that a stream with few rows does not come first by chance.
         """
         wrong = [(name, share) for name, share in self.streams.items() if share.agreed < share.rows]
         return sorted(wrong, key=lambda one: (one[1].interval()[1], one[0]))[:most]
 
 
 class Took:
-    """How long calls took, by class: class k is up to 0.1 ms * 10^(k/20)."""
+    """How long calls took, by class. Class k holds times up to 0.1 ms * 10^(k/20)."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
@@ -181,8 +187,9 @@ class Took:
 
 @dataclass(slots=True)
 class Comparison:
-    """`dropped`: rows for which the buffer had no room. `unanswered`: rows that the shadow did not
-    answer. `unsent`: disagreements that are counted but have no record.
+    """What a comparison counts. `dropped`: rows for which the buffer had no room. `unanswered`:
+    rows that the shadow did not answer. `unsent`: disagreements that are counted but have no
+    record.
     """
 
     tally: Tally = field(default_factory=Tally)

@@ -1,7 +1,7 @@
 """Two topics that answer the same messages, joined row by row.
 
 Rule: within a stream of an input partition both topics have the rows in the input's order. So a
-side that has passed a place will not bring that row any more, only the rows by which one side is
+side that has passed a place will not bring that row any more: only the rows by which one side is
 ahead are kept, and a repeat after a crash is known by its place. Rows beyond `most_bytes` are
 dropped and counted. Owner: the comparison.
 """
@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
-# About the memory that a row takes here besides its answer.
+# The memory that a row takes here, about, besides its answer.
 ROW_BYTES = 300
 
 
@@ -36,8 +36,8 @@ class _Waiting(NamedTuple, Generic[Item]):
 
 @dataclass(slots=True)
 class _Stream(Generic[Item]):
-    """`sides`: rows that wait for their counterparts. Rows up to the place `done` are decided; up
-    to `lost` some were dropped.
+    """One stream of one partition. `sides`: rows that wait for their counterparts. Rows up to the
+    place `done` are decided; of the rows up to `lost` some were dropped.
     """
 
     sides: tuple[deque[_Waiting[Item]], deque[_Waiting[Item]]]
@@ -47,8 +47,9 @@ class _Stream(Generic[Item]):
 
 @dataclass(slots=True)
 class Pairs(Generic[Item]):
-    """`put` each row that comes from side 0 or 1. Counts: `only` had no counterpart, `repeated` had
-    come before, `unseen` were dropped or their counterparts were.
+    """`put` each row that comes from side 0 or 1. Counts: `only`, rows that had no counterpart;
+    `repeated`, rows that had come before; `unseen`, rows that were dropped or whose counterpart
+    was.
     """
 
     most_bytes: int
@@ -62,7 +63,9 @@ class Pairs(Generic[Item]):
     def put(
         self, side: int, stream: Hashable, place: Place, item: Item, nbytes: int
     ) -> Item | None:
-        """The counterpart, if it has come. None: it may come yet, or the row was counted."""
+        """The row's counterpart, if it has come. None: it may still come, or
+        the row was counted.
+        """
         one = self._streams.get(stream)
         if one is None:
             one = self._streams[stream] = _Stream((deque(), deque()))
@@ -89,7 +92,7 @@ class Pairs(Generic[Item]):
         return self._pop(other, 1 - side).item
 
     def end(self) -> None:
-        """No more rows come: those that wait have no counterpart."""
+        """No more rows come, so the rows that wait have no counterpart."""
         for one in self._streams.values():
             for side, waiting in enumerate(one.sides):
                 while waiting:

@@ -1,8 +1,8 @@
-"""Batches that wait for a shadow model, as copies.
+"""Copies of batches, which wait for a shadow model.
 
-Rule: all copies, those being asked and compared included, are bounded by rows and by bytes; a batch
-for which there is no room is not copied. A copy holds nothing of the live batch: its rows are in
-memory of their own, and it has their names. Owner: the shadow stage.
+Rule: all copies together, also those that are being asked or compared, are bounded by rows and by
+bytes. A batch for which there is no room is not copied. A copy refers to nothing of the live batch:
+its rows are in their own memory, and it holds their names. Owner: the shadow stage.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from penstock.messages.prediction import ObjectId, Source, encodable
 
 
 class Run(NamedTuple):
-    """Rows of one object, in the order of the batch: the fields that a record says of them."""
+    """Rows of one object in the order of the batch, with what a record says of them."""
 
     stream: str
     source: Source
@@ -63,7 +63,9 @@ class Copy:
 
 
 class Copies:
-    """`has_room`, then `put`; `take` one, and call `done` when it is compared and dropped."""
+    """Ask `has_room`, then `put`. `take` a copy, and call `done` when it is
+    compared and dropped.
+    """
 
     def __init__(self, most_rows: int, most_bytes: int) -> None:
         self._most_rows = most_rows
@@ -92,7 +94,7 @@ class Copies:
 
 
 def requests(payloads: Sequence[Payload], most_rows: int) -> Iterator[list[Payload]]:
-    """The same rows in order, in requests of at most `most_rows`."""
+    """Divide the rows into requests of at most `most_rows`, in order."""
     request: list[Payload] = []
     room = most_rows
     for payload in payloads:

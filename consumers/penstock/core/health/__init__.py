@@ -1,1 +1,1 @@
-"""May a service be asked again, and when?"""
+"""May a service be asked again, and when? Does it, or the worker, keep up?"""

@@ -1,10 +1,11 @@
-"""What limits a worker: what to add more of, so that answers come sooner.
+"""What limits a worker? In other words: of what must there be more, so that answers come sooner?
 
-Rule: nothing limits a worker that is on time. Of one that is late, a service that is away is named
-first. Then the part that is full; of several the one furthest down the flow, as everything before
-it waits for it. A worker that is full is told to be skewed if one partition has the backlog: its
-records cannot go to another worker. If no part is full and most streams are late, the slowest part
-of the way is named, if it takes half of the time. Pure. Owner: the worker's figures.
+Rule: nothing limits a worker that is on time. If a worker is late, a service that is away is named
+first. Then comes the part that is full; of several full parts the one furthest down the flow,
+because everything before it waits for it. A full worker counts as skewed if one partition has the
+backlog, because the records of one partition cannot go to another worker. If no part is full and
+most streams are late, the slowest part of the way is named, if it takes half of the time. Pure.
+Owner: the worker's figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +13,23 @@ from typing import Any, Final, Literal, NamedTuple
 
 Bound = Literal["worker", "model", "store", "kafka", "skew"]
 
-# From this share on queues grow faster than the load: at 0.8 of a server's time a request waits
-# four times as long as it takes.
+# From this share on queues grow faster than the load: a server that is busy for 0.8 of the time
+# lets a request wait four times as long as it takes.
 FULL: Final = 0.8
-# A worker is late when a record waits for longer than this, or when more than this share of objects
-# took longer than `window.target_p99_ms`.
+# A worker is late when a record waits for longer than `LATE_S`, or when more than `LATE_SHARE` of
+# its objects took longer than `window.target_p99_ms`.
 LATE_S: Final = 1.0
 LATE_SHARE: Final = 0.01
-# So much of a worker's backlog must be of one partition of several to call it skewed.
+# This share of a worker's backlog must be of one partition of several to call the worker skewed.
 HOT_SHARE: Final = 0.8
-# And it must do so many times as much as another one.
+# And that partition must do this many times as much as another one.
 HOT_TIMES: Final = 2
-# This part of the way is the limit if it takes so much of the time, without the time in Kafka.
+# The slowest part of the way is named if it takes this share of the time, without the time in
+# Kafka.
 LONGEST_SHARE: Final = 0.5
 
-# Whom each part of the way waits for. The others (queue, wait, hold_back) wait for one of these.
+# What each part of the way waits for. The parts that are not here (queue, wait, hold_back) wait for
+# one of these.
 PARTS: Final[Mapping[str, Bound]] = {
     "fetch": "store",
     "decode": "worker",
@@ -36,7 +39,7 @@ PARTS: Final[Mapping[str, Bound]] = {
 
 
 class Busy(NamedTuple):
-    """Shares of the last seconds, from 0 to 1. `publishing`: of the partitions, how many have
+    """Shares of the last seconds, from 0 to 1. `publishing`: the share of the partitions that have
     records with the broker.
     """
 
@@ -57,22 +60,26 @@ class Away(NamedTuple):
 
 
 def is_late(age_s: float, lag_s: float, over_bound: float | None) -> bool:
-    """`age_s`: of the oldest record without an answer; `lag_s`: how long the records that are still
-    in Kafka will take; `over_bound`: the share of objects beyond their bound.
+    """Is the worker late? `age_s`: the age of the oldest record without an answer; `lag_s`: how
+    long the records that are still in Kafka will take; `over_bound`: the share of objects that took
+    longer than the target.
     """
     return age_s > LATE_S or lag_s > LATE_S or (over_bound or 0.0) > LATE_SHARE
 
 
 class Backlogs(NamedTuple):
-    """By partition: records not committed, and records that were committed of late."""
+    """By partition: `lags`, the records that are not committed; `done`, the records that were
+    committed of late.
+    """
 
     lags: Mapping[int, int]
     done: Mapping[int, int]
 
     @property
     def are_skewed(self) -> bool:
-        """Has one of several nearly all, although it does much more than the others? One that waits
-        for slow objects has a backlog as well, but does no more than they.
+        """Has one of several partitions nearly all of the backlog, although it does much more than
+        the others? A partition that waits for slow objects has a backlog as well, but does no more
+        than the others.
         """
         lags, done = self.lags, self.done
         hot = max(lags, key=lambda number: lags[number], default=None)
@@ -92,7 +99,9 @@ def bound_by(
     late: bool,
     widely: bool,
 ) -> Bound | None:
-    """`way_s`: where the time of delivered objects went; `widely`: are most streams late?"""
+    """`way_s`: how long each part of the way took for delivered objects. `widely`: most streams are
+    late.
+    """
     if away.kafka:
         return "kafka"
     if not late:
@@ -132,10 +141,11 @@ def are_most_late(
     part_ms: float,
     least_ms: float = 0.0,
 ) -> bool:
-    """Do most streams suffer from a slow part of the way? It makes all streams late, a slow camera
-    only itself and those that wait behind it. `streams`: those in most trouble; `others`: all
-    others together, None if there are none. `part_ms`: how long the part takes on average; one that
-    takes less than `least_ms` makes nobody late. A stream that stopped is no part of the flow.
+    """Do most streams suffer from a slow part of the way? Such a part makes all streams late, while
+    a slow camera makes late only itself and the streams that wait behind it. `streams`: those in
+    most trouble; `others`: all other streams together, None if there are none. `part_ms`: how long
+    the part takes on average; below `least_ms` it makes no stream late. Streams that were stopped
+    do not count.
     """
     if part_ms < least_ms:
         return False

@@ -1,16 +1,17 @@
-"""How many calls a model server gets at a time, when it gets only a probe, and who calls next.
+"""How many calls a model server gets at a time, when it gets only a probe, and which caller goes
+next.
 
 Rule: the number of calls at a time is halved when the server fails (once for all calls that were
-under way) and grows while it answers. Every failure spends one of a small budget and every answer
-earns a tenth, so repeated calls stay a tenth of the answered ones. With the budget spent the
-breaker is open: one probe at a time, each later than the one before it and small from the second
-on, until one is answered. An answered probe halves the count of failed ones, so that a server that
-answers every second call is not probed ever more rarely.
+under way) and grows while it answers. Every failure spends one unit of a small budget, and every
+answer earns a tenth, so repeated calls stay a tenth of the answered ones. When the budget is spent,
+the breaker is open: one probe at a time, each later than the one before and from the second on with
+few rows, until a probe is answered. An answered probe halves the count of failed probes; otherwise
+a server that answers every second call would be probed ever more rarely.
 
 A batch of waiting rows and a search for bad rows take turns. Searches have at most a quarter of the
-calls, and never all of them if there is more than one. So a search always goes on, and rows without
-a suspicion wait for one short call of a search at most. Pure: time and jitter are arguments. Owner:
-the gate, for all callers.
+calls, and never all of them if there is more than one call. So a search always goes on, and rows
+that are not under suspicion wait for at most one short call of a search. Pure: time and jitter are
+arguments. Owner: the gate, for all callers.
 """
 
 import math
@@ -19,28 +20,29 @@ from typing import Literal, NamedTuple
 
 from penstock.core.health.retry import MOST_ASKED_S, Backoff
 
-# TorchServe needs about 2 s to replace a dead worker process; 5 s between probes spare a server
-# that is down for long.
+# TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
+# 5 s, spares a server that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# Requests that a failing server gave up on still run there, so repeats may add only a tenth to its
+# Requests that a failing server gave up still run there, so repeats may add only a tenth to its
 # load. Retry budgets of other clients allow 10 to 20 %.
 RETRY_SHARE = 0.1
 FLOOR = 3.0
-# After a refusal for a full queue at n calls, the number grows fast up to three quarters of n and
-# slowly beyond: each step too far costs a refusal, one call in a hundred at this pace.
+# After a refusal because of a full queue at n calls, the number grows fast up to three quarters of
+# n and slowly beyond. Each step too far costs a refusal: one call in a hundred at this pace.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
-# One of the default four calls at a time: a server with one worker process then answers at most one
-# search between two batches.
+# With the default four calls at a time, searches have one: a server with one worker process then
+# answers at most one search between two batches.
 SEARCH_SHARE = 4
 
 Turn = Literal["rows", "search"]
 
 
 class Call(NamedTuple):
-    """A call in progress. `round`: failures of one round count as one, as one fault causes them
-    all. `place`: how many were in progress when it began, with itself. `turn`: who makes it.
-    `is_small`: the probe before this one failed, so this one carries few rows.
+    """A call in progress. `round`: failures of one round count as one, because one fault causes
+    them all. `place`: how many calls were in progress when this one began, with itself. `turn`:
+    which queue it came from. `is_small`: the probe before this one failed, so this one carries few
+    rows.
     """
 
     round: int
@@ -52,7 +54,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Breaker:
-    """Ask `wait_s`; when it is 0.0 a call may `begin`; report how each one ended."""
+    """Ask `wait_s`. When that is 0.0, a call may `begin`; then report how the call ended."""
 
     most_calls: int
     is_open: bool = False
@@ -88,20 +90,20 @@ class Breaker:
         return Call(self._round, self._in_flight, self.is_open, turn, is_small)
 
     def dropped(self, call: Call) -> None:
-        """The call ended, but showed nothing about the server."""
+        """The call ended without telling anything about the server."""
         self._in_flight -= 1
         if call.is_probe:
             self._is_probing = False
 
     def answered(self, call: Call) -> None:
-        """The server answered. It works even if it refused the rows."""
+        """The server answered. If it refused the rows, that counts as an answer, too."""
         self.dropped(call)
         if self.is_open:
             self.is_open = self._is_probing = False
             self._not_before_s = -math.inf
             self._failed_probes //= 2
             self._calls = 1.0
-            # Just enough for one call: the next failure opens the breaker again.
+            # Just enough for one call, so that the next failure opens the breaker again.
             self._budget = 1.0
         elif self._calls < self.most_calls:
             is_near = self._calls >= self._steady_calls
@@ -121,7 +123,9 @@ class Breaker:
         is_full: bool = False,
         asked_s: float | None = None,
     ) -> None:
-        """The server failed. `is_full`: it said that its queue is full."""
+        """The server failed. `is_full`: it said that its queue is full. `asked_s`: the pause that
+        it asked for.
+        """
         self._shrink(call, is_full=is_full)
         self.dropped(call)
         if asked_s:
@@ -152,14 +156,18 @@ class Breaker:
 
 
 class Turns:
-    """`next` says who may begin; then `begin`, and `end` when a search's call is over."""
+    """Which queue makes the next call. `next` names it; then call `begin`, and `end` when the call
+    is over.
+    """
 
     def __init__(self) -> None:
         self.searching = 0
         self._last: Turn = "search"
 
     def next(self, calls: int, *, rows_wait: bool, searches_wait: bool) -> Turn | None:
-        """Who may begin, with `calls` allowed at a time and one of them free. None: nobody."""
+        """The queue that may make a call, with `calls` allowed at a time and one of them free.
+        None: no caller waits, or only searches that have all their calls.
+        """
         may_search = searches_wait and self.searching < max(1, calls // SEARCH_SHARE)
         if may_search and not (rows_wait and self._last == "search"):
             return "search"

@@ -1,9 +1,10 @@
 """Does a group keep up with its topics?
 
-Rule: a group is behind when it has not committed records that were on its topics a while ago. So
-lag is measured in time by offsets alone; the rate of records and the interval of commits do not
-matter. Until it was watched for that while, a group with anything left to commit counts as behind.
-A partition without a commit does not count: nobody reads it. Owner: the replay.
+Rule: a group is behind when it has not committed records that were in its topics a certain time
+ago. So lag is measured in time by offsets alone; neither the rate of records nor the interval of
+commits matters. Until the group was watched for that time, it counts as behind if it has anything
+left to commit. A partition without a commit does not count, because the group does not read it.
+Owner: the replay.
 """
 
 from collections import deque
@@ -14,20 +15,20 @@ from penstock.core.window.bulk_gives_way import Neighbour
 
 Part = TypeVar("Part", bound=Hashable)
 
-# A topic without a record for this long is not live: cameras and sensors send several a second.
+# A topic without a new record for this long is not live: cameras and sensors send several a second.
 LIVE_S = 5.0
 
 
 class Seen(NamedTuple):
-    """What the group does, and how many records it has not committed."""
+    """The state of the group, and how many records it has not committed."""
 
     neighbour: Neighbour
     lag: int
 
 
 class KeepingUp(Generic[Part]):
-    """Call `look` again and again. `within_s`: records must be committed this long after
-    they came.
+    """Call `look` again and again. `within_s`: a group that keeps up commits records within this
+    time.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -36,7 +37,7 @@ class KeepingUp(Generic[Part]):
         self._grew_s: float | None = None
 
     def look(self, now_s: float, ends: Mapping[Part, int], committed: Mapping[Part, int]) -> Seen:
-        """`ends` of all partitions, `committed` of those that the group reads."""
+        """`ends`: of all partitions; `committed`: of those that the group reads."""
         if self._looks and any(ends[one] > self._looks[-1][1].get(one, 0) for one in ends):
             self._grew_s = now_s
         self._looks.append((now_s, dict(ends)))

@@ -1,30 +1,32 @@
 """Does another region need help, and when can it go on alone?
 
-Rule: a region needs help if for a while it has had no workers of its own, or a lag above its limit.
-It has recovered if for as long it has had workers of its own and at most half of that lag. If its
-state is unknown, nothing changes. A region that soon needs help again is helped longer, as each
-joining and leaving costs it a rebalance. A worker does not begin to help while its own region is
-above its own limit. Pure: times are arguments. Owner: the stage that assists, one for each region
-that it may help.
+Rule: a region needs help if for `after_s` it has had no workers of its own, or a lag above its
+limit. It has recovered if for the same time it has had workers of its own and at most half of that
+lag. While its state is unknown, nothing changes. A region that soon needs help again is helped
+longer, because each joining and leaving costs it a rebalance. A worker does not begin to help while
+its own region is in trouble. Pure: times are arguments. Owner: the stage that helps, one for each
+region that it may help.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Times `after_s`: if a region needs help again within this time, it had not recovered.
+# If a region needs help again within `SOON` times `after_s`, it had not recovered.
 SOON = 6.0
 MOST_PATIENCE = 8.0
 
 
 class Standing(NamedTuple):
-    """The state of a region: records that its group has not committed, and its own workers."""
+    """The state of a region: how many records its group has not committed, and how many workers of
+    its own it has.
+    """
 
     lag: int
     workers: int
 
 
 class HelpTerms(NamedTuple):
-    """`lag`: the limit, in records. `after_s`: how long a state must last before it counts."""
+    """`lag`: the limit in records. `after_s`: how long a state must last before it counts."""
 
     lag: int
     after_s: float
@@ -32,7 +34,9 @@ class HelpTerms(NamedTuple):
 
 @dataclass(slots=True)
 class Help:
-    """`look` at a region from time to time; `is_on`: the region is to be helped now."""
+    """Call `look` with the state of a region from time to time. `is_on`: the region is to be helped
+    now.
+    """
 
     terms: HelpTerms
     is_on: bool = False
@@ -41,8 +45,8 @@ class Help:
     _patience: float = 1.0
 
     def look(self, standing: Standing | None, now_s: float, *, is_free: bool = True) -> bool:
-        """Returns whether to help from now on. `standing` None: unknown. `is_free`: our own region
-        has no trouble, so help may begin.
+        """Returns whether to help from now on. `standing` None: the state is unknown. `is_free`:
+        this worker's own region is in no trouble, so help may begin.
         """
         if standing is None or not self._should_change(standing, is_free=is_free):
             self._since_s = None
@@ -54,7 +58,9 @@ class Help:
         return self.is_on
 
     def failed(self) -> None:
-        """An attempt to help failed: whether help is needed is judged from the start again."""
+        """An attempt to help failed, so it is judged from the start again
+        whether help is needed.
+        """
         self.is_on, self._since_s = False, None
 
     def _should_change(self, standing: Standing, *, is_free: bool) -> bool:

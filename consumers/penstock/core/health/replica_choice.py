@@ -1,15 +1,15 @@
 """Which of several replicas is asked? The first one in their order that works.
 
-Rule: a replica that is away is skipped and tried again every few seconds, by one caller at a time,
-so that a silent one delays only one call. Each has a small budget: a failure spends one of it, an
-answer earns a tenth. A replica that has spent it counts as away. If all are away, all are asked in
+Rule: a replica that is away is skipped. Every few seconds one caller tries it again, so a silent
+replica delays only one call. Each replica has a small budget: a failure spends one unit of it, an
+answer earns a tenth, and a replica without budget counts as away. If all are away, all are asked in
 their order. Pure. Owner: an adapter with replicas.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# As the breaker's: repeated calls stay a tenth of the answered ones.
+# Like those of the breaker: repeated calls stay a tenth of the answered ones.
 FLOOR = 3.0
 EARNED = 0.1
 
@@ -22,7 +22,7 @@ class _Standing:
 
 
 class Standby:
-    """Replicas are numbered places: 0 is preferred to 1. Times are the caller's."""
+    """Replicas are numbered by place: 0 is preferred to 1. Times are the caller's."""
 
     def __init__(self, places: int, *, look_again_s: float) -> None:
         self._standings = [_Standing() for _ in range(places)]
@@ -34,7 +34,7 @@ class Standby:
 
     def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
         """The first place that is away and due for another try, given to one caller only. A caller
-        that already `waits_at` a place gets another one.
+        that waits for an answer of place `waits_at` already gets another place.
         """
         if waits_at is None and not any(one.is_well for one in self._standings):
             return None  # all places are asked anyway
@@ -52,11 +52,13 @@ class Standby:
         if one.is_well:
             one.budget = min(FLOOR, one.budget + EARNED)
         else:
-            # Just enough for one call: after another failure the place is skipped again.
+            # Just enough for one call, so that after another failure the place is skipped again.
             one.is_well, one.budget = True, 1.0
 
     def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
-        """Returns True if the place is skipped from now on. `is_away`: it did not answer at all."""
+        """True: the place is skipped from now on, and was not before. `is_away`: it did not answer
+        at all.
+        """
         one = self._standings[place]
         one.budget = 0.0 if is_away else one.budget - 1.0
         if one.budget >= 1.0:

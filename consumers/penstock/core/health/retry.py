@@ -1,19 +1,21 @@
-"""How long to wait before the next try, and when to stop trying. Pure: time and the random
-number are arguments.
+"""How long to wait before the next try, and when to give up: of any service, and of an object in a
+store.
+
+Rule: time and the random number are arguments. Owner of `Tries`: the fetcher that has the object.
 """
 
 from dataclasses import dataclass
 
 from penstock.errors import Poison, Unforeseen
 
-# A longer pause is not believed: a server that asks for it is misconfigured.
+# The longest pause that is granted: a server that asks for a longer one is misconfigured.
 MOST_ASKED_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential, with jitter between half of the step and all of it, so that workers do not try
-    at the same moments.
+    """Exponential pauses. The jitter takes up to half off each, so that workers do not try at the
+    same moments.
     """
 
     first_s: float
@@ -23,10 +25,11 @@ class Backoff:
     def delay_s(
         self, attempt: int, waited_s: float, jitter: float, asked_s: float | None = None
     ) -> float | None:
-        """Seconds before try `attempt + 1` (`attempt` >= 1 have failed), or None: give up.
+        """Seconds before the next try, or None: give up. `attempt`: how many tries in a row have
+        failed, at least 1.
 
-        `jitter` is a random number in [0, 1); `asked_s` is the pause that the other side asked for,
-        honoured up to `MOST_ASKED_S`.
+        `jitter` is a random number in [0, 1). `asked_s` is the pause that the other side asked for,
+        granted up to `MOST_ASKED_S`.
         """
         if self.give_up_s is not None and waited_s >= self.give_up_s:
             return None
@@ -34,19 +37,21 @@ class Backoff:
         return max(step_s * (0.5 + jitter / 2), min(asked_s or 0.0, MOST_ASKED_S))
 
 
-# How long an object is tried if its store answers other requests but not this one, or its transfer
-# keeps breaking in the same place: two minutes, as long as a rolling update of a cluster.
+# How long an object is tried if its store answers other requests but not the one for this object,
+# or if the transfer keeps breaking in the same place: two minutes, as long as a rolling update of a
+# cluster takes.
 GIVE_UP_S = 120.0
 RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
-# A store that does not answer at all says nothing about the object, so it is tried without end.
+# A store that does not answer at all says nothing about the object, so the object is tried without
+# end.
 AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
 
 
 class Tries:
-    """All tries at one object, which is given up after some time without new bytes. Only time
-    counts in which the service was there and we did not keep it waiting. `mishaps`: how many tries
-    ended by an unforeseen exception.
+    """All tries to read one object, which is given up after some time without new bytes. Only the
+    time counts in which the store was there and this worker did not keep the transfer waiting.
+    `mishaps`: how many tries ended by an unforeseen exception.
     """
 
     def __init__(self, now_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
@@ -63,14 +68,17 @@ class Tries:
         self.is_open = False
 
     def kept_waiting(self, seconds: float) -> None:
-        """We kept this try waiting for `seconds`, which does not count against the object."""
+        """This worker kept the transfer waiting for `seconds`, which do not count against the
+        object.
+        """
         self._since_s += seconds
 
     def failed(
         self, now_s: float, jitter: float, asked_s: float | None, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. `is_away`: the service did not answer at
-        all, which says nothing about the object. `has_new`: the try got further than all before it.
+        """Seconds before the next try, or None: give up. `is_away`: the store did not answer at
+        all, which says nothing about the object. `has_new`: this try got further than all tries
+        before it.
         """
         spent_s, self._since_s = now_s - self._since_s, now_s
         self._in_a_row += 1
@@ -85,8 +93,8 @@ class Tries:
         return backoff.delay_s(self._in_a_row, self._ill_s, jitter, asked_s)
 
     def refused(self, error: Poison, now_s: float, wait_for_object_s: float) -> float | None:
-        """Seconds before the next try at an object that could not be read, or None: give up.
-        `wait_for_object_s`: how long one that is announced may be missing.
+        """Seconds before the next try after an error of the object itself, or None: give up.
+        `wait_for_object_s`: how long an announced object may be missing.
         """
         if isinstance(error, Unforeseen):
             self.mishaps += 1

@@ -1,9 +1,10 @@
-"""Does the server answer questions, but never rows? And does it answer rows with what is no answer?
+"""Does the server answer questions, but never rows? And does it answer rows with something that is
+no answer?
 
-Rule: rows that got no answer say nothing as long as the server answers no question without rows
-either: then it is away. Once it does, and `TRIES` requests with rows were lost in a row for
-`LEAST_S`, it fails at rows. A search for one bad row loses as many in a row, but finds good ones
-sooner. Pure. Owner: the calls of one model.
+Rule: as long as the server answers no question without rows either, it is away, and rows without an
+answer say nothing. If it answers such a question, and `TRIES` requests with rows were lost in a row
+within at least `LEAST_S`, it fails at rows. A search for one bad row loses as many in a row, but
+finds good rows within less time. Pure. Owner: the health of one model server.
 """
 
 from penstock.errors import HungUp, NoAnswer, Poison
@@ -13,7 +14,9 @@ LEAST_S = 1.0
 
 
 class RowsUnanswered:
-    """Report how each request ended; `why` is the sentence for people, None: nothing to tell."""
+    """Report how each request ended. `why` is the sentence for people; None: there is nothing to
+    tell.
+    """
 
     __slots__ = ("_error", "_is_idle_answered", "_lost", "_odd", "_since_s")
 
@@ -58,8 +61,8 @@ class RowsUnanswered:
         )
 
     def odd(self, error: Poison | None) -> str | None:
-        """After each answer to rows: the error if it was a 200 that is no answer of a model. Every
-        `TRIES` times in a row there is a sentence to tell.
+        """Report each answer to rows: None, or the error if the answer was a 200 that is no answer
+        of a model. Returns a sentence to tell after every `TRIES` such answers in a row.
         """
         self._odd = self._odd + 1 if error is not None and error.sent else 0
         if error is None or not self._odd or self._odd % TRIES:

@@ -1,8 +1,8 @@
-"""Many records as one Kafka record: how many, in which form, and the form of a JSON array.
+"""Many records as one Kafka record, in the form of a JSON array.
 
-Rule: a bundle has records of one object in their order, no more than configured and no more bytes
-than the topic takes. A record has the same bytes in a bundle as alone. Pure; owner: the publish
-stage.
+Rule: a bundle has records of one object in their order, at most as many as configured, and at most
+as many bytes as the topic takes. A record has the same bytes in a bundle as alone. Pure. Owner: the
+publish stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +13,16 @@ FRAME_BYTES = 2
 
 
 class Blocks(NamedTuple):
-    """The form of a Kafka record of many rows, and how many at most."""
+    """In which form many rows make one Kafka record, and how many rows at most."""
 
     rows: int
     form: Literal["json", "arrow"] = "json"
 
 
 def bundled(values: Sequence[bytes], most: int, fits: Callable[[int], bool]) -> Iterator[bytes]:
-    """`fits`: does the topic take a value of this many bytes? Each record alone is known to fit."""
+    """Join the records to bundles. `fits`: does the topic take a value of this many bytes? Each
+    record alone is known to fit.
+    """
     start = 0
     while start < len(values):
         stop = min(start + most, len(values))

@@ -1,4 +1,4 @@
-"""The rows of a release that are answered by errors, and those that were published before.
+"""The rows of a release that are answered by errors, and the rows that were published before.
 
 Rule: neighbours that failed for one reason are one `Failed`. Owner: the encoding of a release.
 """
@@ -12,8 +12,8 @@ from penstock.core.rows.rejections import Rejection
 
 
 class Failed(NamedTuple):
-    """`rows` rows from `row` on that are answered by one error; `row` None: the object itself, or
-    the rest of it.
+    """Consecutive rows, from `row` on, that are answered by one error. `row` None: the object
+    itself failed, or the rest of it.
     """
 
     row: int | None
@@ -35,8 +35,8 @@ def failed_rows(release: Release) -> Iterator[Failed]:
 
 
 def published_rows(release: Release) -> int:
-    """How many of the release's rows a former assignment published: these are answered again for
-    the result object alone. Each row has one record.
+    """How many of the release's rows a former assignment published. They are answered again only
+    for the result object. Each row has one record.
     """
     published = release.ticket.published_rows
     return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)

@@ -1,7 +1,7 @@
-"""A place in a JSON document, by its pointer (RFC 6901).
+"""Finds a value in a JSON document by its pointer (RFC 6901).
 
 Rule: "" is the whole document; every other pointer begins with a slash. Owner: the readers of
-answers with a configured form: model adapters, and the comparison of two answers.
+answers whose form is configured: model adapters, and the comparison of two models.
 """
 
 from collections.abc import Callable

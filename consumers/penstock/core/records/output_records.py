@@ -1,8 +1,9 @@
-"""The records of a release on the output topic.
+"""The records of a release on the output topic, and the partition that they go to.
 
-Rule: records are encoded in bulk, the constant part once per object, and once for neighbours that
-failed for one reason. No record is larger than the topic takes: a larger one is replaced by an
-error, and an error that is still too large is shortened. Owner: the publish stage.
+Rule: records are encoded in bulk. The constant part is encoded once for each object, and an error
+once for neighbours that failed for one reason. No record is larger than the topic takes: a larger
+record is replaced by an error, and an error that is still too large is shortened. Owner: the
+publish stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +28,8 @@ Fits = Callable[[bytes | None, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The constant fields of every prediction: its input topic and its model. `versions`: of the
-    models beside the default one.
+    """The fields that are constant in every prediction: the input topic and the model. `versions`:
+    those of the models beside the default one.
     """
 
     input_topic: str
@@ -39,22 +40,24 @@ class Labels:
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def model_of(self, ticket: Ticket) -> tuple[str, str | None]:
-        """Name and version of the model that answers it."""
+        """The name and version of the model that answers this ticket."""
         if ticket.model is None:
             return self.model, self.model_version
         return ticket.model, self.versions.get(ticket.model)
 
 
 class Encoded(NamedTuple):
-    """Records of a release, in order, all under the stream's key, and the rows that failed."""
+    """The records of a release in order, which all have the stream as their key, and the rows that
+    failed.
+    """
 
     values: list[bytes]
     failed: list[Failed]
 
 
 def has_result(ticket: Ticket) -> bool:
-    """Is a result written for this closed object? Not if it could not be read at all, nor if it is
-    answered elsewhere.
+    """Is a result object written for this closed ticket? No, if its object could not be read at
+    all, or if an earlier object's answers count for it.
     """
     is_named = ticket.reference is not None or ticket.inline is not None
     is_read = ticket.failure is None or ticket.tail is not None
@@ -93,13 +96,13 @@ class Records:
         return out
 
     def object_record(self, ticket: Ticket, result: Result) -> bytes:
-        """The record of a finished object, which follows those of its rows."""
+        """The record of an object that is finished. It follows the records of the object's rows."""
         failure = ticket.failure
         error = (failure.code, failure.message) if failure else None
         return self._shortened(ticket, lambda frame: frame.result(ticket.rows, result, error))
 
     def lost_result(self, ticket: Ticket, why: Rejection) -> bytes:
-        """In place of the record of a result that could not be written."""
+        """The record of an object whose result could not be written."""
         rows, error = ticket.rows if self._of_rows else 0, (why.code, why.message)
         return self._shortened(ticket, lambda frame: frame.marker(rows, error))
 
@@ -195,7 +198,7 @@ class Records:
         out.values.extend(values)
 
     def _add_end(self, ticket: Ticket, out: Encoded) -> None:
-        """Append the marker of an object without rows, or that could not be read (to its end). It
+        """Append the marker of an object that has no rows, or that could not be read to its end. It
         is left out when the record of the object's result says the same.
         """
         failure = ticket.failure
@@ -215,7 +218,9 @@ class Records:
             out.failed.append(Failed(None, 1, None, failure))
 
     def _shortened(self, ticket: Ticket, make: Callable[[RecordFrame], bytes]) -> bytes:
-        """The record with the first frame with which the topic takes it, else with the last."""
+        """The record with the first of the frames with which the topic takes it; else with the last
+        frame.
+        """
         key, value = ticket.stream.encode(), b""
         for frame in self._frames(ticket):
             value = make(frame)
@@ -224,8 +229,9 @@ class Records:
         return value
 
     def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
-        """Three frames, each shorter: the full one; one without the sender's attributes; and one
-        without the object's name, which can still be found by `source`.
+        """Three frames, each shorter than the one before: the full frame; the frame without the
+        sender's attributes; and the frame without the object's name, as the object can still be
+        found by `source`.
         """
         yield self._frame_of(ticket)
         yield self._frame(ticket, attributes=None, event_time=None)
@@ -268,12 +274,16 @@ def ends_alone(release: Release) -> bool:
 
 
 def same_partition(ticket: Ticket) -> int:
-    """That of the reference: for topics with equally many partitions."""
+    """The partition with the number of the input's partition. Both topics have equally many
+    partitions.
+    """
     return ticket.owner.partition
 
 
 def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
-    """That of the stream's name, as a producer would choose it for a key."""
+    """The partition that a producer would choose for the stream as the key. So all answers of one
+    stream share a partition.
+    """
 
     def of_ticket(ticket: Ticket) -> int:
         return partition_of(ticket.stream)

@@ -1,7 +1,7 @@
 """Where the answers of an input object are written: the name of their result object.
 
 Rule: a name is made of the reference and its record alone, never of the time of writing, so a
-repeat after a crash writes the same object. No reference can name a place outside the template's
+repeat after a crash writes the same object. A reference cannot name a place outside the template's
 own folders: no segment is empty, `.` or `..`, or longer than stores and file systems take. Owner:
 the publish stage.
 """
@@ -17,13 +17,14 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.messages.reference import day_of
 
-# S3 takes 1,024 bytes, a file system 255 a segment. While it is written, `.`, a random part and
-# `.part` are added.
+# S3 takes 1,024 bytes, a file system 255 for a segment. A file that is being written has `.`, a
+# random part and `.part` added to its name.
 MAX_KEY_BYTES = 1_000
 MAX_SEGMENT_BYTES = 200
 _DIGEST_CHARS = 16
 
-# Characters that no path may have; and `%`, which escapes them, so that two names never become one.
+# Characters that no path may have, and `%`, which stands before their codes, so that two names
+# never become one.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
 _LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
 # The `{bucket}` of inline rows, and the form of their `{key}`: topic, partition, offset.
@@ -33,8 +34,8 @@ _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What can differ between the objects to name: their bucket, their topic, their model; or there
-    is only one object.
+    """In what the objects to be named can differ: their buckets, topics or models. `is_one_object`:
+    there is only one.
     """
 
     is_one_bucket: bool = False
@@ -44,7 +45,7 @@ class Scope:
 
 
 class ResultName(NamedTuple):
-    """`bucket` is empty where the scheme is `file`; the key is an absolute path then."""
+    """With the scheme `file`, `bucket` is empty and `key` is an absolute path."""
 
     scheme: str
     bucket: str
@@ -56,8 +57,8 @@ class ResultName(NamedTuple):
 
 
 class ResultNames:
-    """`of` a ticket, the name. Raises `ValueError` for a template that cannot name results, or that
-    would give two of them one name.
+    """`of` gives a ticket's name. Raises `ValueError` for a template that cannot name results, or
+    that would give two of them one name.
     """
 
     def __init__(self, template: str, model: str, scope: Scope) -> None:
@@ -72,7 +73,8 @@ class ResultNames:
         self._names_records = found.names_records(is_one_input=scope.is_one_input)
         self._names_stores = "store" in found.fields
         self._names_buckets = "bucket" in found.fields
-        # Only one field may contain slashes, or the text between two could belong to either.
+        # Only one field may contain slashes; otherwise the text between two slashes could belong to
+        # either field.
         self._folded = ("model", "stream") if "key" in found.fields else ("model",)
 
     def of(self, ticket: Ticket) -> ResultName:
@@ -83,14 +85,15 @@ class ResultNames:
         for name in self._folded:
             safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
-        # Only the result of a part of an object ends so: in all other names that dot is escaped.
+        # Only the result of a part of an object ends like this: in all other names that dot is
+        # escaped.
         key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
     def _with_folders(self, key: str) -> str:
-        """Rename folders that a result might be called by: a file system, and MinIO, cannot have a
-        folder and a file of one name.
+        """Rename folders that have the name of a possible result: neither a file system nor MinIO
+        can have a folder and a file of one name.
         """
         *folders, last = key.split("/")
         start, end = self._own_folders, len(self._suffix)
@@ -100,7 +103,9 @@ class ResultNames:
         return "/".join([*folders, last])
 
     def _is_like_inline(self, ticket: Ticket) -> bool:
-        """Does the object lie where inline rows would? Then a `%` tells it from them."""
+        """Does the object have the bucket and key that inline rows would have? Then a `%`
+        distinguishes its name from theirs.
+        """
         reference = ticket.reference
         return (
             reference is not None
@@ -109,12 +114,12 @@ class ResultNames:
         )
 
     def _own(self, ticket: Ticket) -> str:
-        """The part of the name that distinguishes answers to one object name: to some of its rows
-        only, to several objects of one message, and to objects of that name in several stores.
+        """The part of the name that distinguishes several results of one object name: of some of
+        its rows only, of several objects of one message, and of objects in several stores.
         """
         if self._names_records:
             return f"%object-{ticket.object_index}" if ticket.object_index else ""
-        # No value has a bare `%`, see `_safe`, so no other name ends like this.
+        # No value has a bare `%` (see `_safe`), so no other name ends like this.
         place = "" if self._names_stores or ticket.store == DEFAULT else f"%in-{ticket.store}"
         return place + self._part(ticket)
 
@@ -169,7 +174,7 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
 
 
 def _safe(text: str) -> str:
-    """The value as path segments that stay below their folder."""
+    """The value as path segments that cannot leave their folder."""
     text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
     text = text.encode(errors="replace").decode()
     segments = (
@@ -180,7 +185,7 @@ def _safe(text: str) -> str:
 
 
 def _short(key: str) -> str:
-    """The key, or if it is too long, a shorter one with a digest."""
+    """The key; if it is too long, a shorter one with a digest."""
     key = "/".join(_cut(part, MAX_SEGMENT_BYTES) for part in key.split("/"))
     if len(key.encode()) <= MAX_KEY_BYTES:
         return key

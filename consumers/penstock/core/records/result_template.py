@@ -1,8 +1,8 @@
 """The template of result names: its parts, and whether each object gets a name of its own.
 
-Rule: a name can be read back. A folder has at most one field of free text, and numbers are
-separated from the text beside them. So two names are equal only if all fields are equal, and the
-fields must include those that distinguish the objects. Owner: the result names.
+Rule: a name can be read back: a folder has at most one field of free text, and numbers are
+separated from the text beside them. So two names are equal only if all their fields are equal.
+Owner: the result names.
 """
 
 import re
@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 FIELDS: Final = frozenset(
     {"store", "bucket", "key", "stream", "date", "topic", "partition", "offset", "model"}
 )
-# The template's ending says which.
+# The format of a result, by the ending of its template.
 FORMATS: Final = ("jsonl", "jsonl.gz", "csv", "parquet")
 
-# A date has ten characters and a number only digits; all other fields may hold anything.
+# A date has ten characters and a number only digits. All other fields may hold anything.
 _FREE: Final = FIELDS - {"date", "partition", "offset"}
 _NUMBERS: Final = frozenset({"partition", "offset"})
 # Fields that may contain slashes.
@@ -26,7 +26,9 @@ _URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
 
 
 class Template(NamedTuple):
-    """`key` is without the format's ending. `fields`: all that bucket and key use."""
+    """A template in parts; `key` lacks the format's ending. `fields`: all fields that bucket and
+    key use.
+    """
 
     scheme: str
     bucket: str
@@ -98,7 +100,7 @@ def _cut(template: str, folder: str) -> Iterator[Piece]:
 
 
 def _check_apart(template: str, folder: Sequence[Piece]) -> None:
-    """Raises `ValueError` if a folder's text could be read back in two ways."""
+    """Raises `ValueError` if the text of a folder could be read back in two ways."""
     free = [f"{{{piece.text}}}" for piece in folder if piece.is_field and piece.text in _FREE]
     if len(free) > 1:
         raise ValueError(

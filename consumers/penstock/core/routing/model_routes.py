@@ -1,9 +1,9 @@
 """Which models answer an object?
 
 Rule: the model that its reference names; else those of the first route that matches its stream,
-bucket and key; else the default one. A split divides whole streams by their hash: a stream has the
-same model on every worker and after every start, and a model whose share grows from 5 to 10 percent
-keeps the streams that it has. Owner: the intake.
+bucket and key; else the default model. A split divides whole streams by their hash: a stream has
+the same model on every worker and after every start, and a model whose share grows from 5 to 10
+percent keeps the streams that it has. Owner: the intake.
 """
 
 import fnmatch
@@ -15,16 +15,17 @@ from zlib import crc32
 
 # A message names fewer objects than this.
 _OBJECTS = 1 << 20
-# After so many objects a route that matched none of them is told: by then it is no chance.
+# After this many objects the log names the routes that matched none of them: by then that is no
+# chance.
 UNMATCHED_AFTER = 1_000
-# A share of 0.01 percent is the smallest that makes a difference.
+# The smallest share that makes a difference is 0.01 percent.
 PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Globs (None: anything), and the models that answer each row of a matching object. `split`:
-    percentages of the streams that go to other models instead.
+    """Globs (None: anything), and the models that each answer every row of a matching object.
+    `split`: percentages of the streams that other models answer instead.
     """
 
     models: tuple[str, ...]
@@ -51,7 +52,7 @@ class Route:
 
 
 class Routes:
-    """`models`: all that are configured, the default one first. `overrule`: the model that a
+    """`models`: all configured models, the default one first. `overrule`: the model that a
     reference names is ignored.
     """
 
@@ -103,13 +104,15 @@ def _compiled(glob: str | None) -> re.Pattern[str] | None:
 
 
 def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
-    """Inline rows have no bucket and no key, so no glob of these matches them."""
+    """Does the glob match? Inline rows have no bucket and no key, so no glob for these matches
+    them.
+    """
     return glob is None or (name is not None and glob.match(name) is not None)
 
 
 def place_of(object_index: int, model: str) -> int:
     """The place in the ledger of one model's answers to an object that several models answer. It
-    depends on the model's name, not on its place in a route: routes change, and deliveries of one
-    model must not count for another.
+    depends on the model's name, not on the model's place in a route: routes change, and deliveries
+    of one model must not count for another.
     """
     return ((crc32(model.encode()) & 0x7FFF) + 1) * _OBJECTS + object_index

@@ -1,9 +1,9 @@
-"""From a message of an input topic to those for the topic that is keyed by stream.
+"""From a message of an input topic to the messages of the topic that is keyed by stream.
 
-Rule: a message is passed on unchanged, with its stream as the key. One that names objects of
-several streams becomes a message for each, because a record has one key; one that the topic does
-not take becomes several with fewer objects each. What is no reference is passed on, too: the worker
-answers it in its place. No I/O. Owner: the rekeyer.
+Rule: a message is passed on unchanged, with its stream as the key. A message that names objects of
+several streams becomes one message for each stream, because a record has one key. A message that is
+too large for the topic becomes several with fewer objects each. A message that cannot be read is
+passed on, too: the worker answers it in its place. No I/O. Owner: the rekeyer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from penstock.messages.reference import Reference
 from penstock.messages.traceparent import HEADER, in_cloud_event, in_headers
 
 _BEGIN, _END = b'{"objects":[', b"]}"
-# The two lengths of a header, of three bytes at most each.
+# A header has two lengths of at most three bytes each.
 _HEADER_BYTES = 6
 
 
@@ -49,8 +49,8 @@ def keyed(
     naming: StreamNames,
     most_bytes: int,
 ) -> list[Keyed]:
-    """The messages to pass on; none for an event that makes no work. If it can be, none has more
-    than `most_bytes` with its key and headers.
+    """The messages to pass on; none for an event that makes no work. None of them has more than
+    `most_bytes` with its key and headers, unless a single object is larger.
     """
     whole = structured(value, headers) if headers else value
     try:
@@ -76,7 +76,9 @@ def keyed(
 
 
 def _encoded(reference: Reference, stream: str, naming: StreamNames) -> bytes:
-    """With the name of its stream only if the worker would not find it by the new key."""
+    """The reference as JSON. It names its stream only if the worker would not find the stream by
+    the new key.
+    """
     plain = structs.replace(reference, stream=None)
     if naming.of(plain, key_text(stream.encode())) == stream:
         return msgspec.json.encode(plain)
@@ -84,7 +86,7 @@ def _encoded(reference: Reference, stream: str, naming: StreamNames) -> bytes:
 
 
 def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
-    """As few messages as their size allows. An object that is larger has one of its own."""
+    """As few messages as their size allows. An object that is larger gets its own message."""
     some: list[bytes] = []
     nbytes = empty = len(_BEGIN) + len(_END)
     for one in objects:
@@ -97,14 +99,14 @@ def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
 
 
 def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: int) -> Keyed:
-    """For a message that names no stream: keyed by the one that its answer will have."""
+    """A message that names no stream, keyed by the stream that its answer will have."""
     return Keyed(fallback(key, partition), value, headers)
 
 
 def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
-    """The headers of a message that has a new value: those that were a part of the old one would
-    be read as a part of the new one. Of the others only the trace stays, as each of very many
-    messages would have them all.
+    """The headers of a message with a new value. Headers that were a part of the old message would
+    be read as a part of the new one, so they are left out. Of the others only the trace stays,
+    because each of very many messages would carry them all.
     """
     kept = [(name, text) for name, text in headers if name == HEADER and not is_part(name)]
     traced = in_cloud_event(whole) if in_headers(headers) is None else None

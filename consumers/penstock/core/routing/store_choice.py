@@ -1,9 +1,9 @@
 """Which store has the object that a reference names?
 
-Rule: the reference itself comes first (a store's name, or the scheme of a URL), then the routes in
-the order of the configuration, then the store whose `url` names the bucket most exactly;
-`[objects]` takes any bucket. A reference that fits no store is refused, never tried at another one.
-Owner: the intake.
+Rule: the reference itself decides first (by a store's name, or by the scheme of its URL); then the
+routes, in the order of the configuration; then the store whose `url` names the bucket most exactly.
+`[objects]` takes any bucket. A reference that fits no store is refused, never tried at another
+store. Owner: the intake.
 """
 
 import fnmatch
@@ -21,8 +21,8 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store, and the objects that it is for. `account`: of Azure, where buckets of two accounts
-    may have the same name. `bucket` is a glob, `routes` are globs of `bucket/key`.
+    """A store, and the objects that it is for. `account`: of Azure, where two accounts may have
+    buckets of one name. `bucket` is a glob; `routes` are globs of `bucket/key`.
     """
 
     name: str
@@ -41,16 +41,17 @@ class Places:
     """`of` names the store of an object."""
 
     def __init__(self, places: Sequence[Place], near: Collection[str] | None = None) -> None:
-        """`near`: names of the stores that come before all others; None: all are equal."""
+        """`near`: the names of the stores that are preferred to all others; None: all are equal."""
         self._beyond = None if near is None else Places(places)
         places = [place for place in places if near is None or place.name in near]
         self._names = {place.name for place in places}
         self._routes = [
             _Rule(place.name, compiled(route)) for place in places for route in place.routes
         ]
-        # Literal names before globs, and of globs the one with the longer literal beginning first.
+        # Literal names come before globs, and a glob with a longer literal beginning comes before a
+        # shorter one.
         self._exactly = sorted(places, key=lambda place: -_exactness(place.bucket))
-        # Then the store of a reference that names none needs no look.
+        # With `[objects]` alone a reference that names no store needs no look.
         self.is_plain = [(place.name, place.bucket) for place in places] == [(DEFAULT, "*")]
 
     @classmethod
@@ -82,8 +83,8 @@ class Places:
         return self._by_bucket(scheme, account or None, bucket)
 
     def _is_named_for(self, store: str, bucket: str, key: str) -> bool:
-        """Is the named store for this object? A name stands for credentials, so a reference may not
-        use it to read buckets that the store is not for.
+        """Is the named store for this object? A name stands for credentials, so a reference must
+        not use it to read buckets that the store is not for.
         """
         name = f"{bucket}/{key}"
         by_url = any(_is_for(place, bucket) for place in self._exactly if place.name == store)
@@ -91,8 +92,8 @@ class Places:
         return by_url or any(by_route)
 
     def _plain(self, bucket: str) -> str:
-        """The store for a reference without a scheme: one of S3 if there is one, as `s3://` is left
-        out as often as it is written.
+        """The store for a reference without a scheme: a store of S3 if one fits, because `s3://` is
+        left out as often as it is written.
         """
         fitting = [place for place in self._exactly if _is_for(place, bucket)]
         of_s3 = next((place.name for place in fitting if place.scheme == "s3"), None)
@@ -126,7 +127,7 @@ def _is_for(place: Place, bucket: str) -> bool:
 
 
 def _exactness(bucket: str) -> int:
-    """The length of the literal beginning; a name without magic characters is above all globs."""
+    """The length of the literal beginning. A name without magic characters is above all globs."""
     magic = _MAGIC.search(bucket)
     return magic.start() if magic else 1 << 16
 

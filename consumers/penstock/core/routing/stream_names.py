@@ -1,8 +1,9 @@
-"""Which stream an object belongs to.
+"""Which stream does an object belong to?
 
-Rule: the stream that its reference names; else the one that `stream_from` finds in its key; else
-the record's key; else the folder; at a bucket's root the bucket's name. Owner: the intake; and the
-rekeyer, `penstock produce` and the judge, which must agree with it.
+Rule: to the stream that its reference names; else to the one that `stream_from` finds in its key;
+else to the one named by the record's key; else to its folder, and at a bucket's root to its bucket.
+Owner: the intake. The rekeyer, `penstock produce` and the judge use the same rule, because they
+must agree with it.
 """
 
 import re
@@ -18,7 +19,9 @@ class StreamNames:
         self._pattern = re.compile(pattern) if pattern else None
 
     def of(self, reference: Reference, key: str) -> str:
-        """`key`: the record's key as text, or "" if it cannot name a stream."""
+        """The stream of one reference. `key`: the record's key as text, or "" if it cannot name a
+        stream.
+        """
         if reference.stream:
             return reference.stream
         found = self._pattern.search(reference.key) if self._pattern else None
@@ -30,25 +33,27 @@ class StreamNames:
 
 
 def folder_of(key: str) -> str:
-    """The key's folder, without the slash at its end; empty at the bucket's root."""
+    """The object key's folder without the slash at its end; empty at the bucket's root."""
     return key.rpartition("/")[0].rstrip("/")
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key as a name. One that is too long to stand in every record becomes ""."""
+    """A record's key as a name. A key that is too long to stand in every output
+    record becomes "".
+    """
     return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
 
 
 def fallback(key: bytes | None, partition: int) -> str:
-    """The stream of a record without an object."""
+    """The stream of a record that names no object."""
     return key_text(key) or f"partition-{partition}"
 
 
 def streams_of(
     message: References | Inline, naming: StreamNames, key: bytes | None, partition: int
 ) -> list[str]:
-    """The stream of each object that the message names; of inline rows there is one. `key` and
-    `partition` (its number in its topic): where the message was read.
+    """The stream of each object that the message names; for inline rows one. `key` and `partition`:
+    of the record, by its number in its topic.
     """
     if isinstance(message, Inline):
         return [message.stream or fallback(key, partition)]
