@@ -1,1 +1,3 @@
-"""Calling a service that may fail: the gate, the outage, the start, the probe row."""
+"""Calling a service that may fail: requests to a model, the gate before them, its outages, the wait
+at the start.
+"""

@@ -1,6 +1,6 @@
-"""Reads `model.canary`: a row that the model is known to answer, for probing its health.
+"""Reads `model.canary`: a row that the model is known to answer, with which its health is probed.
 
-Rule: a text that is not a row in the configured form is a wrong setting, refused at the start. For
+Rule: a text that is no row in the configured form is a wrong setting and refused at the start. For
 opaque bytes the setting is the path of a file. Owner: the start, and `penstock doctor`.
 """
 

@@ -1,8 +1,8 @@
 """The gate before a server that may fail: callers wait here until the breaker lets them pass.
 
-Rule: batches pass in the order of arrival, searches by rank with the lowest first; batches and
+Rule: batches pass in the order of arrival, and searches by rank, the lowest first. Batches and
 searches take turns. A caller that has passed reports once how its call ended. While the server is
-healthy, no caller waits and no timer is set. Owner: the stage that calls.
+healthy, no caller waits and no timer is set. Owner: the calls of one model.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Gate:
         return self._breaker.allowed
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Wait for the turn of a batch of rows or, with a rank, of a search."""
+        """Wait for the turn of a batch of rows; with a rank, for the turn of a search."""
         turn: _Turn = asyncio.get_running_loop().create_future()
         if rank is None:
             self._rows.append(turn)
@@ -57,7 +57,8 @@ class Gate:
         try:
             return await turn
         except asyncio.CancelledError:
-            # Cancelled just after the turn was given: give it back, or its place is lost for good.
+            # The caller was cancelled just after it got the turn. The turn is given back, because
+            # its place would otherwise be lost for good.
             if turn.done() and not turn.cancelled():
                 self.dropped(turn.result())
             raise
@@ -94,7 +95,7 @@ class Gate:
             turn.set_result(self._breaker.begin(who))
 
     def _who(self) -> Turn | None:
-        """Which queue may make the next call; None if no call is free or no caller waits."""
+        """Which queue may make the next call. None: no call is free, or no caller waits."""
         while self._rows and self._rows[0].done():
             self._rows.popleft()
         while self._searches and self._searches[0][2].done():

@@ -86,8 +86,8 @@ class ModelCalls:
         return bool(self._canary or self._witness)
 
     async def enter(self, rank: Rank | None = None) -> Call:
-        """Wait for the right to make one request; `send`, `probe` or `leave` must use it up. A
-        search gives its rank.
+        """Wait for the right to make one request, which `send`, `probe` or `leave` must then use
+        up. A search gives its rank.
         """
         return await self._gate.enter(rank)
 
@@ -95,7 +95,7 @@ class ModelCalls:
         self._gate.dropped(call)
 
     async def send(self, call: Call, blocks: Sequence[Block]) -> Answers:
-        """The rows of the blocks, as one request."""
+        """Send the rows of the blocks as one request."""
         started_s = self._clock.now()
         payloads = [block.payload for block in blocks if block.payload is not None]
         with self._tracing(blocks):
@@ -110,7 +110,7 @@ class ModelCalls:
         return answers
 
     async def probe(self, call: Call) -> bool:
-        """True if the server answers the best probe that there is (see the rule above)."""
+        """Send the best probe that there is (see the rule above). True if the server answers it."""
         try:
             await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
         except Transient as error:
@@ -131,7 +131,8 @@ class ModelCalls:
         while not await self.is_healthy(rank):
             failures += 1
             was_gone = was_gone or self.health.is_gone
-            # Until it counts as gone, probe again soon: it may be back in a moment.
+            # A server that does not count as gone is probed again soon, as it may be back in a
+            # moment.
             await self.pause(failures if was_gone else 1)
         return was_gone
 
@@ -140,15 +141,15 @@ class ModelCalls:
         self._telemetry.retried("predict")
 
     async def pause(self, failures: int) -> None:
-        """Wait before the same rows are sent again; an open breaker paces by itself."""
+        """Wait before the same rows are sent again. An open breaker does the waiting itself."""
         if not self._gate.is_open:
             delay_s = RETRY.delay_s(failures, 0.0, self.jitter())
             assert delay_s is not None, "this backoff never ends"
             await asyncio.sleep(delay_s)
 
     async def check(self) -> None:
-        """At the start: raises `Transient` if the server is unavailable, `Fatal` for settings that
-        waiting cannot cure.
+        """Ask the model at the start. Raises `Transient` if the server is unavailable, `Fatal` for
+        settings that waiting cannot cure.
         """
         await ask_model(self._guarded, self._canary)
         self.health.was_answered = True

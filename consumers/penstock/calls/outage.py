@@ -1,8 +1,8 @@
 """Logs a service that does not answer: once when that begins, and once when it ends.
 
-Rule: every task that asks the service reports the result here; many tasks share one object. With
-`patience_s`, an outage that lasts longer ends the process. What is wrong may show only later; then
-it is logged, too, at most once a minute. Owner: the stage that asks.
+Rule: every task that asks the service reports the result here; many tasks share one object. If
+`patience_s` is given, an outage that lasts longer ends the process. If the service answers but does
+not do its work, that is logged, too, at most once a minute. Owner: the stage that asks.
 """
 
 import logging
@@ -14,19 +14,22 @@ from penstock.ports import Clock
 
 log = logging.getLogger(__name__)
 
-# The least time between two log lines about what is wrong, while it lasts.
+# The least time between two log lines about a service that answers but fails.
 QUIET_S: Final = 60.0
-# A service that fails counts as well again, if nobody has said for so long that it still fails.
+# A service that fails counts as well again if no task has reported for this long that it still
+# fails.
 FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
 KAFKA: Final = "Kafka broker"
-# With these begin the names of all stores and of all model servers.
+# The names of all stores and of all model servers begin with these.
 STORE: Final = "object store"
 MODEL: Final = "model server"
 
 
 class Outage:
-    """`patience_s`: None waits for ever, as a worker does, which keeps its partitions meanwhile."""
+    """`patience_s`: how long an outage may last. None: without end, as in a worker, which keeps its
+    partitions meanwhile.
+    """
 
     def __init__(self, service: str, clock: Clock, patience_s: float | None) -> None:
         self.service = service
@@ -52,8 +55,9 @@ class Outage:
         self._lasts("does not answer", "did not answer", str(error), is_news=is_news)
 
     def fails(self, why: str) -> None:
-        """It answers, but does not do its work. Raises `Fatal` as `unreachable` does. This ends
-        by itself if it is not said again: the one row that it failed at may have been rejected.
+        """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. This
+        state ends by itself if it is not reported again: the one row that the service failed at may
+        have been rejected.
         """
         now_s = self._clock.now()
         if self.away_s is None:

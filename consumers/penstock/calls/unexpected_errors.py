@@ -1,10 +1,10 @@
 """Guards: an unexpected exception costs the object, row or batch it belongs to, not the worker.
 
-Rule: if an exception of a library, a plug-in or a fault of ours leaves a guarded block, it becomes
-`Unforeseen`, with the error code of that place. The stage tries once more, alone, and then rejects.
-Work that belongs to no object (the ledger, the order, a commit) is not guarded, nor is running out
-of memory: there an exception ends the process. Owner: the wiring, which gives each stage the guards
-of its places.
+Rule: an exception that leaves a guarded block, raised by a library, a plug-in or a fault of our
+own, becomes `Unforeseen`, with the error code of that place. The stage tries the work once more,
+alone, and then rejects it. Work that belongs to no object (the ledger, the order, a commit) is not
+guarded, and running out of memory is not caught: there an exception ends the process. Owner: the
+wiring, which gives each stage the guards of its places.
 """
 
 import logging
@@ -22,14 +22,16 @@ log = logging.getLogger(__name__)
 
 Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
 _CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
-# Of the task that runs: the keys of the message or object that it works on, for the log.
+# The keys of the message or object that the running task works on, for the log.
 _at_work: Final[ContextVar[Callable[[], Keys]]] = ContextVar("at_work", default=dict)
 # One traceback an hour for each kind of exception; the counter tells how often it happens.
 QUIET_S: Final = 3600.0
 
 
 def works_on(keys: Callable[[], Keys]) -> None:
-    """From now on what this task does is about this; asked only if it must be told."""
+    """From now on this task works on what the keys name. `keys` is called only if there is
+    something to log.
+    """
     _at_work.set(keys)
 
 
@@ -38,8 +40,8 @@ class Counts(Protocol):
 
 
 class Guards:
-    """`at` makes the guard of a place. With `raises`, for tests, the unexpected exception itself is
-    raised, so that it ends the run.
+    """`at` makes the guard of a place. With `raises`, which is for tests, the unexpected exception
+    itself is raised, so that it ends the run.
     """
 
     def __init__(self, telemetry: Counts, clock: Clock, *, raises: bool = False) -> None:
@@ -53,7 +55,7 @@ class Guards:
         return Guard(self, place, stage)
 
     def told(self, place: Place, error: BaseException) -> BaseException:
-        """The error that leaves the guarded block instead of this one. An unexpected exception is
+        """The error that leaves the guarded block in place of this one. An unexpected exception is
         counted, logged and replaced by `Unforeseen`; all others are returned unchanged.
         """
         found = error if isinstance(error, Unforeseen) else self._found(place, error)
@@ -80,8 +82,8 @@ class Guards:
 
 @dataclass(slots=True, frozen=True)
 class Guard:
-    """Context manager of a guarded block; any number of tasks may be in it. A class, because
-    `contextmanager` would make two objects each time.
+    """The context manager of a guarded block, which any number of tasks may be in. It is a class,
+    because `contextmanager` would make two objects each time.
     """
 
     guards: Guards

@@ -1,9 +1,9 @@
 """The start of a worker: wait until store and model answer.
 
-Rule: a worker takes no partitions before store and model have answered, since the worker that has
-them now may be able to work. The wait for a service lasts at most `limits.start_ms`, with one log
-line when it begins and one when it ends. An error that waiting cannot cure ends the start at once.
-Owner: the application.
+Rule: a worker takes no partitions before store and model have answered, because the worker that has
+the partitions now may be able to work. The wait for a service lasts at most `limits.start_ms`, with
+one log line when it begins and one when it ends. An error that waiting cannot cure ends the start
+at once. Owner: the application.
 """
 
 import asyncio
@@ -22,15 +22,17 @@ log = logging.getLogger(__name__)
 
 Ask = Callable[[], Awaitable[object]]
 Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
-# A running server answers within milliseconds, one that is loading its models within seconds.
+# With several services: how long those that are silent are waited for. A running server answers
+# within milliseconds, a server that is loading its models within seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # An empty batch is answered within milliseconds, unless the server is busy loading the model.
 MODEL_S = 5.0
-# Any answer about this object shows that the store is there. Errors quote the name, so it explains
-# itself.
+# Any answer about this object shows that the store is there. The key explains itself, because
+# errors quote it.
 PROBE = Location("penstock", "probe-that-need-not-exist")
-# S3's codes for a wrong key or secret. Other refusals do not count: rights may differ by object.
+# S3's codes for a wrong key or secret. Other refusals do not count, because rights may differ by
+# object.
 WRONG_KEY = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
@@ -51,8 +53,8 @@ async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float
 
 
 async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience_s: float) -> None:
-    """Returns when all services have answered; or, after `CHANCE_S`, when at least one has: the
-    worker can then serve that one's rows. Raises `Fatal` if none answers within `patience_s`.
+    """Return when all services have answered, or, after `CHANCE_S`, when at least one has: the
+    worker can then serve the rows of that one. Raises `Fatal` if none answers within `patience_s`.
     """
     async with asyncio.TaskGroup() as tasks:
         asking = {
@@ -68,8 +70,8 @@ async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience
 
 
 async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
-    """Raises unless a store answers at `objects.endpoint_url` and knows our key. Without a URL of
-    http or https nothing is asked.
+    """Raises unless a store answers at `objects.endpoint_url` and knows our key. Without an http or
+    https URL no store is asked.
     """
     if urlsplit(endpoint_url or "").scheme not in ("http", "https"):
         return
@@ -83,7 +85,7 @@ async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
 
 
 async def ask_model(predict: Predict, canary: Sequence[Payload]) -> None:
-    """Returns if the model is there and answers the row of `model.canary`, if that is set. Raises
+    """Return if the model is there and answers the row of `model.canary`, if that is set. Raises
     `Transient` if the server is unavailable, `Fatal` for settings that waiting cannot cure.
     """
     try:

@@ -1,7 +1,7 @@
-"""What a lane owes, what of it is delivered and committed, and where its lines stopped.
+"""What a lane owes, what of that is delivered and committed, and where its lines stopped.
 
-Rule: the ledger says how far may be committed, the order what may leave, the letters when a line
-stops; here they are one account. Owner: the lane.
+Rule: the ledger decides how far may be committed, the order which answers may leave, and the
+account of dead letters when a line stops. This class keeps the three in step. Owner: the lane.
 """
 
 import logging
@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class LaneAccount:
-    """`committed`: the position that Kafka has, where the next assignment would begin now."""
+    """`committed`: the position that Kafka has. If the lane ended now, the next assignment would
+    begin there.
+    """
 
     def __init__(
         self,
@@ -54,7 +56,9 @@ class LaneAccount:
 
     @property
     def progress(self) -> Commit:
-        """The position to commit now: the next record, and the rows delivered from there on."""
+        """The position to commit now: the next record, and what is delivered of
+        it and beyond it.
+        """
         progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
         metadata = written(progress, stopped_at, self.letters.limits.digest)
@@ -73,51 +77,55 @@ class LaneAccount:
     def was_left_at(self, start: Commit) -> bool:
         """May the lane go on where the group says that the partition begins?
 
-        Only from its own last commit, and only if that covers all that was delivered. If a commit
-        failed, or did not count because the member was expelled, another member may have repeated
-        a part of that meanwhile, and readers would miss the rest of its repeat.
+        Only if the group is at the lane's own last commit, and that commit covers all that was
+        delivered. If a commit failed, or did not count because the member was expelled, another
+        member may have repeated a part of the deliveries meanwhile, and readers would miss the rest
+        of its repeat.
         """
         return start == self.committed == self.progress
 
     @property
     def stops(self) -> Collection[LineStop]:
-        """The places at which a stream (or the whole lane) has been stopped."""
+        """Where a stream, or the whole lane, was stopped."""
         return self._stops.values()
 
     @property
     def stopped(self) -> LineStop | None:
-        """The place at which the whole lane has been stopped, if it keeps one order."""
+        """Where the whole lane was stopped, if it keeps one order for all streams."""
         return next(iter(self._stops.values()), None) if self._streams is None else None
 
     def line_of(self, ticket: Ticket) -> str:
-        """The name of what stops together with this ticket: its stream, or "", the whole lane."""
+        """The line of this ticket, which stops as one: its stream, or "" for the whole lane."""
         return "" if self._streams is None else ticket.stream
 
     @property
     def is_publishing(self) -> bool:
-        """Has the lane handed records to the broker that are not acknowledged yet?"""
+        """Does the lane wait for the broker to acknowledge records?"""
         return bool(self._leaving)
 
     def unanswered(self) -> Iterator[Ticket]:
-        """The objects without a delivered answer. It walks over all of them, so it is for pages."""
+        """The objects whose last answer is not delivered. This walks over all of them, so it is for
+        pages only.
+        """
         yield from self._order
-        # A release has left the order before the broker has it.
+        # A release has left the order before the broker acknowledges it.
         yield from (release.ticket for release in self._leaving if release.finished)
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """How far the lane is and which stage must act next, for the watchdog; None: it owes
-        nothing.
+        """How far the lane is, and which stage must act next, for the watchdog. None: the lane owes
+        nothing, or waits for somebody outside.
         """
         if self.suspended:
-            return None  # it waits for the group, which has a watch of its own
+            return None  # the lane waits for the group, whose rebalance has its own time limit
         offset = self.ledger.progress.next_offset
-        # Asked backwards along the flow: the last stage that has work is the one to wait for.
+        # The stages are asked from the end of the flow: the last stage that has work is the one to
+        # wait for.
         if self._leaving:
             return Snapshot("publish", offset, self._deliveries)
         if self._stops and not self.ledger.spare_marks():
-            # The commit's metadata has no room to tell of more rows beyond the stopped streams, so
-            # the lane waits for an operator; the watchdog must not take that for a fault.
+            # The commit's metadata has no room for more rows beyond the stopped streams, so the
+            # lane waits for an operator. The watchdog must not take that for a fault.
             return None
         if head := min(self._order, key=place, default=None):
             stage = holder(head)
@@ -134,7 +142,7 @@ class LaneAccount:
             ticket.forget()
         else:
             last = release.blocks[-1]
-            # A result object is written from its first row again after a restart, though some of
+            # After a restart a result object is written from its first row again, although some of
             # its rows are published: those must not move the cursor back.
             row = max(last.first_row + last.rows, ticket.published_rows)
             cursor = Cursor(row, ticket.digest)

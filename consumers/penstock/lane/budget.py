@@ -1,31 +1,32 @@
-"""One byte budget for everything that is held: rows waiting, in flight, and answers held back.
+"""One byte budget for all rows that wait or are in flight, and for all answers that are held back.
 
-Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of
-a lane (or of a stream, where order is kept per stream) that has nothing left to deliver. It must go
-on, as everything behind it waits for it. So the overdraft is at most one chunk per lane (two per
-fetcher, where order is per stream), and the worker cannot lock up. All that a lane spends it
-refunds, the rest at once when it closes. Owner: the pipeline; used from the event loop only.
+Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of a
+lane (or of a stream, where order is kept per stream) that has nothing left to deliver. It must go
+on, because everything behind it waits for it. So the budget is exceeded by at most one chunk for
+each lane (two for each fetcher, where order is per stream), and the worker cannot lock up. A lane
+gives back all that it spends; what is left when it closes, it gives back at once. Owner: the
+pipeline; used from the event loop only.
 """
 
 import asyncio
 from collections.abc import Callable
 
-# What a message costs, on CPython 3.11, rounded up. Free: a reference of our own form with all its
-# fields; few of them are held.
+# What a message costs, on CPython 3.11, rounded up. Up to this length it is free: so long is a
+# reference of our own form with all its fields, and few of them are held.
 _SHORT_MESSAGE_BYTES = 512
-# Bytes in memory for each byte of JSON, decoded. Measured: 24 for attributes of empty objects, 32
-# for inline numbers, 9 for references and for ranges of rows, 2 for ordinary text.
+# The bytes in memory for each byte of JSON, when decoded. Measured: 24 for attributes of empty
+# objects, 32 for inline numbers, 9 for references and for ranges of rows, 2 for ordinary text.
 _DECODED = 16
 # A ticket and its reference.
 _TICKET_COST_BYTES = 1_024
-# So many objects of a partition take 1.5 MB, too little to count. More of them are owed only where
-# order is kept per stream.
+# This many objects of a partition take 1.5 MB, too little to count. Only where order is kept per
+# stream are more of them owed.
 FEW_OBJECTS = 1_000
 
 
 class Budget:
-    """`await room(...)` before a chunk, `spend` the bytes of its rows, `refund` them when these are
-    delivered or dropped.
+    """Await `room` before a chunk, `spend` the bytes of its rows, and `refund` them when the rows
+    are delivered or dropped.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -48,12 +49,14 @@ class Budget:
 
     @property
     def has_room_for_messages(self) -> bool:
-        """Long messages have a quarter of the budget, so that objects can still be read."""
+        """Long messages may take a quarter of the budget, so that there is room left to read
+        objects.
+        """
         return self.messages_bytes < self.limit_bytes // 4
 
     async def room(self, may_overdraw: Callable[[], bool]) -> None:
-        """Return when there is room, or when `may_overdraw()` says that this one must go on; both
-        are asked again at every `review`.
+        """Return when there is room, or when `may_overdraw()` says that this reader must go on.
+        Both are asked again at every `review`.
         """
 
         def may_go_on() -> bool:
@@ -72,7 +75,8 @@ class Budget:
         self.spent_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self.spent_bytes)
         if had_room and not self.has_room and self._waiting:
-            # From now on only heads go on, and one that waited for its turn may be the first.
+            # From now on only the first objects go on, and a reader that waited for its turn may
+            # have the first object.
             self.review()
 
     def refund(self, nbytes: int) -> None:
@@ -80,8 +84,8 @@ class Budget:
         self.review()
 
     def review(self) -> None:
-        """Wake the waiters that may go on: after a refund, when the budget runs out (only heads go
-        on then), and when a lane has a new head.
+        """Wake the waiters that may go on: after a refund, when the budget is spent (from then on
+        only first objects go on), and when a lane has another first object.
         """
         for future, may_go_on in self._waiting.items():
             if not future.done() and may_go_on():
@@ -89,20 +93,20 @@ class Budget:
 
 
 class ModelShare:
-    """Limits one of several models: it may hold no more bytes than remain free. So one failing
-    model ends up with half of the budget, two with a third each.
+    """Limits each of several models: a model may hold no more bytes than are free. So a single
+    failing model ends with half of the budget, two with a third each.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
 
     def is_spent(self, held_bytes: int) -> bool:
-        """Does a model that holds this much hold its share?"""
+        """Does a model with this many bytes hold its whole share?"""
         return held_bytes > self._budget.free_bytes
 
 
 class Held:
-    """What one lane holds: rows, and the messages that named them (`messages_bytes`)."""
+    """The bytes of the budget that one lane holds, for rows and for messages (`messages_bytes`)."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -129,8 +133,8 @@ class Held:
 
 
 def message_cost(nbytes: int, objects: int, *, is_one_of_many: bool = False) -> int:
-    """The cost of a message of `nbytes` that names `objects`. A short one is free, unless it
-    `is_one_of_many` that are held.
+    """The cost of a message of `nbytes` that names this number of `objects`. A short message is
+    free, unless it `is_one_of_many` that are held.
     """
     long_bytes = max(0, nbytes - _SHORT_MESSAGE_BYTES)
     if is_one_of_many:

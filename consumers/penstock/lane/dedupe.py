@@ -1,10 +1,10 @@
 """Recognises an object that was announced before.
 
-Rule: when a lane has several announcements of one object, they are read one at a time, in input
-order. So the second knows how the first ended: if it was read, the second is a duplicate; if it
-failed, the second is read. A fetcher only waits for announcements before its own, so there is no
-deadlock. An object counts once it was read to its end. Owner: the pipeline; download reads in turn,
-publish tells of errors.
+Rule: if a lane has several announcements of one object, they are read one at a time, in input
+order. So when the second is read, it is known how the first ended: if the first was read, the
+second is a duplicate; if it failed, the second is read. A fetcher waits only for announcements
+before its own, so there is no deadlock. An object counts as read once it was read to its end.
+Owner: the pipeline; download takes turns here, and publish reports errors.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from penstock.messages.reference import RowRange
 
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
 
-# About 400 bytes each: 4 MB per partition. At 20 announcements a second this is a memory of 8
-# minutes, several times as long as stores take to send a notification again.
+# About 400 bytes each, so 4 MB for a partition. At 20 announcements a second that is a memory of 8
+# minutes, several times as long as a store takes to send a notification again.
 MAX_VERSIONS = 10_000
 
-# Digest of name and version, the rows that were asked for, and the model that answers them.
+# The digest of name and version, the rows that were asked for, and the model that answers them.
 _Version = tuple[str, tuple[RowRange, ...] | None, str | None]
 
 
 class Dedupe:
-    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. Memory of a
-    lane's objects goes with the lane.
+    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. The memory of
+    a lane's objects goes with the lane.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,9 @@ class Dedupe:
 
     @asynccontextmanager
     async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
-        """A context to read the object in; entering it waits for earlier announcements of it."""
+        """The context in which the object is read. Entering it waits for earlier announcements of
+        the object.
+        """
         reference = ticket.reference
         if reference is None:
             yield
@@ -58,8 +60,8 @@ class Dedupe:
                 del self._reading[name]
 
     def rejected(self, ticket: Ticket) -> None:
-        """Some of its rows were answered by errors: if the object is announced again, it is
-        answered again.
+        """Some rows of the ticket were answered by errors, so if its object is announced again, it
+        is answered again.
         """
         ticket.has_errors = True
         announced = self._announced.get(ticket.owner)
@@ -67,8 +69,8 @@ class Dedupe:
             announced.forget(ticket)
 
     def is_duplicate(self, ticket: Ticket) -> bool:
-        """Was the object answered for an earlier announcement? Never true once some of its rows
-        are answered for this one: then the rest of them is answered, too.
+        """Was the object answered for an earlier announcement? Never true once some of its rows are
+        answered for this announcement: then the rest of them is answered, too.
         """
         announced = self._announced.get(ticket.owner)
         if announced is None or ticket.next_row or ticket.published_rows:
@@ -78,9 +80,8 @@ class Dedupe:
 
 
 class Announced:
-    """`read` tells it of an object that was read; `first` returns the earlier one of the same
-    version, in the same assignment of the partition. The version that was not asked for longest is
-    forgotten first.
+    """The objects that one lane has read. `read` adds an object; `first` returns the earlier object
+    of the same version. The version that was not asked for longest is forgotten first.
     """
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
@@ -88,7 +89,7 @@ class Announced:
         self._answered: dict[_Version, Answered] = {}
 
     def first(self, ticket: Ticket) -> Answered | None:
-        """The earlier object with the version of this one, if it was answered. Asked when this one
+        """The earlier object of this ticket's version, if it was answered. Asked when this object
         is open, as its version is known only then.
         """
         version = _version(ticket)

@@ -1,11 +1,11 @@
-"""One assignment of one partition: its ledger, its order, and the objects it has yet to fetch.
+"""One assignment of one partition: its answers on their way out, and its end.
 
 Rule: a lane is a generation. When the partition is taken away, the lane closes and never opens
-again; work that still arrives for it is dropped and can neither publish nor commit. In a rebalance,
-until it is known who gets the partition, the lane is suspended: nothing is received, published or
-committed, and all other work goes on. Owner: the pipeline, from the event loop; stages reach the
-lane through their tickets. What it owes is in account.py, how records come in receiving.py; here
-are its answers on their way out, and its end.
+again; work that still arrives for it is dropped and can neither be published nor committed. In a
+rebalance, until it is known which worker gets the partition, the lane is suspended: it receives,
+publishes and commits nothing, and all other work goes on. What a lane owes is in account.py, how it
+takes records in receiving.py. Owner: the pipeline, from the event loop; stages reach the lane
+through their tickets.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ from penstock.ports import Commit, Where
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """`line`: how many dead letters stop a line. `order_by_stream`: keep order per stream only."""
+    """`line`: how many dead letters stop a line. `order_by_stream`: order is kept within each
+    stream only.
+    """
 
     max_objects: int
     line: LineLimits
@@ -33,7 +35,9 @@ class LaneLimits:
 
 
 class Lane(ReceivingLane):
-    """`release` answers in order, then say what is `delivered`. It ends by `stop` or `close`."""
+    """Take answers in order by `release`, then report them as `delivered`. A lane ends by `stop` or
+    `close`.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class Lane(ReceivingLane):
         passing: Collection[tuple[str, int]] = (),
         stream_share: Share | None = None,
     ) -> None:
-        """`number` is the source's name for the partition. With a `stream_share`, order is kept
+        """`number`: the source's number of the partition. `stream_share`: given if order is kept
         per stream only. `fetchers`: by model. `passing`: the places, as stream and offset, whose
         dead letters an operator let pass; they stop no line.
         """
@@ -79,17 +83,17 @@ class Lane(ReceivingLane):
         )
 
     async def release(self, room: Callable[[], Room]) -> list[Release]:
-        """Wait for answers that may be published next, and return them in order. Empty: the lane
-        is closed.
+        """Wait for answers that may be published next, and return them in order. An empty list: the
+        lane is closed.
         """
         while self.alive and not (releases := self._release(room())):
-            # Cleared before the wait: between the look above and here nothing else has run.
+            # Cleared before the wait, as no other task has run since the look above.
             self._changed.clear()
             await self._changed.wait()
         if not self.alive:
             return []
         self._leaving = releases
-        # The release made another object the head, and the head may exceed a spent budget.
+        # The release made another object the first one, and that one may exceed a spent budget.
         self._budget.review()
         return releases
 
@@ -99,7 +103,7 @@ class Lane(ReceivingLane):
         return self._order.release(room, self.ledger.spare_marks)
 
     def delivered(self, releases: Sequence[Release]) -> None:
-        """The broker has acknowledged all records of these releases. Called in the order of
+        """The broker has acknowledged all records of these releases. Must be called in the order of
         `release`.
         """
         if self.alive:
@@ -108,25 +112,28 @@ class Lane(ReceivingLane):
 
     def account(self, releases: Sequence[Release], stops: Iterable[LineStop] = ()) -> None:
         """Add to `progress` what these releases deliver, and the stops behind them. A transaction
-        carries this position, so it calls this before the delivery; if it fails, the lane is over
-        and the position is lost with it.
+        carries this position, so its publisher calls this before the delivery; if the delivery
+        fails, the lane is over, and the position is lost with it.
         """
         self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:
             self._deliver(release)
-            # A refused ticket never was in a fetch queue, so it is not counted there as delivered.
+            # A ticket that was refused at decoding never was in a fetch queue, so it is not
+            # reported there.
             if release.finished and release.ticket.started:
                 self.fetch_queues[release.ticket.model].delivered(release.ticket)
         self._offer()
 
     def confirm(self, releases: Sequence[Release]) -> None:
-        """These releases are delivered and accounted for: give back their bytes, admit records."""
+        """These releases are delivered and accounted for: give back their bytes, and admit more
+        records.
+        """
         if not self.alive:
             return
         self._leaving = ()
         self._deliveries += 1
         rows = sum(block.cost_bytes for release in releases for block in release.blocks)
-        # Most lanes hold no long message, and are spared the second pass over the releases.
+        # Most lanes hold no long message, and can do without the second pass over the releases.
         messages = 0
         if self._held.messages_bytes:
             messages = sum(release.ticket.cost_bytes for release in releases if release.finished)
@@ -136,7 +143,7 @@ class Lane(ReceivingLane):
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """Answers or a position are on their way to the broker while the body runs."""
+        """The context in which answers or a position are on their way to the broker."""
         self._at_rest.clear()
         try:
             yield
@@ -152,11 +159,13 @@ class Lane(ReceivingLane):
         await self._at_rest.wait()
 
     def suspend(self) -> None:
-        """A rebalance has begun. The releases that are leaving are delivered, no more are made."""
+        """A rebalance has begun. Releases that are on their way are delivered, and no more are
+        made.
+        """
         self.suspended = True
 
     def go_on(self) -> None:
-        """The partition came back as it was left."""
+        """The partition came back at the position where it was left."""
         self.suspended = False
         self.wake()
 
@@ -177,12 +186,13 @@ class Lane(ReceivingLane):
         await self._idle.wait()
 
     def stop(self, stop: LineStop, refused: Sequence[Release]) -> None:
-        """Publish nothing from these answers on until the assignment ends: of the whole lane, or
-        of the one stream if order is kept per stream. Gives back the bytes they hold.
+        """From these answers on publish nothing until the assignment ends: nothing of the whole
+        lane, or of the one stream if order is kept per stream. Gives back the bytes of all that is
+        dropped.
         """
         self._stops[stop.stream] = stop
         if self._streams is None:
-            # With one order everything stands behind the refused answers, so the lane ends here.
+            # With one order all other answers are behind the refused ones, so the lane ends here.
             # `due` still gives the position to commit.
             self._backlog.clear()
             self._clear_fetch_queues()
@@ -194,16 +204,16 @@ class Lane(ReceivingLane):
         self._on_stopped(self, stop)
 
     def _leave_out(self, tickets: Sequence[Ticket], refused: Sequence[Release]) -> None:
-        """Forget the tickets of a stopped stream everywhere but in the ledger, which owes them, so
-        that the commit stays before them.
+        """Forget the tickets of a stopped stream everywhere but in the ledger. The ledger still
+        owes them, so the commit stays before them.
         """
-        # A refused release that ended its object has left the order already.
+        # If a refused release ended its object, the ticket has left the order already.
         left = [*tickets, *(one.ticket for one in refused if one.finished)]
         blocks = [block for release in refused for block in release.blocks]
         blocks += [block for ticket in left for block in ticket.blocks()]
         messages = sum(ticket.cost_bytes for ticket in left)
-        # Answers may still arrive for these tickets: under an owner that is over they are dropped,
-        # while the lane itself lives on for its other streams.
+        # Answers may still arrive for these tickets. Their new owner, which is over, lets them be
+        # dropped, while the lane lives on for its other streams.
         over = Over(self.topic, self.partition)
         for ticket in left:
             self.fetch_queues[ticket.model].drop(ticket.queue)
@@ -214,11 +224,11 @@ class Lane(ReceivingLane):
         self._note_idle()
 
     def close(self) -> None:
-        """End the generation and give back at once all bytes that it held."""
+        """End the generation, and give back at once all bytes that it held."""
         self.alive = False
-        # At once, and not block by block as stages let go: the partitions that stay need the room.
+        # Not block by block as the stages let go: the partitions that stay need the room now.
         self._held.refund_all()
-        # Ends `release` and `drained`, which would wait for deliveries that never come.
+        # Ends `release` and `drained`, which would otherwise wait for deliveries that never come.
         self._changed.set()
         self._idle.set()
 

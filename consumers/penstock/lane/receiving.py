@@ -1,6 +1,6 @@
-"""Records in: a lane takes them in order, and gives their objects to the fetchers.
+"""Records in: a lane takes records in order, and gives their objects to the fetchers.
 
-Rule: a record is decoded only while the lane has room for its objects, and takes its place in the
+Rule: a record is decoded only while the lane has room for its objects. It takes its place in the
 ledger, the order and a fetch queue in one step. Owner: the lane.
 """
 
@@ -20,7 +20,7 @@ from penstock.ports import Commit, Record, Where
 
 class Decode(Protocol):
     def tickets(self, lane: Owner[Ticket], record: Record) -> Sequence[Ticket]:
-        """One for each object that the record names, in the record's order. Raises nothing."""
+        """A ticket for each object that the record names, in the record's order. Raises nothing."""
         ...
 
 
@@ -70,7 +70,7 @@ class ReceivingLane(LaneAccount):
 
     @property
     def undecoded_ms(self) -> int | None:
-        """The timestamp of the oldest record that waits to be decoded; None: there is none."""
+        """The timestamp of the oldest record that waits to be decoded; None: no record waits."""
         return self._backlog[0].timestamp_ms if self._backlog else None
 
     def stands_at(self, end: int) -> bool:
@@ -80,7 +80,9 @@ class ReceivingLane(LaneAccount):
 
     @property
     def wants_records(self) -> bool:
-        """Is there room for more objects, with no received record waiting for it already?"""
+        """Is there room for more objects, and does no received record wait for
+        that room already?
+        """
         return self._is_receiving and not self._backlog and self._has_room_for(None)
 
     @property
@@ -88,13 +90,14 @@ class ReceivingLane(LaneAccount):
         return self.alive and not self.draining and not self.suspended
 
     def _has_room_for(self, offset: int | None) -> bool:
-        # A lane that owes nothing takes one record in any case: a single message larger than the
-        # whole share would otherwise never be read.
+        # A lane that owes nothing takes one record in any case: otherwise a single message larger
+        # than the messages' share of the budget would never be read.
         if self.ledger.owed and not self._budget.has_room_for_messages:
             return False
         if self._streams is not None:
-            # The stream of the next record is unknown until it is decoded, so records are taken
-            # while any model's fetchers have room; an object without room waits unfetched.
+            # The stream of the next record is unknown until it is decoded. So records are taken
+            # while the fetch queue of any model has room; an object without room waits in its
+            # queue.
             for queue in self.fetch_queues.values():
                 if queue.in_work < self._max_objects:
                     return self.ledger.has_room_for(offset)
@@ -102,23 +105,25 @@ class ReceivingLane(LaneAccount):
         return self.ledger.owed < self._max_objects
 
     def receive(self, record: Record) -> None:
-        """Take a record, in arrival order. It is decoded once there is room. A draining or
-        suspended lane drops it: it is read again from `read_next`, or by the next assignment.
+        """Take a record, in the order of arrival. It is decoded once there is room. A draining or
+        suspended lane drops it: the record is read again from `read_next`, or by the next
+        assignment.
         """
         if self._is_receiving:
             self._backlog.append(record)
             self._admit()
 
     def pass_over(self, offset: int) -> None:
-        """Every record before `offset` has been received: gaps up to there hold no records."""
-        # Records of the backlog are not in the ledger yet: it would take their offsets for a gap.
+        """Every record before `offset` was received: what is missing up to there is a gap."""
+        # Not while there is a backlog: its records are not in the ledger yet, which would take
+        # their offsets for a gap.
         if self._is_receiving and not self._backlog:
             self.ledger.pass_over(offset)
 
     def _admit(self) -> None:
         while self._backlog and self._has_room_for(self._backlog[0].offset):
             record = self._backlog.popleft()
-            # With order by stream a former owner may have answered records beyond the committed
+            # With order per stream a former owner may have answered records beyond the committed
             # offset. Their objects are not even decoded again.
             if self.ledger.is_completed(record.offset):
                 self.ledger.open(record.offset, 0)
@@ -126,7 +131,8 @@ class ReceivingLane(LaneAccount):
             tickets = self._decode.tickets(self, record)
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
-            # The ledger owes the objects of stopped streams too: the commit must not pass them.
+            # The ledger owes the objects of stopped streams, too, because the commit must not pass
+            # them.
             self.ledger.open(record.offset, len(tickets))
             if self._stops:
                 tickets = [one for one in tickets if one.stream not in self._stops]
@@ -135,20 +141,20 @@ class ReceivingLane(LaneAccount):
                 self._order.add(ticket)
                 if not ticket.closed:
                     self.fetch_queues[ticket.model].add(ticket)
-            # A ticket that was refused at decoding has no fetcher that would wake the lane.
+            # A ticket that was refused at decoding has no fetcher that would wake the lane later.
             if any(ticket.closed for ticket in tickets):
                 self.wake()
         self._offer()
 
     def _charge(self, record: Record, tickets: Sequence[Ticket]) -> None:
         """Charge the message itself to the byte budget until its objects are delivered, if it is
-        long, names many objects, or is one of very many that are owed. Small ones are too cheap to
-        count.
+        long, names many objects, or is one of very many that are owed. Other messages are too small
+        to count.
         """
         is_one_of_many = self.ledger.owed > FEW_OBJECTS
         nbytes = message_cost(len(record.value or b""), len(tickets), is_one_of_many=is_one_of_many)
         if tickets and nbytes:
-            # In equal shares, so that each delivered object gives back a part.
+            # In equal shares, so that each delivered object gives back its part.
             share = nbytes // len(tickets)
             for ticket in tickets:
                 ticket.cost_bytes = share
@@ -160,8 +166,8 @@ class ReceivingLane(LaneAccount):
                 self._fetchers[model].offer(self)
 
     def _without_delivered(self, tickets: Sequence[Ticket]) -> Sequence[Ticket]:
-        """The tickets still to answer, each with the row to begin at: a former assignment may have
-        delivered some of these objects, and some rows of others.
+        """The tickets that are still to be answered, each with the row to begin at: a former
+        assignment may have delivered some of these objects, and some rows of others.
         """
         left = [
             ticket
@@ -173,27 +179,28 @@ class ReceivingLane(LaneAccount):
         return left
 
     def may_overdraw(self, ticket: Ticket) -> bool:
-        """True when this object blocks the lane and has nothing left to deliver: its reader may
-        then exceed the byte budget by one step, or the lane would never move. With order per stream
-        this holds even while a release is on its way, since that may be another stream's. On a
-        closed lane always true, so that the reader gets to the check that stops it.
+        """True when the lane waits for this object and the object has nothing left to deliver: its
+        reader may then exceed the byte budget by one step, because otherwise the lane would never
+        move. With order per stream this is true even while a release is on its way, because that
+        may be of another stream. On a closed lane it is always true, so that the reader comes to
+        its check of `alive`.
         """
         if not self.alive:
             return True
-        # With one block left, or none, nothing can leave: a block stays until it is known whether
-        # it is the object's last.
+        # With one block or none, nothing can leave: a block stays until it is known whether it is
+        # the object's last.
         is_stuck = ticket.head is ticket.tail and (self._streams is not None or not self._leaving)
         return is_stuck and self._order.is_head(ticket)
 
     def hold(self, nbytes: int) -> None:
-        # A closed lane has given everything back at once; nobody would refund this.
+        # A closed lane has given everything back already, so nothing would refund this.
         if self.alive:
             self._held.spend(nbytes)
 
     def fetched(self, ticket: Ticket) -> None:
         self.fetch_queues[ticket.model].fetched(ticket)
         self._offer()
-        # The last block waited for the end of the object; if it is answered, it may leave now.
+        # The object's last block waited for this; if it is answered, it may leave now.
         if ticket.has_answers:
             self.wake()
 
