@@ -1,8 +1,8 @@
-"""The boundaries of the pipeline, as promises an adapter keeps.
+"""The boundaries of the pipeline: what each adapter promises.
 
-Rule: stages know these and no client library; adapters know these and no stage. Every adapter of a
-port passes the one contract suite in `tests/adapters/`. Only errors of `penstock.errors` cross a
-port, besides cancellation.
+Rule: stages know the ports and no client library; adapters know the ports and no stage. Every
+adapter of a port passes the port's one contract suite in `tests/adapters/`. Besides cancellation,
+only errors of `penstock.errors` cross a port.
 """
 
 from penstock.ports.adapters import Adapters, Guest, Transactions

@@ -1,6 +1,6 @@
-"""The ports of one pipeline, together.
+"""All adapters of one pipeline.
 
-Rule: one implementation of each, chosen where the pipeline is made. Owner: the application.
+Rule: there is one adapter for each port, chosen where the pipeline is made. Owner: the application.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,16 @@ from penstock.ports.spans import Spans
 
 
 class Transactions(NamedTuple):
-    """What exactly-once takes."""
+    """What exactly-once delivery needs: the transactional producers, and the source that knows the
+    committed positions.
+    """
 
     producers: Producers
     positions: Source
 
 
 class Guest(NamedTuple):
-    """A shadow model, and a way out of its own: nothing of it is shared with live work."""
+    """A shadow model, and a sink of its own, so that it shares nothing with live work."""
 
     model: Model
     sink: Sink
@@ -32,10 +34,10 @@ class Guest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """One implementation of each port. With `transactions` answers leave exactly once; with
-    `results` they are written as objects. `models` are those beside the default one, by name;
-    `neighbours` the regions that may be helped; `shadow` is asked what the default one was; to
-    `spans` go those of sampled objects.
+    """One adapter for each port. `transactions`: given for exactly-once delivery. `results`: given
+    if answers are written as objects. `models`: those beside the default one, by name.
+    `neighbours`: the regions that may be helped. `shadow`: is asked what the default model was
+    asked. `spans`: gets the spans of sampled objects.
     """
 
     source: Source

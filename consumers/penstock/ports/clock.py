@@ -1,16 +1,17 @@
-"""The time, as the pipeline is given it.
+"""The time.
 
-Rule: no part of the pipeline asks the system. Owner: the application; a test has one of its own.
+Rule: no part of the pipeline asks the system for the time. Owner: the application, which gives the
+clock to the pipeline; a test gives it another one.
 """
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time as an argument of the whole pipeline, so that tests can own it."""
+    """The clock of a whole pipeline."""
 
     def now(self) -> float:
-        """Monotonic seconds, the running event loop's own."""
+        """Monotonic seconds: the time of the running event loop."""
         ...
 
     def wall_ms(self) -> int:

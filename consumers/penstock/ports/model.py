@@ -1,7 +1,7 @@
 """The model server.
 
-Rule: one answer for each row, in order, or an error that says whose fault it is. Owner: the calls
-of a model, which bound them.
+Rule: one answer for each row, in order, or an error that says whether the rows, the server or the
+settings are at fault. Owner: the calls of one model, which bound the requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from penstock.core.rows.payload import Payload
 
 
 class Answers(NamedTuple):
-    """What the model said, one entry per row of the batch, in order.
+    """What the model said, with one entry for each row of the batch, in order.
 
-    `values[i]` is prediction i as JSON text; `errors` has the rows the model rejected by themselves
-    (their value is `b"null"`). `nbytes`: the values together have no more, where the adapter knows
-    that without counting.
+    `values[i]` is prediction i as JSON text. `errors`: the rows that the model rejected one by one;
+    their value is `b"null"`. `nbytes`: an upper bound of the size of all values, if the adapter
+    knows it without counting.
     """
 
     values: Sequence[bytes]
@@ -24,19 +24,19 @@ class Answers(NamedTuple):
 
 
 class Model(Protocol):
-    """The model server. Any number of tasks; the caller bounds them."""
+    """The model server. Any number of tasks may use it; the caller bounds them."""
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
-        """One request with all rows of `payloads` (equal shape), in order. Without payloads: is the
-        model there? How that is asked is the adapter's to know.
+        """Send one request with all rows of `payloads`, which have equal shapes, in order. Without
+        payloads it asks whether the model is there; how that is asked, the adapter knows.
 
-        Raises `Rejected`/`Poison` for the rows, `Transient`/`Unreachable` for the server,
+        Raises `Rejected` or `Poison` for the rows, `Transient` or `Unreachable` for the server,
         `Fatal` for settings.
         """
         ...
 
     async def ready(self) -> bool:
-        """Does the model answer? Never raises for a server that is away."""
+        """Does the model answer? Raises nothing for a server that is away."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class Model(Protocol):
 
     @property
     def most_rows(self) -> int | None:
-        """In one request, as far as the server says; None: any number."""
+        """The most rows of one request, if the server tells; None: any number."""
         ...
 
     async def aclose(self) -> None: ...

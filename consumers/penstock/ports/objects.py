@@ -1,6 +1,6 @@
-"""The object stores: what is read, and under which version.
+"""The object stores: what is read, and in which version.
 
-Rule: what is read is pinned; only bytes of the version that was opened count. Owner: the fetchers.
+Rule: a reader gets bytes of one version only, the version that was opened. Owner: the fetchers.
 """
 
 from collections.abc import AsyncIterator
@@ -10,8 +10,8 @@ from penstock.core.routing.store_choice import DEFAULT
 
 
 class Location(NamedTuple):
-    """Which bytes: exactly this key, of this version when one is given, else of this entity tag.
-    `store`: by its name in the configuration.
+    """Which bytes are read: those of exactly this key, in this version if one is given, else with
+    this entity tag. `store`: the store's name in the configuration.
     """
 
     bucket: str
@@ -22,28 +22,32 @@ class Location(NamedTuple):
 
 
 class Body(Protocol):
-    """An object being read, pinned to one version. Iterate once; `aclose` in any case."""
+    """An object that is being read, pinned to one version. Iterate over it once, and call `aclose`
+    in any case.
+    """
 
     @property
     def size(self) -> int: ...
 
     @property
     def etag(self) -> str | None:
-        """As the store gives it, quotes included."""
+        """The entity tag as the store gives it, with its quotes."""
         ...
 
     @property
     def version_id(self) -> str | None: ...
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Chunks of at most a few MiB. A broken transfer raises `Transient` after own retries."""
+        """Chunks of at most a few MiB. Raises `Transient` if a transfer breaks and the adapter's
+        own retries do not help.
+        """
         ...
 
     async def aclose(self) -> None: ...
 
 
 class WholeBody:
-    """A body that is here already, in one chunk, or none if it is empty."""
+    """A body that was read already. It is one chunk, or none if the object is empty."""
 
     __slots__ = ("_given", "data", "etag", "version_id")
 
@@ -71,7 +75,7 @@ class WholeBody:
 
 
 class Part(NamedTuple):
-    """Some bytes of an object, and which version of which size they are of."""
+    """Some bytes of an object, with the object's whole `size` and its version."""
 
     data: bytes
     size: int
@@ -80,31 +84,31 @@ class Part(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An object as a listing names it."""
+    """An object in a listing."""
 
     location: Location
     size: int
 
 
 class Objects(Protocol):
-    """The object stores. Any number of tasks."""
+    """The object stores. Any number of tasks may use them."""
 
     async def open(self, location: Location) -> Body:
-        """Start reading. Raises `Poison` (not_found, forbidden, changed),
-        `Transient` or `Unreachable`.
+        """Start to read. Raises `Poison` (not_found, forbidden, changed), `Transient` or
+        `Unreachable`.
         """
         ...
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
-        """Bytes `start` to `stop` (half open; None: to the end), read whole. A negative `start`
-        counts from the end; of a shorter object that is all of it. Raises as `open` does; a start
-        at or behind the end of an object that is not empty is `changed`.
+        """Read bytes `start` to `stop` (half open; None: to the end) as a whole. A negative `start`
+        counts from the end; if the object is shorter than that, all of it is read. Raises as `open`
+        does. A `start` at or behind the end of an object that is not empty is `changed`.
         """
         ...
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        """Objects whose key matches the glob (`*`, `?`, `[...]` within a folder, `**`
-        across), by key.
+        """The objects whose key matches the glob, in the order of their keys: `*`, `?` and `[...]`
+        match within a folder, `**` across folders.
         """
         ...
 

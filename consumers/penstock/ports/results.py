@@ -1,6 +1,6 @@
 """Where result objects are written.
 
-Rule: a result can be read when it is complete, and not before. Owner: the publish stage.
+Rule: a result can be read only when it is complete. Owner: the publish stage.
 """
 
 from typing import NamedTuple, Protocol
@@ -9,37 +9,38 @@ from penstock.ports.objects import Location
 
 
 class Stored(NamedTuple):
-    """A result object that is complete: its version id, else its entity tag, if the store says."""
+    """A complete result object: its version id, else its entity tag, if the store tells one."""
 
     version: str | None
 
 
 class Upload(Protocol):
-    """A result object being written. One task; ends by `complete` or by `abort`."""
+    """A result object that is being written, by one task. It ends by `complete` or `abort`."""
 
     async def write(self, data: bytes) -> None:
-        """The next bytes. Waits while those before are on their way: that is the brake. Raises
-        `Transient` after own retries, `Fatal` for what waiting cannot mend.
+        """Write the next bytes. Waits while earlier bytes are on their way, and so slows the caller
+        down. Raises `Transient` if the adapter's own retries do not help, `Fatal` for what waiting
+        cannot mend.
         """
         ...
 
     async def complete(self) -> Stored:
-        """All is written: from here on the object can be read, in place of one that was there
-        before. Raises as `write` does, and then there is no more to be seen than before.
+        """All is written: from now on the object can be read, in place of an earlier object of this
+        name. Raises as `write` does; then readers see what they saw before.
         """
         ...
 
     async def abort(self) -> None:
-        """Nothing is left of it, as far as the store answers within the adapter's deadline."""
+        """Remove what was written, if the store answers within the adapter's deadline."""
         ...
 
 
 class Results(Protocol):
-    """Where result objects are written. Any number of tasks, one for each name."""
+    """Where result objects are written. Any number of tasks may use it, each for another name."""
 
     def begin(self, location: Location) -> Upload:
-        """What an earlier worker began under this name and did not end is removed, at the latest
-        when a new one is too long for one request.
+        """Begin a result object. What an earlier worker began under this name and did not end is
+        removed, at the latest when the new object is too long for one request.
         """
         ...
 

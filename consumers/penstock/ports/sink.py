@@ -1,7 +1,7 @@
-"""The output topics, by a producer or in transactions.
+"""The output topics, written by a producer or in transactions.
 
-Rule: what is accepted is delivered in order, and its delivery is an awaitable. Owner: the
-publish stage.
+Rule: accepted records are delivered in order, and their delivery can be awaited. Owner: the publish
+stage.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -15,8 +15,8 @@ Headers = list[tuple[str, bytes]]
 
 @dataclass(slots=True)
 class Outgoing:
-    """Records for one output partition, in order. `headers`: of each record; None: none has any.
-    `times_ms`: of each record; None: now.
+    """Records for one output partition, in order. `headers`: one list for each record; None: no
+    record has any. `times_ms`: one time for each record; None: now.
     """
 
     topic: str
@@ -27,7 +27,7 @@ class Outgoing:
     times_ms: list[int] | None = None
 
     def add(self, key: bytes | None, values: Sequence[bytes], headers: Headers | None) -> None:
-        """Append records with this key, all with these headers."""
+        """Append records that all have this key and these headers."""
         if headers is not None and self.headers is None:
             self.headers = [[] for _ in self.values]
         if self.headers is not None:
@@ -37,32 +37,34 @@ class Outgoing:
 
 
 class Sink(Protocol):
-    """The output topics. One task per output partition, so that order is the order of the calls."""
+    """The output topics. Each output partition is used by one task, so the order of records is the
+    order of its calls.
+    """
 
     async def start(self) -> None: ...
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions; 0 when there is no such topic. From then on no batch is larger than
-        the topic takes. Raises `Unreachable`.
+        """How many partitions the topic has; 0: there is no such topic. After this call no batch is
+        larger than the topic takes. Raises `Unreachable`.
         """
         ...
 
     async def send(self, outgoing: Outgoing) -> Awaitable[None]:
-        """Hand over; returns when accepted, with an awaitable that is done when the broker has it
-        all.
+        """Hand over records. Returns when they are accepted, with an awaitable that is done when
+        the broker has all of them.
 
-        Blocks while earlier records of that partition are still being handed over: that
-        is the brake.
+        Waits while earlier records of the partition are still being handed over, and so slows the
+        caller down.
         """
         ...
 
     def fits(self, topic: str, key: bytes | None, value_bytes: int) -> bool:
-        """Would the topic take a record with a value of this many bytes?"""
+        """Would the topic take a record with this key and a value of this many bytes?"""
         ...
 
     async def forget(self) -> None:
-        """Nothing of what was accepted and is not delivered is sent from now on, except what is on
-        the wire already. Nobody waits for its deliveries any more.
+        """From now on send nothing of what was accepted and is not delivered, except what is on the
+        wire already. The caller no longer waits for its delivery.
         """
         ...
 
@@ -72,40 +74,42 @@ class Sink(Protocol):
 
 
 class Passage(Protocol):
-    """The way from input topics to other topics, exactly once: one transaction after the other. One
-    task at a time.
+    """The way from input topics to other topics for exactly-once delivery: one transaction after
+    the other, by one task at a time.
     """
 
     async def publish(
         self, outgoing: Sequence[Outgoing], positions: Mapping[Where, Commit]
     ) -> None:
-        """The records and the new positions become visible together, or neither. After a failure
-        or a cancellation the passage is spent. Raises `Fenced`, `Transient`, `Fatal`.
+        """The records and the new positions become visible together, or neither does. After a
+        failure or a cancellation the passage cannot be used again. Raises `Fenced`, `Transient` or
+        `Fatal`.
         """
         ...
 
     async def close(self) -> None:
-        """Take back what is not committed, within the adapter's deadline. Safe to call twice."""
+        """Take back what is not committed, within the adapter's deadline. May be called twice."""
         ...
 
 
 class Producers(Protocol):
-    """The transactional producers of a worker, known by number. What they publish carries the
-    worker's membership: the group refuses it, as `Fenced`, once it has gone on without this member.
+    """The transactional producers of a worker, known by number. Their transactions carry the
+    worker's membership: the group refuses them, by `Fenced`, once it has gone on without this
+    member.
     """
 
     async def open(self, number: int) -> Passage:
-        """On return, the last transaction of an earlier producer with this number is committed or
-        aborted. Raises `Transient` or `Fatal`.
+        """Open a producer. On return the last transaction of an earlier producer with this number
+        is committed or aborted. Raises `Transient` or `Fatal`.
         """
         ...
 
     async def take_back_left(self) -> None:
-        """Transactions that dead workers left open are ended within seconds, so that readers of
+        """End the transactions that dead workers left open within seconds, so that readers of
         committed records do not wait for them. Raises nothing.
         """
         ...
 
     def group(self, where: Where) -> str:
-        """Positions of one group only may go into one transaction."""
+        """The group of this partition. One transaction may carry positions of one group only."""
         ...

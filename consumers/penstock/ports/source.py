@@ -1,7 +1,7 @@
-"""The input: topics read as a member of a consumer group, and where that group is.
+"""The input: topics that are read as a member of a consumer group, and the positions of that group.
 
-Rule: partitions have numbers here; `where` says which is which. Owner: the consume task polls,
-settle commits.
+Rule: partitions have numbers here; `where` tells topic and partition of a number. Owner: the
+consume task polls, and settle commits.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,9 +11,9 @@ from penstock.core.health.region_help import Standing
 
 
 class Record(NamedTuple):
-    """A Kafka message of an input topic. `timestamp_ms` is the broker's or producer's epoch time;
-    `partition` is the number that the source has for it; `traceparent` the header, unchecked.
-    `headers`: all of them, from a source that leaves the value as it came.
+    """A Kafka message of an input topic. `partition`: the source's number of the partition.
+    `timestamp_ms`: epoch milliseconds, by the broker or the producer. `traceparent`: the header,
+    unchecked. `headers`: all headers, from a source that does not decode them into the value.
     """
 
     partition: int
@@ -39,32 +39,34 @@ class Commit(NamedTuple):
     metadata: str = ""
 
 
-# A start in `assigned`: another member's transaction, which is still open, may move the position.
-# `rewind` tells it once that is decided.
+# A start in `assigned`: the transaction of another member is still open and may move the position.
+# `rewind` tells the position once that is decided.
 UNDECIDED = Commit(-1)
 
 
 class Rebalance(Protocol):
-    """Called by the source, in its own task. What these raise ends the worker."""
+    """Called by the source, in the source's own task. An exception that these methods raise ends
+    the worker.
+    """
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """A rebalance begins: returns when nothing of these partitions will be published or
-        committed until they are assigned again. Those that are not are revoked.
+        """A rebalance begins. Returns when nothing of these partitions will be published or
+        committed until they are assigned again. Partitions that are not assigned again are revoked.
         """
         ...
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
-        """These partitions are ours from the given positions on. Their records
-        follow, none before. `UNDECIDED` is only given exactly once.
+        """These partitions are ours from the given positions on. No record of them was given out
+        before this call. `UNDECIDED` is given only with exactly-once delivery.
 
-        Returns the offsets from which suspended partitions go on, which have read further than
-        they committed. All others begin at their start.
+        Returns the offsets from which suspended partitions go on: they have read further than they
+        committed. All other partitions begin at their start.
         """
         ...
 
     async def revoked(self, partitions: Collection[int]) -> None:
-        """Hand back: returns when nothing of these partitions will be published or
-        committed any more.
+        """Give these partitions up. Returns when nothing of them will be published or committed any
+        more.
         """
         ...
 
@@ -72,8 +74,8 @@ class Rebalance(Protocol):
 class Polled(Protocol):
     """Topics that are read as one member of a consumer group. Used by one task.
 
-    Partitions have a number for each here: their own where there is one topic, any where there are
-    several; `where` says which is which.
+    Each partition has a number here: its own where there is one topic, any number where there are
+    several. `where` tells topic and partition of a number.
     """
 
     async def start(self, rebalance: Rebalance) -> None:
@@ -81,36 +83,37 @@ class Polled(Protocol):
         ...
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
-        """Records of these partitions, in offset order each; empty after about `wait_ms` without
-        any.
+        """Records of these partitions, each partition's in the order of offsets; an empty list if
+        none came within about `wait_ms`.
 
-        An empty `partitions` reads nothing, yet counts as a sign of life for the group.
+        An empty `partitions` reads nothing, yet shows the group that this member lives.
         """
         ...
 
     def reached(self) -> Mapping[int, int]:
-        """Where the next read of each partition of ours begins. All records before were given out;
-        behind the last of them may be offsets that are none, as a transaction's end is.
+        """From which offset on each partition is read next. All records before it were given out.
+        Behind the last record there may be offsets without a record, such as the end of a
+        transaction.
         """
         ...
 
     async def stop(self) -> None:
-        """Leave the group; does not call `revoked`. Safe to call twice."""
+        """Leave the group, without a call of `revoked`. May be called twice."""
         ...
 
 
 class Followed(Polled, Protocol):
     def known_ends(self) -> Mapping[int, int]:
-        """For each partition the offset after its last record, as the last reads saw it."""
+        """For each partition the offset after its last record, as of the last reads."""
         ...
 
 
 class Source(Polled, Protocol):
-    """The input topics. Used by one task, except `commit`."""
+    """The input topics. Used by one task, except for `commit`."""
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """One request for all. Raises `Transient`; a partition no longer ours is
-        silently left out.
+        """Commit these positions, in one request. Raises `Transient`. A partition that is no longer
+        ours is left out without an error.
         """
         ...
 
@@ -119,46 +122,48 @@ class Source(Polled, Protocol):
         ...
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Read the committed positions again and go on from there. Raises `Transient`, exactly once
-        `Undecided` while an open transaction may move one of them; a partition no longer ours is
-        left out.
+        """Read the committed positions again, and go on from there. Raises `Transient`; with
+        exactly-once delivery also `Undecided`, while an open transaction may move one of them. A
+        partition that is no longer ours is left out.
         """
         ...
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """What people say of their lines (`core.order.operator_words`). Raises `Transient`, or
-        `Fatal` where that may not be read.
+        """What operators say about stopped lines of these partitions (`core.order.operator_words`).
+        Raises `Transient`, or `Fatal` if reading that is not allowed.
         """
         ...
 
     def where(self, partition: int) -> Where:
-        """Topic and partition behind a number of ours, for good."""
+        """Topic and partition of a number. A number never changes its meaning."""
         ...
 
     def partitions(self) -> int:
-        """How many the topics have, as far as is known by now: they may grow."""
+        """How many partitions the topics have, as far as is known by now: topics may grow."""
         ...
 
     async def end_offsets(self) -> Mapping[int, int]:
-        """The next offset to be written, for each assigned partition."""
+        """The offset that the next written record will have, for each assigned partition."""
         ...
 
 
 class Neighbours(Protocol):
-    """Other regions, each with a group of its own that a worker may join. One task a region."""
+    """Other regions, each with a consumer group that a worker may join. Each region is used by one
+    task.
+    """
 
     async def look(self, region: str | None) -> Standing:
-        """How it stands; None: how our own does. Raises `Transient`, or `Fatal` for what waiting
+        """The state of a region; None: of our own. Raises `Transient`, or `Fatal` for what waiting
         cannot mend.
         """
         ...
 
     def join(self, region: str) -> Source:
-        """A member of its group, to be started. The worker's own source commits for it, too, and
-        knows its partitions by the numbers that it gives them.
+        """A new member of the region's group, which the caller starts. The worker's own source
+        commits for it, too, and knows its partitions by the numbers that the member gives them.
         """
         ...
 
     def left(self, region: str) -> None:
-        """That member has stopped."""
+        """The member of this region's group has stopped."""
         ...

@@ -1,4 +1,4 @@
-"""Where spans of traces go, and the context that travels to model servers.
+"""Where spans of traces go, and the trace context that travels to model servers.
 
 Rule: a span is complete when it is handed over, and handing over never waits: a receiver that is
 away or slow costs spans, never rows. Owner: the application, which closes the adapter.
@@ -10,20 +10,21 @@ from typing import Literal, NamedTuple, Protocol
 
 Attribute = str | int | float | bool
 
-# The `traceparent` of the request that this task makes. Clients of model servers send it along;
-# a variable of the context, as between the stage and the connection five calls know nothing of it.
+# The `traceparent` of the request that this task makes, which clients of model servers send along.
+# It is a variable of the context, because the five calls between the stage and the connection know
+# nothing of traces.
 outgoing_traceparent: ContextVar[str | None] = ContextVar("outgoing_traceparent", default=None)
 
 
 class Place(NamedTuple):
-    """A span by its name in the protocol."""
+    """A span's identity in the protocol."""
 
     trace_id: int
     span_id: int
 
 
 class Span(NamedTuple):
-    """One step of a trace. `parent_id` 0: it is the first of its trace."""
+    """One step of a trace. `parent_id` 0: the first span of its trace."""
 
     name: str
     kind: Literal["consumer", "producer", "client", "internal"]
@@ -46,7 +47,7 @@ class Spans(Protocol):
 
     @property
     def dropped(self) -> int:
-        """Spans that it did not take, or that came faster than they could be sent."""
+        """Spans that the receiver did not take, or that came faster than they could be sent."""
         ...
 
     def send(self, spans: Sequence[Span]) -> None: ...
