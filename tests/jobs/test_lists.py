@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.stores.files_and_stdin import LocalObjects
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
 from penstock.jobs.csv_list import MOST_RECORD_CHARS, csv_rows
@@ -154,7 +154,7 @@ def objects() -> MemoryObjects:
 async def read(
     objects: MemoryObjects, key: str, after: At | None = None
 ) -> list[tuple[At, Reference]]:
-    listing = await open_manifest(objects, f"s3://lists/{key}", Places.one())
+    listing = await open_manifest(objects, f"s3://lists/{key}", StoreChoice.one())
     return [one async for chunk in listing.chunks(after) for one in chunk]
 
 
@@ -285,7 +285,7 @@ async def test_a_local_list_that_is_replaced_while_it_is_read_is_refused(tmp_pat
 
     write("old")
     local = LocalObjects(MemoryObjects)
-    listing = await open_manifest(local, str(path), Places.one())
+    listing = await open_manifest(local, str(path), StoreChoice.one())
     keys: list[str] = []
 
     async def read_on() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.adapters.stores.folder import FolderObjects
 from penstock.core.comparing.comparison import Agreement
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows
@@ -59,7 +59,7 @@ async def compared(folder: Path, then: Sequence[bytes], now: Sequence[bytes]) ->
     pairing = Pairing(planned(), SPANS, Agreement())
     pairing.begin(frozenset([0]))
     objects = FolderObjects(str(folder))
-    results = FormerResults(objects, Places.one(), pairing.wants_of_then)
+    results = FormerResults(objects, StoreChoice.one(), pairing.wants_of_then)
 
     async def values() -> AsyncGenerator[list[bytes]]:
         yield [*then]

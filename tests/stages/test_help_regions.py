@@ -9,7 +9,7 @@ import orjson
 
 from penstock.adapters.inputs.regional_source import RegionalSource
 from penstock.core.health.region_help import HelpTerms, Standing
-from penstock.core.routing.store_choice import Place, Places
+from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline
@@ -210,10 +210,10 @@ async def test_nobody_helps_on_a_guess_or_while_it_is_behind_itself() -> None:
 @virtual_time
 async def test_references_of_a_region_are_read_from_its_store() -> None:
     regions = Regions()
-    both = [Place("eu", "s3"), Place("us", "s3")]
+    both = [ConfiguredStore("eu", "s3"), ConfiguredStore("us", "s3")]
     regions.world.with_settings(
-        places=Places(both, ["eu"]),
-        near={"refs.us": Places(both, ["us"])},
+        places=StoreChoice(both, ["eu"]),
+        near={"refs.us": StoreChoice(both, ["us"])},
         more_fetchers={"eu": 2, "us": 2},
     )
     regions.standing = GONE

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from penstock.core.routing.store_choice import DEFAULT, Place, Places
+from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore, StoreChoice
 from penstock.errors import Unreachable
 from penstock.ports import Location
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, run_to_end, running, until
 
-PLACES = Places([Place(DEFAULT, "s3"), Place("far", "gs")])
+PLACES = StoreChoice([ConfiguredStore(DEFAULT, "s3"), ConfiguredStore("far", "gs")])
 
 
 def two_stores(**settings: Any) -> World:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from penstock.adapters.memory.results import MemoryResults, MemoryUpload
-from penstock.core.routing.store_choice import Place, Places
+from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.encodings.base import Rows
 from penstock.encodings.jsonl import Lines
@@ -112,14 +112,16 @@ class TrapObjects:
 
 
 def of_message(world: TrapWorld) -> None:
-    class Odd(Places):
+    class Odd(StoreChoice):
         def of(self, store: str | None, bucket: str, key: str) -> str:
             if key == "bad.csv":
                 raise Trap("of")
             return super().of(store, bucket, key)
 
     # With two stores, as with one alone nothing is asked.
-    world.with_settings(places=Odd([Place("objects", "s3"), Place("lake", "gs", "lake")]))
+    world.with_settings(
+        places=Odd([ConfiguredStore("objects", "s3"), ConfiguredStore("lake", "gs", "lake")])
+    )
     world.bad("bad.csv", csv(1))
 
 

@@ -57,7 +57,7 @@ async def test_an_object_is_a_span_of_its_callers_trace_with_its_steps_below() -
     world.model.script = server
     await later(world, of(SAMPLED))
     [whole], [batch] = named(world, "process refs"), named(world, "predict rows")
-    assert f"{whole.place.trace_id:032x}" == TRACE
+    assert f"{whole.identity.trace_id:032x}" == TRACE
     assert f"{whole.parent_id:016x}" == SPAN
     assert whole.kind == "consumer"
     said = whole.attributes
@@ -66,10 +66,10 @@ async def test_an_object_is_a_span_of_its_callers_trace_with_its_steps_below() -
     assert said["penstock.sampled_for"] == "caller"
     assert said["messaging.destination.name"] == "refs"
     assert said["messaging.kafka.offset"] == 0
-    steps = [span for span in world.spans.sent if span.parent_id == whole.place.span_id]
-    assert {step.place.trace_id for step in steps} == {whole.place.trace_id}
+    steps = [span for span in world.spans.sent if span.parent_id == whole.identity.span_id]
+    assert {step.identity.trace_id for step in steps} == {whole.identity.trace_id}
     [call] = named(world, "call")
-    assert call.links == [batch.place]
+    assert call.links == [batch.identity]
     assert batch in steps
     assert call.end_ns - call.start_ns == pytest.approx(0.1 * NS, abs=1_000)
     own = [step for step in steps if step is not batch]
@@ -77,7 +77,7 @@ async def test_an_object_is_a_span_of_its_callers_trace_with_its_steps_below() -
         assert before.end_ns <= after.start_ns
     assert whole.start_ns <= own[0].start_ns
     assert own[-1].end_ns <= whole.end_ns
-    assert len({span.place.span_id for span in world.spans.sent}) == len(world.spans.sent)
+    assert len({span.identity.span_id for span in world.spans.sent}) == len(world.spans.sent)
 
 
 @virtual_time
@@ -86,8 +86,8 @@ async def test_the_server_and_the_readers_of_the_output_are_told_of_the_trace() 
     world.model.script = server
     await later(world, of(SAMPLED))
     [whole], [batch] = named(world, "process refs"), named(world, "predict rows")
-    assert server.told == [f"00-{TRACE}-{batch.place.span_id:016x}-01"]
-    header = ("traceparent", f"00-{TRACE}-{whole.place.span_id:016x}-01".encode())
+    assert server.told == [f"00-{TRACE}-{batch.identity.span_id:016x}-01"]
+    header = ("traceparent", f"00-{TRACE}-{whole.identity.span_id:016x}-01".encode())
     assert world.sink.headers["predictions"][0] == [[header]] * 3
 
 
@@ -128,9 +128,9 @@ async def test_a_batch_is_linked_to_its_sampled_objects_and_says_how_many_it_has
     assert largest.attributes["penstock.objects"] == largest.attributes["penstock.rows"]
     assert len(largest.links) == MOST_LINKS
     assert int(largest.attributes["penstock.objects"]) > 2 * MOST_LINKS
-    wholes = {span.place for span in named(world, "process refs")}
+    wholes = {span.identity for span in named(world, "process refs")}
     assert set(largest.links) <= wholes
-    assert (largest.place.trace_id, largest.parent_id) == largest.links[0]
+    assert (largest.identity.trace_id, largest.parent_id) == largest.links[0]
 
 
 @virtual_time
@@ -166,7 +166,7 @@ async def test_each_try_of_a_request_is_a_span_with_its_own_error() -> None:
     assert (failed.error, answered.error) == ("nobody is there", None)
     assert failed.attributes["error.type"] == "Unreachable"
     assert [text and text[36:52] for text in server.told] == [
-        f"{span.place.span_id:016x}" for span in (failed, answered)
+        f"{span.identity.span_id:016x}" for span in (failed, answered)
     ]
 
 
@@ -185,7 +185,7 @@ async def test_the_slowest_are_sampled_at_their_end() -> None:
         world.announce(f"{number}.csv", csv(1), traceparent=caller)
     async with running(world):
         await until(lambda: world.next_offset() >= 600, within_s=600.0)
-    chosen = {span.place.trace_id for span in named(world, "process refs")}
+    chosen = {span.identity.trace_id for span in named(world, "process refs")}
     assert 0 < len(chosen) <= 6
     assert {span.attributes["penstock.sampled_for"] for span in named(world, "process refs")} == {
         "slow"
@@ -200,7 +200,7 @@ async def test_two_workers_choose_the_same_objects() -> None:
             caller = f"00-{f'{number * 211:04x}' * 8}-{SPAN}-00"
             world.announce(f"{number}.csv", csv(1), traceparent=caller)
         await run_to_end(world, 300)
-        return {span.place.trace_id for span in named(world, "process refs")}
+        return {span.identity.trace_id for span in named(world, "process refs")}
 
     first = await chosen()
     assert first == await chosen()
@@ -215,7 +215,7 @@ async def test_a_cloud_event_has_its_trace_as_an_attribute() -> None:
     event = {"specversion": "1.0", "type": "t", "traceparent": SAMPLED, "data": data}
     world.source.append(orjson.dumps(event))
     await run_to_end(world, 1)
-    assert [f"{span.place.trace_id:032x}" for span in named(world, "process refs")] == [TRACE]
+    assert [f"{span.identity.trace_id:032x}" for span in named(world, "process refs")] == [TRACE]
 
 
 @virtual_time
@@ -223,7 +223,7 @@ async def test_without_a_caller_each_object_has_a_trace_of_its_own() -> None:
     world = World().with_traces(sample=1.0)
     await later(world, of("malformed"), of("malformed", key="y.csv"))
     first, second = named(world, "process refs")
-    assert first.place.trace_id != second.place.trace_id
+    assert first.identity.trace_id != second.identity.trace_id
     assert first.parent_id == second.parent_id == 0
 
 

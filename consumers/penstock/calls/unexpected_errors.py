@@ -20,8 +20,8 @@ from penstock.ports import Clock
 
 log = logging.getLogger(__name__)
 
-Place = Literal["message", "store", "decode", "model", "record", "letter", "result"]
-_CODES: Final[dict[Place, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
+GuardedPlace = Literal["message", "store", "decode", "model", "record", "letter", "result"]
+_CODES: Final[dict[GuardedPlace, ErrorCode]] = {"decode": "bad_format", "model": "model_mismatch"}
 # The keys of the message or object that the running task works on, for the log.
 _at_work: Final[ContextVar[Callable[[], Keys]]] = ContextVar("at_work", default=dict)
 # One traceback an hour for each kind of exception; the counter tells how often it happens.
@@ -36,7 +36,7 @@ def works_on(keys: Callable[[], Keys]) -> None:
 
 
 class Counts(Protocol):
-    def unforeseen(self, place: Place, /) -> None: ...
+    def unforeseen(self, place: GuardedPlace, /) -> None: ...
 
 
 class Guards:
@@ -48,13 +48,13 @@ class Guards:
         self._telemetry = telemetry
         self._clock = clock
         self._raises = raises
-        self._quiet_until_s: dict[tuple[Place, str], float] = {}
+        self._quiet_until_s: dict[tuple[GuardedPlace, str], float] = {}
 
-    def at(self, place: Place, stage: str | None = None) -> "Guard":
+    def at(self, place: GuardedPlace, stage: str | None = None) -> "Guard":
         """`stage`: if given, every `Poison` that leaves the guard is marked with it."""
         return Guard(self, place, stage)
 
-    def told(self, place: Place, error: BaseException) -> BaseException:
+    def told(self, place: GuardedPlace, error: BaseException) -> BaseException:
         """The error that leaves the guarded block in place of this one. An unexpected exception is
         counted, logged and replaced by `Unforeseen`; all others are returned unchanged.
         """
@@ -74,7 +74,7 @@ class Guards:
             )
         return found
 
-    def _found(self, place: Place, error: BaseException) -> BaseException:
+    def _found(self, place: GuardedPlace, error: BaseException) -> BaseException:
         if isinstance(error, PenstockError) or not _belongs(error):
             return error
         return Unforeseen.of(_CODES.get(place, "unavailable"), error)
@@ -87,7 +87,7 @@ class Guard:
     """
 
     guards: Guards
-    place: Place
+    place: GuardedPlace
     stage: str | None
 
     def __enter__(self) -> None:

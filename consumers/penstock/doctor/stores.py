@@ -15,7 +15,7 @@ from penstock.adapters.stores.choice import open_objects, open_store, places_of_
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.refusals import NoBucket
 from penstock.calls.wait_for_services import PROBE, ask_store
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.doctor.finding import Finding
 from penstock.errors import Poison, usage
 from penstock.messages.errors import SchemaError
@@ -91,4 +91,4 @@ def place_of(cfg: config.Config, url: str) -> Location:
         named, bucket, key = split_url(url)
     except SchemaError as error:
         raise usage(str(error)) from None
-    return Location(bucket, key, store=Places(places_of_caller(cfg)).of(named, bucket, key))
+    return Location(bucket, key, store=StoreChoice(places_of_caller(cfg)).of(named, bucket, key))

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from penstock.adapters.inputs.urls import references
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Objects
 
-# Places of one listing are in order; of one URL or file they are all keys, or all numbers.
+# StoreChoice of one listing are in order; of one URL or file they are all keys, or all numbers.
 At = tuple[int, int | str]
 CHUNK = 1_000
 
@@ -35,7 +35,7 @@ class Globs:
 
     pin = ""
 
-    def __init__(self, objects: Objects, urls: Sequence[str], places: Places) -> None:
+    def __init__(self, objects: Objects, urls: Sequence[str], places: StoreChoice) -> None:
         self._objects = objects
         self._urls = urls
         self._places = places

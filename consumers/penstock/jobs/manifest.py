@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.source import Need, Ranges
 from penstock.jobs.csv_list import csv_rows
@@ -46,7 +46,7 @@ class _Manifest(Struct, rename="camel"):
     destination_bucket: str = ""
 
 
-async def open_manifest(objects: Objects, url: str, places: Places) -> Lists:
+async def open_manifest(objects: Objects, url: str, places: StoreChoice) -> Lists:
     """Raises `Fatal` if there is no such list, or no list can be made of it."""
     location = _location(url, places)
     async with aclosing(await _open(objects, location)) as body:
@@ -121,7 +121,7 @@ class _Reader:
             yield found
 
 
-def _location(url: str, places: Places) -> Location:
+def _location(url: str, places: StoreChoice) -> Location:
     path = local_path(url)
     if path is not None:
         return Location(LOCAL, path or STDIN)

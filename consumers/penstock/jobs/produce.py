@@ -25,7 +25,7 @@ from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
 from penstock.calls.wait_for_services import until_answered
 from penstock.core.routing.model_routes import Routes
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_names import StreamNames
 from penstock.errors import usage
 from penstock.jobs.listing import At, Globs, Listing
@@ -193,7 +193,7 @@ class _Announcing:
 
 
 async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> Listing:
-    places = Places(places_of_caller(cfg))
+    places = StoreChoice(places_of_caller(cfg))
     if wanted.manifest is not None:
         return await open_manifest(objects, wanted.manifest, places)
     for url in wanted.urls:

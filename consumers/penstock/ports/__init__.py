@@ -21,7 +21,7 @@ from penstock.ports.source import (
     Source,
     Where,
 )
-from penstock.ports.spans import Attribute, Place, Span, Spans, outgoing_traceparent
+from penstock.ports.spans import Attribute, Span, SpanIdentity, Spans, outgoing_traceparent
 
 __all__ = [
     "UNDECIDED",
@@ -42,7 +42,6 @@ __all__ = [
     "Outgoing",
     "Part",
     "Passage",
-    "Place",
     "Producers",
     "Rebalance",
     "Record",
@@ -50,6 +49,7 @@ __all__ = [
     "Sink",
     "Source",
     "Span",
+    "SpanIdentity",
     "Spans",
     "Stored",
     "Transactions",

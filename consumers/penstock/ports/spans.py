@@ -16,7 +16,7 @@ Attribute = str | int | float | bool
 outgoing_traceparent: ContextVar[str | None] = ContextVar("outgoing_traceparent", default=None)
 
 
-class Place(NamedTuple):
+class SpanIdentity(NamedTuple):
     """A span's identity in the protocol."""
 
     trace_id: int
@@ -28,12 +28,12 @@ class Span(NamedTuple):
 
     name: str
     kind: Literal["consumer", "producer", "client", "internal"]
-    place: Place
+    identity: SpanIdentity
     parent_id: int
     start_ns: int
     end_ns: int
     attributes: Mapping[str, Attribute]
-    links: Sequence[Place] = ()
+    links: Sequence[SpanIdentity] = ()
     error: str | None = None
 
 

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, open_reader
 from penstock.adapters.kafka.reader import Spans as TopicSpans
 from penstock.core.comparing.comparison import Agreement, Tally
-from penstock.core.comparing.pairs import Pairs, Place
+from penstock.core.comparing.pairs import Pairs, RowPlace
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
 from penstock.messages.prediction import Failure
@@ -269,12 +269,12 @@ def _takes_all(_stream: str, _model: str) -> bool:
     return True
 
 
-def _placed(id: str, row: int = -1) -> tuple[tuple[str, int], Place]:
+def _placed(id: str, row: int = -1) -> tuple[tuple[str, int], RowPlace]:
     """Topic and partition of the input record that an id names, and the row's place in it. Raises
     `ValueError` for another form of id.
     """
     topic, number, at, index, _ = id.split("/")
-    return (topic, int(number)), Place(int(at), int(index), row)
+    return (topic, int(number)), RowPlace(int(at), int(index), row)
 
 
 def _shown(answer: _Answer) -> Any:

@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from penstock import config
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.encodings.output_values import records_of
 from penstock.errors import Poison
 from penstock.messages.prediction import Failure, Result
@@ -65,7 +65,7 @@ async def open_results(cfg: config.Config, wanted: Wanted) -> AsyncIterator["For
     known = with_clouds(cfg)
     objects = LocalObjects(partial(open_objects, known, lazily=True))
     try:
-        results = FormerResults(objects, Places(places_of_caller(known)), wanted)
+        results = FormerResults(objects, StoreChoice(places_of_caller(known)), wanted)
         yield results
         results.tell()
     finally:
@@ -73,7 +73,7 @@ async def open_results(cfg: config.Config, wanted: Wanted) -> AsyncIterator["For
 
 
 class FormerResults:
-    def __init__(self, objects: Objects, places: Places, wanted: Wanted) -> None:
+    def __init__(self, objects: Objects, places: StoreChoice, wanted: Wanted) -> None:
         self._objects = objects
         self._places = places
         self._wanted = wanted

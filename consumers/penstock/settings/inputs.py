@@ -10,7 +10,7 @@ from penstock import config
 from penstock.adapters.kafka.group.identity import instance_of
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.region_help import HelpTerms
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
 
 # Heartbeats that fit into a session, at least.
@@ -83,14 +83,14 @@ def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
     )
 
 
-def places_near(cfg: config.Config, region: str | None) -> Places:
+def places_near(cfg: config.Config, region: str | None) -> StoreChoice:
     """The stores, with those near to this region first; None: no region, so all are equal."""
     near = cfg.regions[region].stores if region is not None else None
-    return Places(places_of(cfg), near)
+    return StoreChoice(places_of(cfg), near)
 
 
-def near_of_topics(cfg: config.Config) -> dict[str, Places]:
-    """Places by topic, for the regions that may be helped: their objects are near to them."""
+def near_of_topics(cfg: config.Config) -> dict[str, StoreChoice]:
+    """StoreChoice by topic, for the regions that may be helped: their objects are near to them."""
     return {
         topic: places_near(cfg, name)
         for name in cfg.helped

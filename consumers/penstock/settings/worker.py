@@ -16,7 +16,7 @@ from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retry import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_records import Labels, by_stream, same_partition
-from penstock.core.routing.store_choice import DEFAULT, Places
+from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
 from penstock.lane.lane import LaneLimits
@@ -120,7 +120,8 @@ def for_call(
     return replace(
         _settings(cfg, labels),
         intake=IntakeTerms(
-            stream_from=stream_from(cfg.kafka.stream_from), places=Places(places_of_caller(cfg))
+            stream_from=stream_from(cfg.kafka.stream_from),
+            places=StoreChoice(places_of_caller(cfg)),
         ),
         results=results,
     )

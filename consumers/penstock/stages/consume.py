@@ -15,7 +15,7 @@ from functools import partial
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
-from penstock.core.routing.store_choice import Places, compiled
+from penstock.core.routing.store_choice import StoreChoice, compiled
 from penstock.core.routing.stream_names import StreamNames, fallback, streams_of
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_place
@@ -87,8 +87,8 @@ class IntakeTerms:
     stream_from: str | None = None
     allow: Sequence[str] | None = None
     streams: Sequence[str] | None = None
-    places: Places = field(default_factory=Places.one)
-    near: Mapping[str, Places] = field(default_factory=dict)
+    places: StoreChoice = field(default_factory=StoreChoice.one)
+    near: Mapping[str, StoreChoice] = field(default_factory=dict)
 
 
 class Intake:
@@ -198,7 +198,7 @@ class Intake:
                     one.close(ticket.failure)
         return [ticket, *others]
 
-    def _place(self, ticket: Ticket, reference: Reference, places: Places) -> None:
+    def _place(self, ticket: Ticket, reference: Reference, places: StoreChoice) -> None:
         """Set the ticket's store, if it is not the default one, or close the ticket if no store may
         be asked for the object.
         """

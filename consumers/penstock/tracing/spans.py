@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.order.releases import Release
 from penstock.core.rows.trace import Trace
-from penstock.ports import Attribute, Place, Span
+from penstock.ports import Attribute, Span, SpanIdentity
 
 # A library's text may be long; receivers cut or refuse it.
 MOST_MESSAGE_CHARS = 500
@@ -44,7 +44,7 @@ def object_spans(
     attributes["penstock.kafka_in_ms"] = round((latency_s - (now_s - received_s)) * 1000, 3)
     if trace.code is not None:
         attributes["error.type"], error = trace.code, trace.message[:MOST_MESSAGE_CHARS]
-    whole = Place(trace.trace_id, trace.span_id)
+    whole = SpanIdentity(trace.trace_id, trace.span_id)
     topic = ticket.owner.topic
     spans = [
         Span(
@@ -64,19 +64,19 @@ def object_spans(
             Span(
                 name,
                 "producer" if is_publish else "internal",
-                Place(trace.trace_id, draw(64)),
+                SpanIdentity(trace.trace_id, draw(64)),
                 trace.span_id,
                 ns(begin_s),
                 ns(end_s),
                 {"messaging.destination.name": names.output_topic} if is_publish else {},
-                [Place(*trace.batch)] if is_call and trace.batch is not None else (),
+                [SpanIdentity(*trace.batch)] if is_call and trace.batch is not None else (),
             )
         )
     return spans
 
 
 def batch_span(
-    place: Place,
+    identity: SpanIdentity,
     sampled: Sequence[Trace],
     start_ns: int,
     end_ns: int,
@@ -99,12 +99,12 @@ def batch_span(
     return Span(
         f"predict {model}",
         "client",
-        place,
+        identity,
         sampled[0].span_id,
         start_ns,
         end_ns,
         attributes,
-        [Place(one.trace_id, one.span_id) for one in sampled],
+        [SpanIdentity(one.trace_id, one.span_id) for one in sampled],
         None if error is None else str(error)[:MOST_MESSAGE_CHARS],
     )
 

@@ -12,7 +12,7 @@ from penstock.core.order.releases import Release
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.trace import Trace
 from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, written
-from penstock.ports import Clock, Place, Record, Spans, outgoing_traceparent
+from penstock.ports import Clock, Record, SpanIdentity, Spans, outgoing_traceparent
 from penstock.tracing.sampling import Errors, Ratio, Slowest
 from penstock.tracing.spans import Names, batch_span, object_spans
 
@@ -74,10 +74,10 @@ class Tracer:
     def _sampled_call(self, model: str, blocks: Sequence[Block]) -> Iterator[None]:
         tickets = dict.fromkeys(block.ticket for block in blocks)
         sampled = [one.trace for one in tickets if one.trace is not None and one.trace.why]
-        place = Place(sampled[0].trace_id, self._draw(64))
+        identity = SpanIdentity(sampled[0].trace_id, self._draw(64))
         for trace in sampled:
-            trace.batch = place
-        told = outgoing_traceparent.set(written(Caller(*place, is_sampled=True)))
+            trace.batch = identity
+        told = outgoing_traceparent.set(written(Caller(*identity, is_sampled=True)))
         began_s, error = self._clock.now(), None
         try:
             yield
@@ -87,7 +87,7 @@ class Tracer:
         finally:
             outgoing_traceparent.reset(told)
             span = batch_span(
-                place,
+                identity,
                 sampled[:MOST_LINKS],
                 self._ns(began_s),
                 self._ns(self._clock.now()),

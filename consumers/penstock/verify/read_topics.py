@@ -15,7 +15,7 @@ from penstock.adapters.kafka.partition_of_key import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_names import StreamNames
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
@@ -86,7 +86,7 @@ async def _follow(
         return
     reading.total += len(waiting)
     known = with_clouds(cfg)
-    places = Places(places_of_caller(known))
+    places = StoreChoice(places_of_caller(known))
     objects = LocalObjects(partial(open_objects, known, lazily=True))
 
     async def follow_some() -> None:

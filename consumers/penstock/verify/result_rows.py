@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_path
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, Transient
 from penstock.messages.prediction import Failure
 from penstock.messages.urls import split_url
@@ -47,7 +47,7 @@ class _Line(Struct, gc=False):
     prediction: Raw = Raw(NULL)
 
 
-def location_of(url: str, places: Places) -> Location:
+def location_of(url: str, places: StoreChoice) -> Location:
     """Raises `Poison` if no configured store has it."""
     if (path := local_path(url)) is not None:
         return Location(LOCAL, path)

@@ -15,19 +15,19 @@ from penstock import config
 from penstock.adapters.otel import open_spans
 from penstock.adapters.otel.exporter import FLUSH_S, MOST_WAITING, OtlpSpans, whole
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.ports import Place, Span
+from penstock.ports import Span, SpanIdentity
 from tests.support.otlp_receiver import OtlpReceiver, values
 
-PLACE = Place(0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
+IDENTITY = SpanIdentity(0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
 SPAN = Span(
     "process refs",
     "consumer",
-    PLACE,
+    IDENTITY,
     0x00F067AA0BA902B7,
     1_795_208_217_412_000_000,
     1_795_208_217_450_000_001,
     {"penstock.stream": "cam", "penstock.rows": 3, "penstock.latency_ms": 1.5},
-    [Place(7, 8)],
+    [SpanIdentity(7, 8)],
     "oops",
 )
 
@@ -50,8 +50,8 @@ async def test_a_span_arrives_as_it_was_made() -> None:
     assert headers["content-type"] == "application/x-protobuf"
     # The processor begins with the newest where it may; their order says nothing.
     whole_span, plain = sorted(receiver.spans, key=lambda span: -len(span.links))
-    assert whole_span.trace_id == PLACE.trace_id.to_bytes(16)
-    assert whole_span.span_id == PLACE.span_id.to_bytes(8)
+    assert whole_span.trace_id == IDENTITY.trace_id.to_bytes(16)
+    assert whole_span.span_id == IDENTITY.span_id.to_bytes(8)
     assert whole_span.parent_span_id == SPAN.parent_id.to_bytes(8)
     assert (whole_span.name, whole_span.kind) == ("process refs", Sent.SPAN_KIND_CONSUMER)
     assert whole_span.start_time_unix_nano == SPAN.start_ns

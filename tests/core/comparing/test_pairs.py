@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.comparing.pairs import ROW_BYTES, Pairs, Place
+from penstock.core.comparing.pairs import ROW_BYTES, Pairs, RowPlace
 
 MOST = 1 << 20
 
 
-def at(offset: int, row: int = 0) -> Place:
-    return Place(offset, 0, row)
+def at(offset: int, row: int = 0) -> RowPlace:
+    return RowPlace(offset, 0, row)
 
 
 def test_a_row_finds_its_counterpart_whichever_side_comes_first() -> None:

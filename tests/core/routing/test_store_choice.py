@@ -2,18 +2,18 @@
 
 import pytest
 
-from penstock.core.routing.store_choice import DEFAULT, Place, Places
+from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore, StoreChoice
 from penstock.errors import Poison
 
-PLACES = Places(
+PLACES = StoreChoice(
     [
-        Place(DEFAULT, "s3"),
-        Place("eu", "s3", "eu-*"),
-        Place("eu-raw", "s3", "eu-raw"),
-        Place("lake", "az", "raw", "acct"),
-        Place("other-lake", "az", "raw", "other"),
-        Place("any-lake", "az", "*"),
-        Place("cold", "gs", "*", None, ("archive", "sensors/2025/", "*/cold/*.csv")),
+        ConfiguredStore(DEFAULT, "s3"),
+        ConfiguredStore("eu", "s3", "eu-*"),
+        ConfiguredStore("eu-raw", "s3", "eu-raw"),
+        ConfiguredStore("lake", "az", "raw", "acct"),
+        ConfiguredStore("other-lake", "az", "raw", "other"),
+        ConfiguredStore("any-lake", "az", "*"),
+        ConfiguredStore("cold", "gs", "*", None, ("archive", "sensors/2025/", "*/cold/*.csv")),
     ]
 )
 
@@ -57,20 +57,22 @@ def test_the_reference_says_which_store_or_which_kind(said: str, bucket: str, st
 @pytest.mark.parametrize(
     ("places", "said", "bucket"),
     [
-        (Places.one(), "gs", "b"),
-        (Places.one(), "nobody", "b"),
-        (Places([Place("lake", "az", "raw", "acct")]), "az@other", "raw"),
-        (Places([Place("lake", "az", "raw", "acct")]), None, "b"),
+        (StoreChoice.one(), "gs", "b"),
+        (StoreChoice.one(), "nobody", "b"),
+        (StoreChoice([ConfiguredStore("lake", "az", "raw", "acct")]), "az@other", "raw"),
+        (StoreChoice([ConfiguredStore("lake", "az", "raw", "acct")]), None, "b"),
     ],
 )
-def test_what_no_store_is_for_is_refused(places: Places, said: str | None, bucket: str) -> None:
+def test_what_no_store_is_for_is_refused(
+    places: StoreChoice, said: str | None, bucket: str
+) -> None:
     with pytest.raises(Poison, match="no store is configured for") as caught:
         places.of(said, bucket, "k")
     assert caught.value.code == "not_allowed"
 
 
 def test_without_a_store_of_s3_a_plain_name_is_anybodys() -> None:
-    places = Places([Place("lake", "az", "*"), Place("cloud", "gs", "b")])
+    places = StoreChoice([ConfiguredStore("lake", "az", "*"), ConfiguredStore("cloud", "gs", "b")])
     assert places.of(None, "b", "k") == "cloud"
     assert places.of(None, "c", "k") == "lake"
 
@@ -83,14 +85,14 @@ def test_the_name_of_a_store_is_no_way_to_another_bucket(store: str, bucket: str
 
 
 def test_a_route_of_a_store_is_a_way_to_its_buckets() -> None:
-    places = Places([Place("aws", "s3", "exports", None, ("shared/out/",))])
+    places = StoreChoice([ConfiguredStore("aws", "s3", "exports", None, ("shared/out/",))])
     assert places.of("aws", "shared", "out/a.csv") == "aws"
     with pytest.raises(Poison, match="not for the bucket shared"):
         places.of("aws", "shared", "in/a.csv")
 
 
 def test_a_store_that_is_named_like_its_scheme_leaves_the_other_buckets_to_others() -> None:
-    places = Places([Place("gs", "gs", "one"), Place("rest", "gs", "two")])
+    places = StoreChoice([ConfiguredStore("gs", "gs", "one"), ConfiguredStore("rest", "gs", "two")])
     assert (places.of("gs", "one", "k"), places.of("gs", "two", "k")) == ("gs", "rest")
     with pytest.raises(Poison, match="no store is configured for gs://three"):
         places.of("gs", "three", "k")

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock.core.records.result_names import ResultNames
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_names import StreamNames
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Over
@@ -45,7 +45,7 @@ class ExistingResults:
     """Knows the result of a reference. `names`: as the pipeline names results."""
 
     def __init__(
-        self, results: Results, names: ResultNames, stream_from: str | None, places: Places
+        self, results: Results, names: ResultNames, stream_from: str | None, places: StoreChoice
     ) -> None:
         self._results = results
         self._names = names

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 
 from penstock.adapters.inputs.groupless import Groupless
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
-from penstock.core.routing.store_choice import Places
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
 from penstock.messages.codec import SchemaError, encode_reference
 from penstock.messages.reference import Reference
@@ -24,7 +24,7 @@ _MAGIC = frozenset("*?[")
 
 
 async def references(
-    objects: Objects, urls: Sequence[str], places: Places
+    objects: Objects, urls: Sequence[str], places: StoreChoice
 ) -> AsyncIterator[Reference]:
     """A reference for each object or file that the URLs and paths name; globs in the order of keys.
     Raises `Fatal` if a glob matches nothing or its bucket cannot be listed.

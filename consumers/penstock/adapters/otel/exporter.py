@@ -23,7 +23,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from penstock import config
-from penstock.ports import Place, Span
+from penstock.ports import Span, SpanIdentity
 
 log = logging.getLogger(__name__)
 
@@ -114,14 +114,14 @@ class OtlpSpans:
 
     def _readable(self, span: Span) -> ReadableSpan:
         status = _UNSET if span.error is None else Status(StatusCode.ERROR, span.error)
-        parent = Place(span.place.trace_id, span.parent_id)
+        parent = SpanIdentity(span.identity.trace_id, span.parent_id)
         return ReadableSpan(
             span.name,
-            context=_context(span.place, is_remote=False),
+            context=_context(span.identity, is_remote=False),
             parent=_context(parent, is_remote=span.kind == "consumer") if span.parent_id else None,
             resource=self._resource,
             attributes=span.attributes,
-            links=[Link(_context(place, is_remote=False)) for place in span.links],
+            links=[Link(_context(one, is_remote=False)) for one in span.links],
             kind=_KINDS[span.kind],
             status=status,
             start_time=span.start_ns,
@@ -136,8 +136,8 @@ def whole(endpoint: str) -> str:
     return urlunsplit(parts._replace(path=_PATH)) if parts.path in ("", "/") else endpoint
 
 
-def _context(place: Place, *, is_remote: bool) -> SpanContext:
-    return SpanContext(place.trace_id, place.span_id, is_remote, _SAMPLED)
+def _context(identity: SpanIdentity, *, is_remote: bool) -> SpanContext:
+    return SpanContext(identity.trace_id, identity.span_id, is_remote, _SAMPLED)
 
 
 def _resource() -> Resource:

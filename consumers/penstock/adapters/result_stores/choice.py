@@ -20,7 +20,7 @@ from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.obstore_errors import cloud_translated, translated
 from penstock.adapters.stores.transfer import READ_TIMEOUT_S
 from penstock.core.records.result_template import parsed
-from penstock.core.routing.store_choice import DEFAULT, Places
+from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.errors import Poison, usage
 from penstock.messages.urls import S3
 
@@ -50,7 +50,7 @@ def open_results(cfg: config.Config, template: str) -> StoreResults:
             return FolderResults("/")
         cfg = with_clouds(cfg)
         # A bucket name with fields in it never matches a store that is set up for one bucket.
-        store = Places(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
+        store = StoreChoice(places_of_caller(cfg)).of(names.scheme, names.bucket, "")
     except (ValueError, Poison) as error:
         raise usage(f"output.objects: {error}") from None
     return _default(cfg.objects) if store == DEFAULT else _named(store, cfg.stores)

@@ -22,7 +22,7 @@ from penstock.adapters.stores.folder import FolderObjects
 from penstock.adapters.stores.fsspec_client import FsspecObjects
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
-from penstock.core.routing.store_choice import DEFAULT, Place
+from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore
 from penstock.errors import usage
 from penstock.messages.errors import SchemaError
 from penstock.messages.urls import S3, split_place
@@ -90,21 +90,24 @@ def _open_s3(settings: config.Access, section: str) -> Objects:
     return objects if settings.anon else DirectObjects(objects, settings, section=section)
 
 
-def places_of(cfg: config.Config) -> list[Place]:
+def places_of(cfg: config.Config) -> list[ConfiguredStore]:
     """Which URLs each store is for. `[objects]` is left out if only other stores are configured."""
     named = [place_of(name, store) for name, store in cfg.stores.items()]
     access = {key: getattr(cfg.objects, key) for key in config.Access.__struct_fields__}
     if named and config.Access(**access) == config.Access():
         return named
-    return [Place(DEFAULT, S3), *named]
+    return [ConfiguredStore(DEFAULT, S3), *named]
 
 
-def places_of_caller(cfg: config.Config) -> list[Place]:
+def places_of_caller(cfg: config.Config) -> list[ConfiguredStore]:
     """As `places_of`, for URLs that the caller names: `[objects]` is always among them."""
-    return [Place(DEFAULT, S3), *(place for place in places_of(cfg) if place.name != DEFAULT)]
+    return [
+        ConfiguredStore(DEFAULT, S3),
+        *(place for place in places_of(cfg) if place.name != DEFAULT),
+    ]
 
 
-def place_of(name: str, store: config.Store) -> Place:
+def place_of(name: str, store: config.Store) -> ConfiguredStore:
     if name == DEFAULT:
         raise usage(
             f"[stores.{DEFAULT}]: that is the name of the section [objects]; choose another"
@@ -115,7 +118,7 @@ def place_of(name: str, store: config.Store) -> Place:
         raise usage(f"stores.{name}.url: {error}") from None
     # A folder's own path names no bucket: its subfolders are the buckets.
     bucket = "*" if scheme == "file" else bucket or "*"
-    return Place(name, scheme, bucket, store.account or account, tuple(store.route or ()))
+    return ConfiguredStore(name, scheme, bucket, store.account or account, tuple(store.route or ()))
 
 
 def with_clouds(cfg: config.Config) -> config.Config:

@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 ROW_BYTES = 300
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """The place of a row within its input partition; row -1 is the object itself."""
 
     offset: int
@@ -25,11 +25,11 @@ class Place(NamedTuple):
     row: int
 
 
-BEFORE = Place(-1, -1, -1)
+BEFORE = RowPlace(-1, -1, -1)
 
 
 class _Waiting(NamedTuple, Generic[Item]):
-    place: Place
+    place: RowPlace
     item: Item
     nbytes: int
 
@@ -41,8 +41,8 @@ class _Stream(Generic[Item]):
     """
 
     sides: tuple[deque[_Waiting[Item]], deque[_Waiting[Item]]]
-    done: Place = BEFORE
-    lost: Place = BEFORE
+    done: RowPlace = BEFORE
+    lost: RowPlace = BEFORE
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Pairs(Generic[Item]):
     _streams: dict[Hashable, _Stream[Item]] = field(default_factory=dict)
 
     def put(
-        self, side: int, stream: Hashable, place: Place, item: Item, nbytes: int
+        self, side: int, stream: Hashable, place: RowPlace, item: Item, nbytes: int
     ) -> Item | None:
         """The row's counterpart, if it has come. None: it may still come, or
         the row was counted.

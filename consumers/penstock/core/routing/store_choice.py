@@ -20,7 +20,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfiguredStore:
     """A store, and the objects that it is for. `account`: of Azure, where two accounts may have
     buckets of one name. `bucket` is a glob; `routes` are globs of `bucket/key`.
     """
@@ -37,12 +37,14 @@ class _Rule(NamedTuple):
     pattern: re.Pattern[str]
 
 
-class Places:
+class StoreChoice:
     """`of` names the store of an object."""
 
-    def __init__(self, places: Sequence[Place], near: Collection[str] | None = None) -> None:
+    def __init__(
+        self, places: Sequence[ConfiguredStore], near: Collection[str] | None = None
+    ) -> None:
         """`near`: the names of the stores that are preferred to all others; None: all are equal."""
-        self._beyond = None if near is None else Places(places)
+        self._beyond = None if near is None else StoreChoice(places)
         places = [place for place in places if near is None or place.name in near]
         self._names = {place.name for place in places}
         self._routes = [
@@ -57,7 +59,7 @@ class Places:
     @classmethod
     def one(cls) -> Self:
         """The one store `[objects]`."""
-        return cls([Place(DEFAULT, "s3")])
+        return cls([ConfiguredStore(DEFAULT, "s3")])
 
     def of(self, store: str | None, bucket: str, key: str) -> str:
         """`store` is a name, a scheme, or `scheme@account`. Raises `Poison`."""
@@ -122,7 +124,7 @@ def _not_for(store: str, bucket: str) -> Poison:
     )
 
 
-def _is_for(place: Place, bucket: str) -> bool:
+def _is_for(place: ConfiguredStore, bucket: str) -> bool:
     return fnmatch.fnmatchcase(bucket, place.bucket)
 
 

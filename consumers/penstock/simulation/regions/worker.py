@@ -17,7 +17,7 @@ from penstock.adapters.stores.replicas import PATIENCE_S
 from penstock.core.health.region_help import HelpTerms, Standing
 from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
-from penstock.core.routing.store_choice import Place, Places
+from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Unreachable
@@ -162,7 +162,7 @@ def _stores(world: RegionsWorld, telemetry: ReplicasTelemetry) -> Stores:
 
 
 def _settings(home: str, others: list[str]) -> Settings:
-    places = [Place(name, "s3") for name in NAMES]
+    places = [ConfiguredStore(name, "s3") for name in NAMES]
     return Settings(
         labels=Labels(f"{TOPIC}{home}", OUTPUT, "rows", None, markers=True),
         main=ModelTerms(
@@ -172,8 +172,8 @@ def _settings(home: str, others: list[str]) -> Settings:
             callers=2,
         ),
         intake=IntakeTerms(
-            places=Places(places, [home]),
-            near={f"{TOPIC}{name}": Places(places, [name]) for name in others},
+            places=StoreChoice(places, [home]),
+            near={f"{TOPIC}{name}": StoreChoice(places, [name]) for name in others},
         ),
         lane=LaneLimits(16, NO_LIMITS),
         objects=ObjectTerms(
