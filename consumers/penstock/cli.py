@@ -1,7 +1,7 @@
-"""The first moments of the `penstock` command, before anything is loaded.
+"""The first moments of the `penstock` command, before its libraries are loaded.
 
-Rule: nothing is imported here that takes time; from the first line on a service can be asked to
-end. Owner: the process.
+Rule: nothing is imported here that takes time, so that a service can be asked to end from its first
+moment on. Owner: the process.
 """
 
 import sys
@@ -12,7 +12,7 @@ from penstock.process.command_exit import leave_when_asked
 
 # Commands that go on until they are asked to end, which is no failure of theirs.
 SERVICES = ("run", "replay", "scenes", "watch")
-# A job that is asked to end before its end is not done.
+# `run` with this option is a job, which is not done if it is asked to end early.
 JOB = "--until-end"
 
 
@@ -20,7 +20,8 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     if _command(arguments) in SERVICES and JOB not in arguments:
         leave_when_asked()
-    # 0.3 s on a quiet machine, in which a signal would end the process as a failure.
+    # This takes 0.3 s on a quiet machine. Without the line above, a signal meanwhile would end the
+    # process with the exit code of a failure.
     from penstock.commands.root import main as run_command  # noqa: PLC0415
 
     run_command()

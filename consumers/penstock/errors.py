@@ -50,7 +50,8 @@ EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_FATAL = 4
-# As after a SIGTERM that nothing handles: a job was asked to end before its end.
+# A job was asked to end before it was done. Shells show the same code for a process that SIGTERM
+# ends.
 EXIT_STOPPED = 143
 
 # Bounds the text of a library's own exception.
@@ -59,15 +60,15 @@ _SHOWN_CHARS = 200
 
 class PenstockError(Exception):
     """The base of everything that is raised on purpose; `str()` is a message for a person. `sent`:
-    the request that this came back for, as a person reads it. It is kept apart, so that the same
-    error of two rows has the same message.
+    the request to which this error was the answer, as a text for people. It is no part of the
+    message, so that the same error of two rows has the same message.
     """
 
     sent: str | None = None
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows (IPython looks for this name): the message alone, as the place in
-        the library does not help to mend it.
+        """What a notebook shows (IPython looks for this name): the message alone, because the place
+        in the library does not help to mend the cause.
         """
         return [f"{type(self).__name__}: {self}"]
 
@@ -85,9 +86,9 @@ class Unreachable(Transient):
 
 
 class NoAnswer(Unreachable):
-    """The request was sent, but the connection broke or the time ran out before its answer. If that
-    happens again to the same rows while others are answered, suspect these rows. `is_oversize`: the
-    request was larger than servers usually take.
+    """The request was sent, but the connection broke or the time ran out before its answer came. If
+    that happens to the same rows again, while others are answered, these rows are suspects.
+    `is_oversize`: the request was larger than servers usually take.
     """
 
     def __init__(self, message: str, *, is_oversize: bool = False) -> None:
@@ -96,14 +97,14 @@ class NoAnswer(Unreachable):
 
 
 class HungUp(NoAnswer):
-    """The connection broke during the request: the server is gone, or these rows break it. It shows
-    at once, so it costs no more time than a refusal.
+    """The connection broke during the request: the server is gone, or these rows break it. A
+    hang-up is noticed at once, so it costs no more time than a refusal.
     """
 
 
 class LockedOut(Unreachable):
-    """The server answered that our clock is wrong or our credentials have expired. This says
-    nothing about the request either, so no object is to blame.
+    """The server answered that our clock is wrong or our credentials have expired. That answer says
+    nothing about the request, so no object is to blame.
     """
 
 
@@ -112,8 +113,8 @@ class Overloaded(Transient):
 
 
 class WorkerDied(Transient):
-    """The model's worker died, perhaps because of these rows: if it happens with them again,
-    suspect them.
+    """The model's worker process died, perhaps because of these rows: if it dies of them again,
+    they are suspects.
     """
 
 
@@ -141,8 +142,8 @@ class Rejected(Poison):
 
 
 class Unforeseen(Poison):
-    """A bug of ours, of a library or of a plug-in that this record, object or row met. `place`:
-    where it was reported (`calls/unexpected_errors.py`).
+    """This record, object or row met a bug: of ours, of a library or of a plug-in. `place`: where
+    the exception was reported (`calls/unexpected_errors.py`).
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -175,7 +176,9 @@ def usage(message: str) -> Fatal:
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first failure inside groups; failures on purpose come before bugs."""
+    """The first failure inside nested groups. A `PenstockError`, which was raised on purpose, comes
+    before any other exception, which is a bug.
+    """
     flat = [
         first_cause(error) if isinstance(error, BaseExceptionGroup) else error
         for error in group.exceptions

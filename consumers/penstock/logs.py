@@ -20,7 +20,8 @@ from penstock.terminal_text import escaped
 MASK = "********"
 # A shorter secret would hide ordinary words, and protects nothing.
 LEAST_SECRET_CHARS = 6
-# If this was the key, as on the local stack, every command that a message advises would be hidden.
+# The local stack uses this word as a key. If it were hidden, so would be every command that a
+# message advises.
 PROGRAM = "penstock"
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -35,15 +36,16 @@ MAX_TEXTS = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. If the library
-    tries again by itself after the error, the message passes only once it has come again and again
-    for `LASTING_S`, as a warning: some come at every healthy start. Our own messages always pass.
+    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. An error after
+    which the library tries again by itself passes only if it has come again and again for
+    `LASTING_S`, and then as a warning, because some come at every healthy start. Our own messages
+    always pass.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._passed_s: dict[tuple[str, object], float] = {}
-        # The first and the last time of those that are held back.
+        # By text, the first and the last time of errors that are held back.
         self._held_s: dict[tuple[str, object], tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -72,7 +74,7 @@ class Seldom(logging.Filter):
 
 
 def _passes_over(record: logging.LogRecord) -> bool:
-    """aiokafka marks the errors that it tries again after."""
+    """Is this an error after which aiokafka tries again? It marks them as retriable."""
     args = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(arg, Exception) and getattr(arg, "retriable", False) for arg in args)
 

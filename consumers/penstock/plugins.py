@@ -1,7 +1,7 @@
-"""Plug-ins of users' packages: the objects behind the entry points of a group.
+"""Loads plug-ins of users' packages: the objects behind the entry points of a group.
 
-Rule: if a package cannot be loaded, the start fails with its name and the reason; none is skipped
-silently. Each is loaded once for each process. Owner: the registries of formats and requests.
+Rule: if a plug-in cannot be loaded, the start fails with its name and the reason; none is skipped
+silently. A plug-in is loaded once in each process. Owner: the registries of formats and requests.
 """
 
 from functools import cache

@@ -19,8 +19,8 @@ from penstock.errors import Poison, usage
 from penstock.plugins import plugins
 
 GROUP: Final = "penstock.requests"
-# The form of a header's name; and headers that only the connection may set, as they tell where a
-# body ends and which server is asked.
+# The form of a header that may be sent; and the headers that only the connection may set, because
+# they say where a body ends and which server is asked.
 _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*")
 _FRAMING: Final = re.compile(
     r"content-length|transfer-encoding|connection|host|authorization", re.IGNORECASE
@@ -59,8 +59,8 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
-    """A user's `encode`, with a check of its result that the connection needs. If it raises, the
-    rows it was given fail (`calls/unexpected_errors.py`).
+    """A user's `encode`, whose result is checked before it goes to the connection. If the user's
+    code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:
@@ -116,8 +116,8 @@ def _ndjson(payloads: Sequence[Payload]) -> Body:
 
 
 def _lines(payload: JsonRows) -> bytes:
-    """Each row as it came, on a line. A line feed inside a row can only stand between two JSON
-    tokens, where a space means the same.
+    """Each row as it came, on a line of its own. A line feed inside a row can only stand between
+    two JSON tokens, where a space means the same.
     """
     lines = bytearray(bytes(payload.body).translate(_ON_ONE_LINE))
     np.frombuffer(lines, np.uint8)[payload.ends[:-1]] = ord("\n")
@@ -150,7 +150,9 @@ def _type_of(body: bytes) -> str:
 
 
 def _arrow(payloads: Sequence[Payload]) -> Body:
-    """A row of numbers has no names, so columns are named by their position."""
+    """An Arrow stream. The numbers of a matrix have no names, so their columns are named by
+    position.
+    """
     batches = [_batch(payload) for payload in payloads]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema if batches else pa.schema([])) as stream:

@@ -1,8 +1,8 @@
-"""What a terminal shows of texts, times, and of how far two models agree.
+"""Texts, times, and how far two models agree, as a terminal shows them.
 
 Rule: texts come from outside, so characters that would control a terminal are printed as escapes
-(`escaped`). Light to import, as every log line goes through it. Owner: the commands that print, and
-the log.
+(`escaped`). This file is light to import, because every log line passes through it. Owner: the
+commands that print, and the log.
 """
 
 import re
@@ -32,7 +32,7 @@ def escaped(text: str) -> str:
 
 
 def visible(text: str) -> "Text":
-    """On one line."""
+    """The text on one line, with escapes for signs that do not print."""
     from rich.text import Text  # noqa: PLC0415
 
     return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text).strip())

@@ -1,8 +1,8 @@
 """What a worker has read from Kafka and not answered yet, and how old that is.
 
-Rule: it walks over all owed objects, at most `limits.in_flight_objects` of a partition or, where
-order is per stream, somewhat more; so it is for pages only. Ages are by the records' own
-timestamps. Owner: the pipeline.
+Rule: for pages only, because it walks over all owed objects: at most `limits.in_flight_objects` of
+a partition, with order by stream somewhat more. Ages are counted from the records' own timestamps.
+Owner: the pipeline.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,9 @@ from penstock.telemetry.streams import NOTHING_OWED, Owed
 
 
 class Backlog(NamedTuple):
-    """`nbytes`: of the objects whose references say a size; None if none does. `age_s`: of the
-    oldest record; 0: nothing is owed. `moving_age_s`: without the lines that stopped.
+    """`nbytes`: the sum over the objects whose references say a size; None if no reference does.
+    `age_s`: the age of the oldest owed record; 0 if nothing is owed. `moving_age_s`: the same
+    without stopped lines.
     """
 
     streams: Mapping[str, Owed]

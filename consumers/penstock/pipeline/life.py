@@ -39,9 +39,9 @@ class Pipeline:
         self._stopping = asyncio.Event()
         self.assignments = Assignments(wiring, self._line_stopped, self._stopping)
         self._failure: Fatal | None = None
-        self.joined = asyncio.Event()  # the group, at the start
+        self.joined = asyncio.Event()  # set once the worker is a member of its group
         self._line_stops = asyncio.Event()
-        # The words that were acted on.
+        # The words that were acted on, with the partition of their line.
         self._heard: set[tuple[int, Word]] = set()
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Pipeline:
                 raise self._failure
 
     async def run_until(self, ended: asyncio.Event) -> None:
-        """Run until `ended` is set, which is a stop like any other, or as `run`."""
+        """Run until `ended` is set, then drain as at any stop; or until `run` returns by itself."""
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(self.run())
             waiting = tasks.create_task(ended.wait())
@@ -65,8 +65,8 @@ class Pipeline:
             self.stop()
 
     async def end(self) -> None:
-        """Called after `run`, when the partitions are handed over: gives a shadow a moment to write
-        its comparison.
+        """Called after `run`, when all partitions are handed back: the shadow has a moment to write
+        what it compared.
         """
         if self.wiring.shadow is not None:
             await self.wiring.shadow.end()
@@ -119,7 +119,7 @@ class Pipeline:
 
     @property
     def backlog(self) -> Backlog:
-        """What we have read and not answered yet."""
+        """What the worker has read and not answered yet."""
         return backlog_of(self._lanes.values(), self.wiring.adapters.clock.wall_ms())
 
     @property
@@ -128,7 +128,7 @@ class Pipeline:
         return [stop for lane in self._lanes.values() for stop in lane.stops]
 
     def stop(self) -> None:
-        """Drain and end. Safe to call from a signal handler of the loop."""
+        """Begin the drain that ends `run`. May be called from a signal handler of the loop."""
         self._stopping.set()
 
     def _line_stopped(self, lane: Lane, stop: LineStop) -> None:
@@ -146,8 +146,8 @@ class Pipeline:
         self._line_stops.set()
 
     async def _mind_lines(self) -> None:
-        """Look for operators' words while lines are stopped. If all lines are stopped, in this
-        worker and elsewhere, and nobody says how to go on, the worker ends.
+        """Look for operators' words while lines are stopped. If the lines of all partitions of the
+        topic are stopped and no word says how to go on, the worker ends.
         """
         while True:
             await self._line_stops.wait()
@@ -170,7 +170,7 @@ class Pipeline:
         acted = False
         for lane in lanes:
             if not self.assignments.may_begin_again(lane):
-                continue  # the words are acted on once the partition is assigned again
+                continue  # its words are acted on when the partition is assigned again
             if words := self._news(lane, operator_words.decode(said.get(lane.number, ""))):
                 keys = of_place(lane.topic, lane.partition)
                 log.info("partition %d goes on: %s", lane.number, words, extra=keys)
@@ -179,8 +179,8 @@ class Pipeline:
         return acted
 
     def _news(self, lane: Lane, words: Sequence[Word]) -> list[str]:
-        """New words about the lane's stops, each returned once. A record to skip passes from now
-        on.
+        """The words about the lane's stops that were not acted on before. Records that they skip
+        pass from now on.
         """
         found: list[str] = []
         for stop in lane.stops:
@@ -193,7 +193,9 @@ class Pipeline:
         return found
 
     def _end_if_all_stopped(self) -> None:
-        """Asks for the number of partitions anew, as some may have been added since the start."""
+        """The source is asked for the number of partitions, because some may have been added since
+        the start.
+        """
         stopped = [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
         if len(stopped) < max(self._settings.input_partitions, self._source.partitions()):
             return

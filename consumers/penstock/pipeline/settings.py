@@ -1,4 +1,4 @@
-"""The pipeline's settings, as plain values: one for each stage, which alone looks into it.
+"""The settings of a pipeline as plain values: one for each stage, and no other stage looks into it.
 
 Rule: the package `settings` makes them from the configuration, which no part of the pipeline sees.
 Owner: the wiring.
@@ -29,7 +29,7 @@ class TimeLimits:
     drain_s: float
     broker_patience_s: float
     patience_s: float | None  # with stores and model servers that are away
-    stall_s: float | None  # until the watchdog ends a worker that gets no further
+    stall_s: float | None  # a worker that makes no progress for so long is ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Settings:
     output_partitions: int | None = None  # None: streams are spread over all partitions
     dedupe: bool = False
     results: ResultPlan | None = None  # None: answers are records alone
-    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # regions that may need us
+    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # the regions that we may help
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
     shadow: ShadowPlan | None = None
     traces: TraceTerms | None = None
-    samples: bool = False  # rows may be shown to people
+    samples: bool = False  # whether the page may show rows
 
     @property
     def terms(self) -> Mapping[str | None, ModelTerms]:

@@ -1,10 +1,10 @@
 """Exactly once: how a worker takes over a partition, and again after a failed transaction.
 
-Rule: the group hands a partition over, and from then on refuses the transactions of its former
-owner. What that one had begun is decided first: then the committed position is read, and the work
-begins there. So no row is published twice, even by a worker that still believes that it owns the
-partition. Owner: the pipeline runs `live` once per assigned partition and cancels it when the
-partition is handed back.
+Rule: once the group has handed a partition over, it refuses transactions of the former owner. The
+transaction that the former owner had begun is decided first; then the committed position is read,
+and the work begins there. So no row is published twice, not even by a worker that still believes
+that it owns the partition. Owner: the assignments run `live` once per assigned partition and cancel
+it when the partition is handed back.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# A member that lost its partitions learns it with the next heartbeat, 2 s apart. So a worker that
-# still has the partition after two of them is its owner.
+# Heartbeats are 2 s apart, and a member learns with the next one that it has lost its partitions.
+# So a worker that still has the partition after two heartbeats is its owner.
 FENCED_WAIT_S = 5.0
-# How often it is looked whether an open transaction is decided.
+# While an open transaction may still move the position, the position is read so often.
 UNDECIDED_S = 0.1
 
 
@@ -61,8 +61,9 @@ class Takeover:
         self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
     async def live(self, partition: int, lane: Lane | None = None) -> None:
-        """Work on the partition until its lane is closed or drains; a failed transaction has it
-        taken over again. `lane`: already begun, at a position that is decided.
+        """Work on the partition until its lane is closed or drains. After a failed transaction the
+        partition is taken over again. `lane`: one that has begun already, at a position that no
+        transaction may move.
         """
         failures, since_s = 0, 0.0
         while True:
@@ -72,6 +73,7 @@ class Takeover:
                 began_at = lane.committed
                 return await self._work(lane)
             except Transient as error:
+                # A transaction that went through in between begins the count of failures anew.
                 if not failures or (lane is not None and lane.committed != began_at):
                     failures, since_s = 0, self._clock.now()
                 failures += 1
@@ -107,6 +109,7 @@ class Takeover:
         try:
             await self._publish.lane_in_transactions(lane, transact, self._idle_s)
         finally:
+            # A lane that stopped at a dead letter stays, for the status and for operators' words.
             if lane.stopped is None:
                 self._end(lane)
 

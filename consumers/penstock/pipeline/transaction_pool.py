@@ -1,11 +1,12 @@
 """Exactly once: which of the worker's producers carries which partitions' answers.
 
 Rule: the partitions share a few producers. Whatever waits when a producer is free goes into one
-transaction, so transactions grow with the load, and without load none waits for others. A partition
-has one release under way at a time, so its order holds whichever producer carries it. If a
-transaction fails, all of its partitions go on from what Kafka has; those go alone from then on
-until one succeeds, on half of the producers, so that a partition that always fails takes no other
-down with it. Owner: the pipeline.
+transaction, so transactions grow with the load, and without load no answer waits for others. A
+partition has one release under way at a time, so its order holds whichever producer carries it. If
+a transaction fails, each of its partitions goes on from the position that Kafka has, and from then
+on has transactions of its own until one of them succeeds. Half of the producers at most carry such
+transactions, so that a partition that always fails takes no other down with it. Owner: the
+assignments.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ from typing import Any
 from penstock.errors import Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing, Passage, Producers, Where
 
-# Of each worker. More would make smaller transactions, and one that fails take fewer partitions
-# along; each has up to three connections.
+# Of each worker. With more producers transactions would be smaller, and a failed one would take
+# fewer partitions along; but each producer has up to three connections.
 PRODUCERS = 8
 # How many of them may carry partitions whose last transaction failed.
 SUSPECTS = PRODUCERS // 2
@@ -49,11 +50,14 @@ class _Share:
         if error is None:
             self.done.set_result(None)
         else:
-            # Each lane raises its own: several tasks would share one traceback.
+            # Each lane raises a copy of its own: an exception that several tasks raise would
+            # collect the tracebacks of all.
             self.done.set_exception(copy(error))
 
 
 class _Transaction:
+    """One transaction of producer `number`. Without shares it only opens the producer."""
+
     def __init__(self, number: int, shares: Sequence[_Share]) -> None:
         self.number = number
         self.shares = shares
@@ -65,12 +69,12 @@ class _Transaction:
             share.transaction = self
 
     async def take_back(self) -> None:
-        """Cancel it, and wait until it has ended: then it can publish nothing more."""
+        """Cancel the transaction and wait for its end: after that it publishes nothing more."""
         self.cancel()
         await asyncio.wait([self.task])
 
     def cancel(self) -> None:
-        """Once only: a second time would disturb the end of its producer."""
+        """Cancel the task only once: a second cancellation would disturb its producer's end."""
         if not self.task.cancelling():
             self.task.cancel()
 
@@ -83,8 +87,8 @@ class TransactionPool:
     def __init__(self, producers: Producers) -> None:
         self._producers = producers
         self._open: dict[int, Passage] = {}
-        # The longest idle one is first: the broker may still be writing the markers of the others'
-        # last transactions, and lets them wait for that.
+        # The producer that is idle longest stands first: for the others the broker may still be
+        # writing the markers of their last transaction, and their next one would wait for that.
         self._idle = deque(range(PRODUCERS))
         self._waiting: dict[_Share, None] = {}
         self._suspects: set[Where] = set()
@@ -95,8 +99,8 @@ class TransactionPool:
         self._taking_back: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Start the producers, if they are not. It takes back at once what a former process of our
-        name had begun, and spares the first answers the wait.
+        """Open the producers that are not open. The start of a producer takes back what a former
+        process of our name had begun, and the first answers need not wait for it.
         """
         closed = [number for number in self._idle if number not in self._open]
         for number in closed:
@@ -104,7 +108,9 @@ class TransactionPool:
             self._begin(_Transaction(number, ()))
 
     def take_back_left(self) -> None:
-        """Partitions have come to us, maybe from a worker that is gone."""
+        """Take back open transactions of workers that are gone: partitions that have just come to
+        us may have been theirs.
+        """
         if self._taking_back is not None:
             self._taking_back.cancel()
         self._taking_back = self._started(self._producers.take_back_left())
@@ -113,9 +119,9 @@ class TransactionPool:
         """The records and the partition's new position become visible together, or neither. One
         task at a time for each partition.
 
-        After a failure it is not known which of the two it was: `Source.rewind` says where to go
-        on. After a cancellation, too, and nothing becomes visible any more unless it was decided.
-        Raises `Fenced`, `Transient`, `Fatal`.
+        After a failure or a cancellation the caller does not know which of the two it was:
+        `Source.rewind` says where to go on. If the transaction was not decided when it was
+        cancelled, nothing of it becomes visible. Raises `Fenced`, `Transient`, `Fatal`.
         """
         share = _Share(where, outgoing, position)
         self._waiting[share] = None
@@ -129,8 +135,8 @@ class TransactionPool:
             raise
 
     def _look_soon(self) -> None:
-        """After this turn of the loop: lanes whose answers came in one batch share a
-        transaction.
+        """Look after this turn of the event loop, so that lanes whose answers came in one batch
+        share a transaction.
         """
         if not self._is_looking:
             self._is_looking = True
@@ -144,7 +150,7 @@ class TransactionPool:
             self._begin(_Transaction(self._take(), shares))
 
     def _take(self) -> int:
-        """An idle producer, one that is open if there is any: another may take long to open."""
+        """The number of an idle producer, if possible of an open one: to open one may take long."""
         number = next((each for each in self._idle if each in self._open), self._idle[0])
         self._idle.remove(number)
         return number
@@ -179,7 +185,7 @@ class TransactionPool:
         transaction.task.add_done_callback(partial(self._end, transaction, is_alone))
 
     def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """None: a task has failed, so the lanes are cancelled, too."""
+        """None: another task has failed, so the group takes no more and cancels the lanes."""
         try:
             return self.tasks.create_task(work)
         except RuntimeError:
@@ -222,8 +228,8 @@ class TransactionPool:
     def _end(self, transaction: _Transaction, is_alone: bool, task: asyncio.Task[None]) -> None:
         """The producer is free. Also called for a task that was cancelled before it began.
 
-        One that has failed is opened again at once: its start takes back what it may have left
-        open, for which readers of committed records wait.
+        A producer that has failed is opened again at once. Its start takes back the transaction
+        that it may have left open, and readers of committed records wait for that.
         """
         self._alone -= is_alone
         self._running.discard(transaction)
@@ -242,8 +248,8 @@ class TransactionPool:
             await passage.close()
 
     def stop(self) -> None:
-        """Once no lane is left: what still runs is the start of a producer, or a look at what
-        the dead left.
+        """Called once no lane is left. What still runs then is the start of a producer, or the
+        search for transactions of workers that are gone.
         """
         self._is_stopping = True
         if self._taking_back is not None:
@@ -252,7 +258,7 @@ class TransactionPool:
             transaction.cancel()
 
     async def close(self) -> None:
-        """Once nothing runs."""
+        """Called once no transaction runs."""
         async with asyncio.TaskGroup() as tasks:
             for number in list(self._open):
                 tasks.create_task(self._close(number))

@@ -1,7 +1,7 @@
 """Ends a worker that owes answers and makes no progress.
 
-Rule: it only looks, a few times within the limit, at counters that exist anyway. A restarted worker
-begins at the last commit, so ending one that hangs loses no answers. Owner: the pipeline.
+Rule: it only looks, a few times within the limit, at counters that exist anyway. To end a worker
+loses no answers, because the next one begins at the last commit. Owner: the pipeline.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from penstock.lane.lane import Lane
 from penstock.ports import Clock
 from penstock.telemetry.worker import Telemetry
 
+# So many looks within the limit.
 LOOKS = 10
 
 

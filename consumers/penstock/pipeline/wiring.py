@@ -40,9 +40,9 @@ from penstock.tracing.tracer import Tracer
 
 
 class Wiring:
-    """One per pipeline. `lane` opens a partition's way through the stages; `lanes`: those that the
-    pipeline has open. `jitter` is drawn before every retry, from [0, 1); `draw` decides which
-    batches a shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
+    """One per pipeline. `lane` opens a partition's way through the stages; `lanes`: the open ones,
+    by partition. `jitter` is drawn before every retry, from [0, 1); `draw` decides which batches a
+    shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
     """
 
     def __init__(
@@ -166,8 +166,8 @@ class Wiring:
             track.microbatch.discard_dead()
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """Bulk gives way to the live group, which is now in this state. The watchdog is told, as
-        rows that wait on purpose do not hang.
+        """Bulk gives way to the live group, which is now in this state. The watchdog is told that
+        rows wait on purpose, so that it does not take the worker for one that hangs.
         """
         self.telemetry.waited(is_on_purpose=neighbour == "behind")
         if neighbour != self._neighbour:

@@ -1,1 +1,1 @@
-"""Our own processes: starting children, ending with the parent, the heap, exiting."""
+"""Our own processes: starting children, ending with the parent, clock, heap, signals, exit."""

@@ -46,7 +46,7 @@ class Child:
         return await self._process.wait()
 
     def say(self, text: bytes) -> None:
-        """Write its whole standard input and close that."""
+        """Write this text to its standard input, then close that."""
         assert self._process.stdin is not None
         self._process.stdin.write(text)
         self._process.stdin.close()
@@ -78,8 +78,8 @@ async def start(
     stderr: IO[bytes] | None = None,
     launcher: Sequence[str] = (),
 ) -> Child:
-    """Start `python -m` with these arguments; the caller must end it. `launcher`: a command that
-    becomes the one that follows it, as `nice` does.
+    """Start `python -m` with these arguments; the caller must end the process. `launcher`: a
+    command that runs the command behind it in its own process, as `nice` does.
     """
     process = await asyncio.create_subprocess_exec(
         *launcher,
@@ -106,8 +106,8 @@ async def running(
     environ: Mapping[str, str],
     launcher: Sequence[str] = (),
 ) -> AsyncIterator[Child]:
-    """Run a service while the body runs, then kill it. If we die, it ends by itself because its
-    standard input closes. Its standard error goes to the file `log`.
+    """Run a service while the body runs, then kill it. If we die, the service ends by itself,
+    because its standard input closes. Its standard error goes to the file `log`.
     """
     with log.open("ab") as stderr:
         child = await start(
@@ -120,8 +120,8 @@ async def running(
 
 
 async def address(child: Child, log: Path) -> str:
-    """The first line that a service prints once it is up. Raises `Fatal` if it ends before or is
-    silent for `START_S`.
+    """The first line of a service, which it prints once it is up. Raises `Fatal` if the service
+    ends before that or is silent for `START_S`.
     """
     try:
         async with asyncio.timeout(START_S):

@@ -1,12 +1,12 @@
-"""Times: monotonic for durations, as the event loop's timers go by, the system's for time stamps,
-and how long this thread has worked.
+"""The clocks of a process: the monotonic one, by which the event loop's timers go, for durations;
+the system's for time stamps; and how long the calling thread has worked.
 """
 
 import time
 from pathlib import Path
 from typing import Final
 
-# Of Linux: nanoseconds of work, then of waiting for a processor.
+# A file of Linux: nanoseconds of work, then of waiting for a processor.
 SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 
 
@@ -21,9 +21,9 @@ class SystemClock:
 
 
 def wanted_cpu_s() -> float:
-    """How long the thread that asks has worked, or waited for a processor: one that a container's
-    limit or its neighbours hold up is as busy as one that works. Where the system does not tell
-    the wait: the work alone.
+    """How long the calling thread has worked, or waited for a processor. The wait counts, because a
+    thread that is held up by a container's limit or by its neighbours is as busy as one that works.
+    If the system does not tell the wait, the work counts alone.
     """
     try:
         worked_ns, waited_ns, *_ = SCHEDULED.read_text().split()

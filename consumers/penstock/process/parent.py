@@ -16,14 +16,14 @@ from penstock.errors import EXIT_DONE
 
 # An option for our own programs that start `penstock`, not for people.
 OPTION: Final = "--end-with-parent"
-# The same, for a process that begins only when the parent gives it a place.
+# A like option, for a process that waits in reserve until the parent gives it a place.
 RESERVE: Final = "--reserve"
 
 
 def wait_for_place() -> None:
-    """Blocks until the parent writes a line to our standard input: a JSON object, the variables of
-    the place. They become ours, and from then on we end with the parent. If it ends before, so does
-    this process.
+    """Blocks until the parent writes a line to our standard input: a JSON object of environment
+    variables, which become ours. From then on we end with the parent. If the parent ends before it
+    wrote the line, this process ends, too.
     """
     said = b""
     while not said.endswith(b"\n"):
@@ -48,5 +48,6 @@ def when_parent_ends(act: Callable[[], object]) -> None:
             pass
         act()
 
-    # A daemon on the bare descriptor: it neither keeps the process alive nor holds a lock at exit.
+    # A daemon thread that reads the bare descriptor neither keeps the process alive nor holds a
+    # lock of Python's standard input at the exit.
     threading.Thread(target=watch, daemon=True).start()

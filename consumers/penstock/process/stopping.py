@@ -1,8 +1,8 @@
-"""What begins and ends with a block: work beside it, and the stop of what it used.
+"""Two context managers: one stops a service after its block, one runs work beside its block.
 
-Rule: of a block that failed its own error is raised, and one of the stop is dropped. If the block
-went well, an error of the stop is raised; if work beside it fails, so does the block. Owner: the
-caller.
+Rule: if the block fails, its own error is raised and an error of the stop is dropped. If the block
+goes well, an error of the stop is raised. If work beside a block fails, the block fails with it.
+Owner: the caller.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ async def stopped_after(stop: Callable[[], Awaitable[None]]) -> AsyncIterator[No
 
 @asynccontextmanager
 async def meanwhile(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs these until the block is left."""
+    """Run these works until the block is left, then cancel them."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in works]
         try:

@@ -1,4 +1,4 @@
-"""Work in a thread, without keeping its result alive.
+"""Runs work in a thread without keeping the result alive longer than needed.
 
 Rule: the futures between a thread and the event loop refer to each other until the garbage
 collector runs. If they held the work's result, megabytes would stay in memory until then. Owner:

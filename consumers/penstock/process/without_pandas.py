@@ -21,8 +21,8 @@ class _Absent:
 
 
 def without_pandas() -> None:
-    """pyarrow imports pandas when it makes its first array (0.4 s and 32 MB a process), and
-    remembers a failure. So make the first array while the import fails; we do not need pandas.
+    """Make pyarrow's first array while pandas cannot be imported. pyarrow imports pandas at its
+    first array (0.4 s and 32 MB a process) and remembers a failure. We do not need pandas.
     """
     import pyarrow as pa  # noqa: PLC0415 (large, and this module is imported at each start)
 

@@ -1,3 +1,4 @@
-"""The one translator: from the configuration to one frozen value for each part.
+"""Translates the configuration to frozen values, one for each part of the pipeline.
 
-Rule: nothing below a setting's translator sees the configuration."""
+Rule: the parts get these plain values and never see the configuration.
+"""

@@ -13,7 +13,7 @@ from penstock.core.health.region_help import HelpTerms
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
 
-# Heartbeats that fit into a session, at least.
+# At least so many heartbeats must fit into a session.
 HEARTBEATS = 3
 
 
@@ -63,8 +63,8 @@ def _check_rekey(cfg: config.Config, topic: str) -> None:
 
 
 def stream_from(pattern: str | None) -> str | None:
-    """The pattern of stream names. A wrong one raises `Fatal` here, at the start, not at the first
-    object.
+    """The pattern of stream names, checked. A wrong one raises `Fatal` here, at the start, and not
+    at the first object.
     """
     try:
         is_good = pattern is None or "stream" in re.compile(pattern).groupindex
@@ -84,13 +84,13 @@ def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
 
 
 def places_near(cfg: config.Config, region: str | None) -> StoreChoice:
-    """The stores, with those near to this region first; None: no region, so all are equal."""
+    """The stores of objects; those near to `region` are asked first. None: all are equal."""
     near = cfg.regions[region].stores if region is not None else None
     return StoreChoice(places_of(cfg), near)
 
 
 def near_of_topics(cfg: config.Config) -> dict[str, StoreChoice]:
-    """StoreChoice by topic, for the regions that may be helped: their objects are near to them."""
+    """For each topic of a region that may be helped, the stores, the region's own first."""
     return {
         topic: places_near(cfg, name)
         for name in cfg.helped
@@ -99,7 +99,7 @@ def near_of_topics(cfg: config.Config) -> dict[str, StoreChoice]:
 
 
 def helping(cfg: config.Config) -> dict[str, HelpTerms]:
-    """The regions that may be helped. Each region's own section says when it is to be."""
+    """The regions that may be helped, each with its own terms of when it is to be helped."""
     if cfg.helped and cfg.kafka.client == "confluent":
         raise usage(
             'regions are helped by kafka.client = "aiokafka" alone: use it, or leave '

@@ -1,8 +1,8 @@
 """Translates what the rekeyer needs.
 
-Rule: the rekeyer has a group of its own, one for the topic that it writes, however many groups of
-workers read that; it shares all else with them.
-Owner: who starts the rekeyer.
+Rule: all rekeyers that write one topic are one group, however many groups of workers read that
+topic. All other settings are those of the workers. Owner: the worker, or the command that starts
+the rekeyer.
 """
 
 from msgspec.structs import replace
@@ -15,18 +15,20 @@ from penstock.stages.rekey import RekeyTerms
 
 
 def group_of(kafka: config.Kafka) -> str:
-    """Named after the topic: two groups of workers would pass each message on twice."""
+    """The group is named after the topic. If each group of workers had its own, two groups would
+    pass each message on twice.
+    """
     return f"{kafka.rekey}.rekey"
 
 
 def kafka_of_rekeyer(cfg: config.Config) -> config.Kafka:
-    """Without an instance id: if a member ends, one that stands by is to go on at once."""
+    """The rekeyer has no instance id: if a member ends, one that stands by must go on at once."""
     return replace(cfg.kafka, group=group_of(cfg.kafka), client="aiokafka", instance_id=None)
 
 
 def rekey_terms(cfg: config.Config, *, partitions: int, record_bytes: int) -> RekeyTerms:
-    """`partitions` and `record_bytes`: of the topic. Raises `Fatal` for settings that contradict
-    each other.
+    """`partitions` and `record_bytes` are those of the topic that is written. Raises `Fatal` for
+    settings that contradict each other.
     """
     check_inputs(cfg)
     return RekeyTerms(

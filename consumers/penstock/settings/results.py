@@ -27,8 +27,9 @@ def results_for_call(
     by_key: bool = False,
 ) -> ResultPlan:
     """Results with one record for each object. `by_key`: another process, on another day, must give
-    an object's result the same name. A result is whole, whatever the options: it may have to prove
-    to a later call that its object is done. Raises `Fatal`.
+    an object's result the same name. An object that fails in the middle has no result, whatever the
+    options, because a result may have to prove to a later call that its object is done. Raises
+    `Fatal`.
     """
     scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
@@ -55,7 +56,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
     scope = Scope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
         is_one_input=len(cfg.after_rekey().all_inputs) == 1,
-        # All models count, not those that the routes use today: routes change without a restart.
+        # All models count, also those that no route names now: routes change without a restart.
         are_several_models=bool(cfg.with_each_live_model()),
     )
     names = partial(ResultNames, output.objects, cfg.model.name, scope)

@@ -21,7 +21,7 @@ def routes_of(cfg: config.Config) -> Routes:
 
 
 def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
-    """What makes each route, or raises `Fatal`."""
+    """For each route a function that makes it, or raises `Fatal`: a caller can try all of them."""
     names = [cfg.model.name, *cfg.with_each_live_model()]
     return (partial(_route, number, one, names) for number, one in enumerate(cfg.routes, 1))
 
@@ -61,7 +61,7 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
 
 
 def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:
-    """The fault of a route, for people; empty: none."""
+    """What is wrong with a route, as a sentence for people; empty if nothing is."""
     for name in (*models, *split):
         if name not in names:
             return f"neither [model] nor [[models]] has {name!r}{nearest(name, names)}"

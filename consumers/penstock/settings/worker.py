@@ -1,7 +1,7 @@
-"""The one translator from the configuration to the values that each part needs.
+"""Translates the configuration to the settings of a whole pipeline: a worker's or a call's.
 
-Rule: lane, stages, services and formats get plain values in seconds and never see the
-configuration; what one setting means together with another is decided here. Owner: the worker or
+Rule: lane, stages, services and formats get plain values, times in seconds, and never see the
+configuration. What one setting means together with another is decided here. Owner: the worker or
 the library call, which start a pipeline.
 """
 
@@ -37,7 +37,7 @@ from penstock.stages.shadow.topic import ShadowTerms
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 
-# Of a call without Kafka: its end is noticed so soon after the last answer.
+# The commit interval of a call without Kafka, which notices its end so soon after the last answer.
 CALL_INTERVAL_S = 0.02
 # A call holds no partition, so it does not wait for ever: if a service is away for this long, the
 # call ends.
@@ -53,7 +53,7 @@ def for_worker(
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """Settings of a group member. `versions`: of the models beside the default one."""
+    """Settings of a group member. `versions`: the versions of the models beside the default one."""
     check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     labels = Labels(
@@ -113,8 +113,8 @@ def for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
     """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
-    its name in records. `results`: written only if the caller asks for them, whatever the
-    configuration says for a worker.
+    the model's name in records. `results`: those that the caller asks for; what the configuration
+    says of results is for workers.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
     return replace(
@@ -128,7 +128,7 @@ def for_call(
 
 
 def _settings(cfg: config.Config, labels: Labels) -> Settings:
-    """The settings that a worker and a call have in common. All others are as a call needs them:
+    """The settings that a worker and a call have in common. All others have the values of a call:
     one partition, no letters, no regions, and one model that answers all objects.
     """
     return Settings(

@@ -93,7 +93,7 @@ class Admission:
             yield decoder
 
     def _check_share(self) -> None:
-        """Give way if the model has fallen behind during the wait, so that its rows have no room."""
+        """Give way if the model fell behind during the wait, so that its rows have no room now."""
         if self.microbatch.is_over_share:
             raise GaveWay
 

@@ -119,7 +119,7 @@ class Rekeyer:
         return {}
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """Drop the work, as at a revoke: it is short, and begins again at the committed positions."""
+        """Drop the work as at a revoke: it is short, and begins again at the committed position."""
         await self.revoked(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:

@@ -1,7 +1,7 @@
 """Counters, gauges and histograms for the hot path: plain numbers until the metrics are read.
 
-Rule: adding costs 0.1 to 0.3 µs; the library's own counters take up to 2 µs for locks and checks.
-The exposed text is the same. Only the event loop's thread adds and reads. Owner: the telemetry.
+Rule: to add costs 0.1 to 0.3 µs; the library's own types take up to 2 µs for locks and checks. The
+text that is exposed is the same. Only the event loop's thread adds and reads. Owner: the telemetry.
 """
 
 import time
@@ -18,18 +18,21 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-# For calls and the waits before them, which may take 1 ms.
+# For model calls and the waits before them, which may be as short as 1 ms.
 CALL_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
-# For the whole way. Dense where bounds of live streams are: a quantile is no more exact than these.
+# For the whole way of an object. Dense where the bounds of live streams are, because a quantile is
+# no more exact than its bucket.
 LATENCY_BUCKETS_S = (
     0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
 
 
 def latency_buckets_s(bound_s: float | None) -> Sequence[float]:
-    """With one that ends at `bound_s`: so the share of answers within it is exact."""
+    """The buckets, with one that ends at `bound_s`, so that the share of answers within the bound
+    is exact.
+    """
     return sorted({*LATENCY_BUCKETS_S, *([bound_s] if bound_s is not None else [])})
 
 
@@ -53,7 +56,7 @@ class Total(_Metric):
 
 
 class TotalOf(_Metric):
-    """A counter that another part counts; `read` when the metrics are."""
+    """A counter that another part keeps; `read` is called when the metrics are read."""
 
     def __init__(
         self, name: str, meaning: str, read: Callable[[], float], registry: CollectorRegistry
@@ -66,8 +69,8 @@ class TotalOf(_Metric):
 
 
 class TotalBy(_Metric):
-    """A counter with one label, whose values are those of `totals`; the `known` ones are shown from
-    the start, with 0.
+    """A counter with one label. `totals`: the count of each value of the label; the `known` values
+    are shown from the start, with 0.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class Level(_Metric):
 
 
 class LevelBy(_Metric):
-    """A gauge with labels. All values are set at once: what is not among them is gone."""
+    """A gauge with labels. `set` replaces all values: labels that are not among them are gone."""
 
     def __init__(
         self, name: str, meaning: str, labels: Sequence[str], registry: CollectorRegistry
@@ -147,7 +150,9 @@ class Spread(_Metric):
         self.sum += value
 
     def example(self, value: float, trace_id: str) -> None:
-        """Of an observed value. Only OpenMetrics shows it, as an exemplar of the value's bucket."""
+        """Remember the trace of an observed value. Only the format OpenMetrics shows it, as the
+        exemplar of the value's bucket.
+        """
         bucket = bisect_left(self._bounds, value)
         self._examples[bucket] = Exemplar({"trace_id": trace_id}, value, time.time())
 
@@ -163,8 +168,8 @@ class Spread(_Metric):
 
 
 class Used:
-    """How much of what is allowed was in use over a time, not only at the moment of a look.
-    `share_s`: the share in use, from 0 to 1, summed over time.
+    """How much of an allowance is in use, over time and not only at the moment of a look.
+    `share_s`: the share in use, from 0 to 1, times the seconds that it was in use, summed up.
     """
 
     def __init__(self, now_s: float) -> None:

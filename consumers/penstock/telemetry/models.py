@@ -1,8 +1,8 @@
-"""The calls to models: of all together, and beside them to each of several.
+"""Metrics of the calls to each of several models, beside those of all models together.
 
-Rule: the stage that calls a model need not know whether there are other models; a call to one of
+Rule: the stage that calls a model need not know whether there are other models: a call to one of
 several is counted for that model and for all together. Owner: the worker's telemetry, which makes
-the metrics of each if there are several.
+these metrics if there are several models.
 """
 
 from typing import Protocol
@@ -27,7 +27,7 @@ class CallsTelemetry(Protocol):
 
 
 class ModelsTelemetry:
-    """`whole` counts for all models together."""
+    """The metrics that have a label for the model. `whole` counts for all models together."""
 
     def __init__(self, whole: CallsTelemetry, registry: CollectorRegistry) -> None:
         self.whole = whole
@@ -67,7 +67,7 @@ class ModelsTelemetry:
 
 
 class ModelTelemetry:
-    """The calls to one of several models. Its labels are looked up once, not for every call."""
+    """Counts the calls to one of several models. Labels are looked up once, not at every call."""
 
     def __init__(self, models: ModelsTelemetry, name: str) -> None:
         self._models = models

@@ -1,8 +1,9 @@
-"""What was delivered of late: rates over ten seconds, percentiles over a minute, and their history.
+"""What was delivered lately: rates over ten seconds, percentiles over a minute, and their history.
 
-Rule: time is cut into windows of ten seconds. Adding is a few steps of arithmetic; sorting is done
-once per window, and when somebody asks. A latency is known to 2.5 %. Memory does not grow with the
-number of objects. Owner: the figures of a stream, or those of the whole worker.
+Rule: time is cut into windows of ten seconds. To add a delivery takes a few steps of arithmetic;
+latencies are sorted once per window, and when somebody asks. A latency is known to 2.5 %. Memory
+does not grow with the number of objects. Owner: the figures of a stream, or those of the whole
+worker.
 """
 
 from array import array
@@ -18,7 +19,7 @@ HISTORY: Final = 60
 # Buckets of latencies are 5 % wide.
 _STEPS: Final = 20.0
 
-# How many objects took how long, by bucket.
+# The number of objects whose latency is in a bucket, by bucket.
 Counts = dict[int, int]
 
 
@@ -37,7 +38,7 @@ def add(whole: Counts, part: Counts, sign: int = 1) -> None:
 
 
 def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
-    """For ascending shares, such as 0.5 and 0.99; None: there were no objects."""
+    """The latency at each of these ascending shares, such as 0.5 and 0.99; None: no objects."""
     total, seen = sum(counts.values()), 0
     found: list[float | None] = []
     for bucket in sorted(counts):
@@ -102,8 +103,8 @@ class Recent:
         return found
 
     def rates(self, now_s: float) -> tuple[float, float]:
-        """Objects and rows per second over the last ten seconds. Of the window before, the share
-        counts that is not older.
+        """Objects and rows per second over the last ten seconds. The current window lies within
+        these; of the window before, the part that does is counted by its share.
         """
         now = now_s / WINDOW_S
         found = {self._before[0]: self._before[1:], self.window: (self.objects, self.rows)}
@@ -113,7 +114,7 @@ class Recent:
         return (objects + objects_before * share) / over_s, (rows + rows_before * share) / over_s
 
     def p99s_ms(self, now_s: float) -> list[float | None]:
-        """By window, the newest last; None: nothing was delivered in it."""
+        """The 99th percentile of each window, the newest last; None: no delivery in it."""
         last = window_of(now_s)
         first = max(last - HISTORY + 1, window_of(self._began_s))
         closed = (self._p99s_ms[window % HISTORY] for window in range(first, self.window))

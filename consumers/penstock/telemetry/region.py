@@ -1,9 +1,9 @@
-"""From where objects and answers come: from which replica, and for a worker in a region from which
-region, and which regions it helps.
+"""Which replica gave objects and answers; and for a worker in a region, which region gave them and
+which regions the worker helps.
 
-Rule: one count per read, and one per change from one replica to another. A region's bytes are the
-sum over its stores, computed when the metrics are read. Owner: the worker's telemetry; the adapters
-that choose among replicas call it.
+Rule: one count for each read, and one for each change from a replica to another. A region's bytes
+are the sum over its stores, computed when the metrics are read. Owner: the worker's telemetry; the
+adapters that choose among replicas count here.
 """
 
 import time
@@ -20,7 +20,7 @@ ELSEWHERE = "elsewhere"
 
 
 class ReplicasTelemetry:
-    """Counts for every store with replicas; in a region, for all stores."""
+    """Counts for every store that has replicas, and in a region for all stores."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.bytes_by_store = TotalBy(
@@ -52,7 +52,7 @@ class ReplicasTelemetry:
         self._servers_left.inc(endpoint)
 
     def failovers(self) -> dict[str, float]:
-        """Failovers by the store or model server that was left."""
+        """The number of failovers, by the store or model server that did not answer."""
         return {**self._stores_left.totals, **self._servers_left.totals}
 
 

@@ -1,6 +1,6 @@
 """What the rekeyer counts: shown by `penstock rekey`, and by a worker that rekeys.
 
-Owner: who starts the rekeyer.
+Owner: the worker, or the command that starts the rekeyer.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,12 +12,15 @@ from prometheus_client.registry import Collector
 
 from penstock.telemetry.metric_types import TotalBy
 
-# All but `ignored` are passed on; `split`, `late`, `cut` and `unforeseen` count in `passed`, too.
+# All messages but `ignored` ones are passed on. Those that are `split`, `late`, `cut` or
+# `unforeseen` count as `passed`, too.
 KINDS = ("passed", "ignored", "split", "late", "cut", "unforeseen")
 
 
 class RekeyTelemetry(Collector):
-    """`registry`: that of the worker, if there is one. `backlog`: asked for when it is read."""
+    """`registry`: that of the worker, if there is one. `backlog`: called when the metrics or the
+    status are read.
+    """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry = registry or CollectorRegistry()

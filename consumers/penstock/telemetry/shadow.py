@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from penstock.telemetry.metric_types import CALL_BUCKETS_S
 
-# What can become of a row that the shadow should answer.
+# What can become of a row that is to be answered by the shadow.
 SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")
 # How many streams get their own counters, so that a page of metrics stays readable.
 SHADOW_STREAMS = 100

@@ -1,8 +1,8 @@
-"""A worker's figures as metrics: its flow, what limits it, and its streams in most trouble.
+"""Gauges that show figures of the status: the worker's flow, what limits it, its worst streams.
 
 Rule: they are set when the metrics are read, from figures that were computed for all pages
-together; what is not known is not shown. Owner: the worker's telemetry; the health page sets them.
-Only the retention is set once, by the application at the start.
+together; a figure that is not known is not shown. Owner: the worker's telemetry; the health page
+sets the gauges. Only the retention is set once, when the worker is opened.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ PROBLEM: Final = ("level", "kind", "service", "stream")
 
 
 class StatusGauges:
-    """`show` what the status says."""
+    """`show` and `show_problems` set the gauges to what the status says."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         reg = registry

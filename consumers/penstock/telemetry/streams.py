@@ -1,9 +1,9 @@
-"""What each stream does of late, for as many streams as there may be.
+"""What was delivered and rejected of each stream lately, for any number of streams.
 
-Rule: adding costs less than a microsecond an object; the streams that are shown are chosen when
-somebody asks. At most `SHOWN` streams are told one by one, those in most trouble first; all others
-are summed. The stream that was silent longest is forgotten first. Owner: the worker's telemetry;
-the publish stage adds.
+Rule: to add an object costs less than a microsecond; which streams are shown is decided when
+somebody asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others
+are summed. If there are too many, the stream that was silent longest is forgotten. Owner: the
+worker's telemetry; the publish stage adds.
 """
 
 from collections import Counter, OrderedDict
@@ -58,7 +58,9 @@ class StreamFigures(Recent):
 
 
 class Told(NamedTuple):
-    """`streams`: those in most trouble, the worst first. `others`: None if these are all."""
+    """`streams`: those in most trouble, the worst first; `known`: how many streams there are.
+    `others`: the sum of the rest, None if there is no rest.
+    """
 
     streams: list[dict[str, Any]]
     known: int
@@ -111,7 +113,7 @@ class Streams:
         self._rejected += rows
 
     def turn(self, now_s: float) -> None:
-        """Begin the next window if it is time, and forget who was silent for too long."""
+        """Begin the next window if it is time, and forget streams that are over."""
         window = window_of(now_s)
         if window <= self._window:
             return
@@ -121,7 +123,7 @@ class Streams:
             self._count_whole()
             self.whole.turn(window)
         self._window, self._ends_s = window, (window + 1) * WINDOW_S
-        # They stand in the order in which they last began a window.
+        # Streams stand in the order in which they last began a window.
         while self._streams:
             first = next(iter(self._streams.values()))
             if first.window > window - SILENT_WINDOWS:
@@ -140,8 +142,8 @@ class Streams:
         return found
 
     def count(self, now_s: float) -> None:
-        """Put the latencies into the figures of all streams together. They are counted in bulk,
-        which is five times faster than one by one.
+        """Add the latencies that came since the last `count` to the figures of the whole. Counted
+        in bulk they take a fifth of the time that they would take one by one.
         """
         self.turn(now_s)
         self._count_whole()
@@ -152,7 +154,9 @@ class Streams:
         add(self.whole.counts, Counter(buckets))
 
     def told(self, owed: Mapping[str, Owed], stopped: Set[str], now_s: float) -> Told:
-        """`owed` by stream; `stopped`: streams that stand still at a dead letter."""
+        """What the pages show. `owed`: by stream; `stopped`: the streams that stand still at a dead
+        letter.
+        """
         self.count(now_s)
         worst = self._worst(owed, stopped)
         shown = [self._shown(name, owed.get(name, NOTHING_OWED), now_s) for name in worst]
@@ -168,8 +172,9 @@ class Streams:
         return Told(streams, known, self._others(shown, rest, stopped - set(worst), now_s))
 
     def _worst(self, owed: Mapping[str, Owed], stopped: Set[str]) -> list[str]:
-        """Streams that stopped, then the latest, then those with rejections, then the slowest. Ages
-        in whole seconds: among streams that are on time the slowest comes first.
+        """The names of the streams in most trouble: first those that stopped, then those with the
+        oldest unanswered object, then those with rejections, then the slowest. An age counts in
+        whole seconds, so that among streams that are on time the slowest comes first.
         """
         since, streams = self._window - MINUTE, self._streams
         ages_s = {name: int(one.age_s) for name, one in owed.items() if one.age_s >= 1.0}
@@ -194,7 +199,7 @@ class Streams:
     def _others(
         self, shown: list["_Shown"], owed: list[Owed], stopped: Set[str], now_s: float
     ) -> dict[str, Any]:
-        """What is left of the whole without those shown."""
+        """The figures of the whole less those of the streams that are shown."""
         counts = self.whole.minute(now_s)
         objects, rows = self.whole.rates(now_s)
         for one in shown:

@@ -1,8 +1,8 @@
-"""How the objects that were delivered last came here: their times by stage, and the request to the
-model that answered their last rows.
+"""The way of each of the last objects: its times by stage, and the request to the model that
+answered its last rows.
 
-Rule: each takes some 300 bytes, and above `MOST` the oldest goes, so memory does not grow. Owner:
-the telemetry.
+Rule: a way takes some 300 bytes, and above `MOST` the oldest is forgotten, so memory does not grow.
+Owner: the telemetry.
 """
 
 from collections import OrderedDict
@@ -28,8 +28,8 @@ class TimeSpent(NamedTuple):
 
 
 class Way(NamedTuple):
-    """`rows`, `objects`: of the request to the model that answered the last rows, and which request
-    of their batch it was; 0 if no model answered these.
+    """`rows` and `objects` were in the request that answered the last rows, which was number
+    `request` of its batch; all are 0 if no model answered these rows.
     """
 
     spent: TimeSpent
@@ -40,7 +40,9 @@ class Way(NamedTuple):
 
 
 class Ways:
-    """`of`: topic/partition/offset/object; `model`: None for the default one."""
+    """Ways by `of` and `model`. `of`: topic/partition/offset/object; `model`: None for the default
+    one.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most

@@ -1,7 +1,8 @@
 """The metrics of every worker.
 
-Rule: they count all models, stores and partitions of the worker together. Further metrics are made
-if they are configured: `of_models`, `of_shadow`, `in_region`. Owner: the application.
+Rule: they count all models, stores and partitions of the worker together. Metrics of several
+models, of a shadow or of regions are made if there are such (`of_models`, `of_shadow`,
+`in_region`). Owner: the worker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,8 @@ class Telemetry:
 
     def __init__(self, bound_s: float | None = None) -> None:
         """`bound_s`: the latency that is aimed at; it gets a bucket of its own."""
+        # Tries at services that are away, and waits on purpose: the watchdog takes them for
+        # progress.
         self.retries = 0
         self.bound_s = bound_s
         self.streams = Streams()
@@ -188,12 +191,14 @@ class Telemetry:
         self._decoder_deaths.inc(signal)
 
     def retried(self, stage: str, *, is_away: bool = True) -> None:
-        """`is_away`: the service is unavailable, and the wait for it has no end of its own."""
+        """Count a request that is made again. `is_away`: the service is unavailable, and the wait
+        for it has no end of its own.
+        """
         self.retries += is_away
         self._retries.inc(stage)
 
     def waited(self, *, is_on_purpose: bool) -> None:
-        """Counts a wait `is_on_purpose` like a retry of an unavailable service."""
+        """Count a wait that `is_on_purpose` like a retry at an unavailable service."""
         self.retries += is_on_purpose
 
     def rejected(self, code: str, count: int) -> None:
@@ -220,7 +225,7 @@ class Telemetry:
             self._spent.inc(part, max(0.0, spent_s))
 
     def latency_example(self, latency_s: float, trace_id: str) -> None:
-        """An object that was counted by `objects_delivered` is sampled."""
+        """Remember the trace of an object that `objects_delivered` has counted."""
         self._latency.example(latency_s, trace_id)
 
     def committed(self) -> None:
@@ -231,7 +236,7 @@ class Telemetry:
 
     @property
     def rejections(self) -> Mapping[str, float]:
-        """By code."""
+        """Rows and objects that were answered by an error, by code."""
         return self._rejected.totals
 
     @property
@@ -241,12 +246,12 @@ class Telemetry:
 
     @property
     def batches(self) -> Mapping[str, float]:
-        """By the reason they closed for."""
+        """The number of batches, by the reason they closed for."""
         return self._batches.totals
 
     @property
     def totals(self) -> dict[str, float]:
-        """The counters of which the status tells rates."""
+        """The counters of which the status shows rates."""
         return {
             "records": self._records.value,
             "objects": self._objects.value,

@@ -1,5 +1,5 @@
-"""Which objects are sampled: by their trace's id at the start, for an error or their time at the
-end.
+"""Decides which objects are sampled: at the start by the id of their trace, at the end for an error
+or for their time.
 
 Rule: the first decision depends on the trace id alone, so all workers and other services with the
 same ratio choose the same traces. The later decisions are bounded, so that a flood of errors does
@@ -13,15 +13,15 @@ from penstock.core.rows.trace import Why
 from penstock.messages.traceparent import Caller
 
 _LOW_BITS: Final = (1 << 64) - 1
-# The bound of the slowest is that of so many objects before.
+# The time above which an object is slow is taken anew from every so many objects.
 BLOCK: Final = 200
-# Objects with errors a second that are sampled for it; more look like these.
+# So many objects a second are sampled for their error; further ones would show the same.
 MOST_ERRORS_PER_S: Final = 50
 
 
 class Ratio:
-    """As OpenTelemetry's `TraceIdRatioBased`: the low 8 bytes of the trace id, as a number, are
-    below `share` of their range.
+    """Decides as OpenTelemetry's `TraceIdRatioBased` does: a trace is sampled if the low 8 bytes of
+    its id, as a number, are below `share` of their range.
     """
 
     def __init__(self, share: float) -> None:
@@ -34,8 +34,8 @@ class Ratio:
 
 
 class Slowest:
-    """Recognises the slowest `share` of objects by the time of the last `BLOCK`. While all become
-    slower, it says so of `share` of them and no more.
+    """Recognises the slowest `share` of objects by the times of the `BLOCK` objects before. While
+    all objects become slower, still no more than `share` of them count as slow.
     """
 
     def __init__(self, share: float) -> None:
@@ -58,7 +58,7 @@ class Slowest:
 
 
 class Errors:
-    """Lets the first `MOST_ERRORS_PER_S` of a second pass."""
+    """Lets the first `MOST_ERRORS_PER_S` objects of each second pass."""
 
     def __init__(self) -> None:
         self._second = -1

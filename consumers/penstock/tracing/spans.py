@@ -1,7 +1,7 @@
-"""The spans of an object and of a request to the model, made at their end.
+"""Makes the spans of an object and of a request to the model, when these have ended.
 
-Rule: their times are those that the metrics count, by the object's last rows; a step that did not
-happen, or took almost no time, has no span. Attributes have the names of OpenTelemetry's
+Rule: an object's times are those that the metrics count, measured on its last rows; a step that did
+not happen, or took almost no time, has no span. Attributes have the names of OpenTelemetry's
 conventions for messaging where these have one, else `penstock.*`. Owner: the tracer.
 """
 
@@ -34,8 +34,8 @@ def object_spans(
     ns: Callable[[float], int],
     draw: Callable[[int], int],
 ) -> list[Span]:
-    """Of a finished object: its own span, then those of its steps. `ns`: from our clock to the
-    system's.
+    """The spans of a finished object: its own, then those of its steps. `ns` converts a time of our
+    clock to the system's, in nanoseconds; `draw` gives so many random bits.
     """
     ticket = release.ticket
     received_s, error = ticket.received_s, None
@@ -86,8 +86,8 @@ def batch_span(
     rows: int,
     error: Exception | None,
 ) -> Span:
-    """Of one request, in the trace of the first of its `sampled` objects and linked to all these.
-    `objects` says how many there were besides.
+    """The span of one request, in the trace of its first sampled object and linked to all
+    `sampled` ones. `objects`: how many objects the request had, sampled or not.
     """
     attributes: dict[str, Attribute] = {
         "penstock.model": model,
@@ -133,7 +133,7 @@ def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
 
 
 def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[str, float, float]]:
-    """Name, begin and end, in order."""
+    """Name, begin and end of each step, in their order."""
     ticket = release.ticket
     stamps = [
         ("queue", ticket.received_s, ticket.fetching_s),

@@ -18,7 +18,8 @@ from penstock.tracing.spans import Names, batch_span, object_spans
 
 # The SDK and most receivers keep no more links of a span.
 MOST_LINKS = 128
-# The system's clock, by which spans are dated, is compared anew with ours: this far it may be set.
+# Spans are dated by the system's clock, which may be set while we run. A difference between it and
+# our own clock is followed only if it has changed by more than this.
 MOST_DRIFT_S = 0.05
 _NOT_SAMPLED = nullcontext()
 
@@ -50,7 +51,7 @@ class Tracer:
         self._offset_s = clock.wall_ms() / 1000 - clock.now()
 
     def begin(self, record: Record, tickets: Sequence[Ticket]) -> None:
-        """Each object of a record without a caller has a trace of its own."""
+        """Give each object its trace: that of the record's caller, else one of its own."""
         text = record.traceparent or in_cloud_event(record.value)
         caller = read(text) if text is not None else None
         for ticket in tickets:
@@ -62,8 +63,8 @@ class Tracer:
             ticket.trace = Trace(trace_id, parent_id, span_id, why, text if caller else None)
 
     def call(self, model: str, blocks: Sequence[Block]) -> AbstractContextManager[None]:
-        """A request to the model. It is a span if one of its objects is sampled, in the trace of
-        the first such object, and the server is told of it.
+        """The block of one request to the model. If one of its objects is sampled, the request has
+        a span in the trace of the first such object, and the server is told of that span.
         """
         for block in blocks:
             if block.ticket.trace is not None and block.ticket.trace.why:
@@ -131,7 +132,9 @@ class Tracer:
         return True
 
     def headers(self, ticket: Ticket) -> list[tuple[str, bytes]] | None:
-        """Of the records of its answers: its own span if it is sampled, else its caller's."""
+        """The trace header of the records with the ticket's answers. It names the ticket's own span
+        if the ticket is sampled, else the caller's.
+        """
         trace = ticket.trace
         if trace is None:
             return None
@@ -143,8 +146,8 @@ class Tracer:
         return int((at_s + self._offset_s) * 1e9)
 
     def _look_at_clock(self, now_s: float) -> None:
-        # Only a larger difference is taken over: the spans of one object, which are made at several
-        # times, would not fit together otherwise.
+        # The spans of one object are made at several times. If every small difference were
+        # followed, they would not fit together.
         offset_s = self._clock.wall_ms() / 1000 - now_s
         if abs(offset_s - self._offset_s) > MOST_DRIFT_S:
             self._offset_s = offset_s
