@@ -100,7 +100,8 @@ def test_a_kept_file_of_json_stays_as_it_is_but_on_one_line() -> None:
     label = b'{"id": 18446744073709551617,\r\n "x": 1.50, "x": "a\\nb"}\n'
     data = tar([("1.json", label), ("1.jpg", JPEG)])
     ((run,),) = decoded(RowOptions(form="bytes", keep=("json",)), data, len(data), key="x.tar")
-    assert run.kept is not None and run.kept.columns is not None
+    assert run.kept is not None
+    assert run.kept.columns is not None
     body = bytes(run.kept.columns.body)
     assert body == b'{"json":{"id": 18446744073709551617,   "x": 1.50, "x": "a\\nb"}}'
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.rows.kept import NO_TIME, Kept
-from penstock.core.rows.payload import JsonRows
+from penstock.core.rows.payload import Form, JsonRows
 from penstock.errors import Poison
 from penstock.formats.base.kept_columns import moment_ms
 from penstock.formats.base.reading import decoded
@@ -89,6 +89,30 @@ def test_a_column_can_stay_and_be_given_too(key: str) -> None:
     runs = runs_of(WRITERS[key]([row | {"who": "x"} for row in ROWS]), key, options)
     assert matrix(runs) == [[n * 0.5, n] for n in range(5)]
     assert kept_of(runs) == [({"id": n}, None) for n in range(5)]
+
+
+DEEP = b"[" * 1_000 + b"]" * 1_000
+
+
+@pytest.mark.parametrize("form", ["json", "matrix"])
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (b"18446744073709551617", b"18446744073709551617"),
+        (b"0.10000000000000000001", b"0.10000000000000000001"),
+        (b'[1, {"b": "c\\n"}]', b'[1, {"b": "c\\n"}]'),
+        (b"[1,\r\n 2]", b"[1,   2]"),
+        (DEEP, b"null"),
+    ],
+)
+def test_a_kept_value_of_json_stays_as_it_came(form: Form, value: bytes, kept: bytes) -> None:
+    data = b'[ {"id": %b, "a": 1, "at": 5} , {"a": 2}, {"id": 0, "id": 7, "a": 3}]' % value
+    options = RowOptions(form=form, keep=("id",), columns=["a"], time="at")
+    runs = runs_of(data, "x.json", options)
+    found = [run.kept.columns for run in runs if run.kept is not None]
+    body = b",".join(bytes(columns.body) for columns in found if columns is not None)
+    assert body == b'{"id":%b},{"id":null},{"id":7}' % kept
+    assert [at for _, at in kept_of(runs)] == [5_000, None, None]
 
 
 @pytest.mark.parametrize("key", ["x.parquet", "x.ndjson", "x.arrow"])

@@ -13,13 +13,12 @@ from typing import Final
 import orjson
 
 from penstock.core.rows.kept import Kept
+from penstock.formats.base.kept_columns import ON_ONE_LINE
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
 # A kept file becomes part of the record of each row: so it may hold labels or boxes, not pictures.
 KEPT_BYTES: Final = 64 << 10
-# A record is one line. In JSON a newline is never part of a string, so a blank may take its place.
-_ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 class Samples:
@@ -119,7 +118,7 @@ def _value(data: bytes | None) -> bytes:
         return b"null"
     try:
         orjson.loads(data)
-        return data.strip().translate(_ON_ONE_LINE)
+        return data.strip().translate(ON_ONE_LINE)
     except orjson.JSONDecodeError:
         pass
     try:

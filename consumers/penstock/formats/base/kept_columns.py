@@ -6,10 +6,11 @@ magnitude. A text is a time in ISO-8601, in UTC if it has no zone. Owner: the pa
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
+import msgspec
 import orjson
 
 from penstock.core.rows.kept import Kept
@@ -23,6 +24,11 @@ LATEST_MS: Final = 253_402_300_799_999
 # and so on. Beside each limit: how many milliseconds the unit has.
 _UNITS: Final = ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 
+# A record is one line. In JSON a newline is never part of a string, so a blank may take its place.
+ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+Buffer = bytes | msgspec.Raw
 KeepRows = Callable[[Sequence[bytes]], Kept]
 Row = TypeVar("Row")
 
@@ -43,18 +49,41 @@ def of_json(options: RowOptions) -> KeepRows:
     values.
     """
 
+    names = [(orjson.dumps(name), name) for name in dict.fromkeys(options.keep)]
+    time = options.time
+
     def keep(rows: Sequence[bytes]) -> Kept:
-        found = [orjson.loads(row) for row in rows]
-        objects: list[dict[str, Any]] = [one if isinstance(one, dict) else {} for one in found]
-        names, time = options.keep, options.time
+        found = [_fields(row) for row in rows]
         return Kept.of(
-            [orjson.dumps({name: one.get(name) for name in names}) for one in objects]
-            if names
+            [_columns(names, fields) for fields in found] if names else None,
+            [moment_ms(orjson.loads(bytes(fields.get(time, b"null")))) for fields in found]
+            if time is not None
             else None,
-            [moment_ms(one.get(time)) for one in objects] if time is not None else None,
         )
 
     return keep
+
+
+def _fields(row: bytes) -> Mapping[str, Buffer]:
+    """The values of a JSON object as they stand in its text, numbers beyond 64 bits included."""
+    if not row.lstrip().startswith(b"{"):
+        return {}
+    try:
+        return _OBJECT.decode(row)
+    except RecursionError:
+        return {name: _dumped(value) for name, value in orjson.loads(row).items()}
+
+
+def _dumped(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # nested 255 deep: orjson reads such a value, and cannot write it
+        return b"null"
+
+
+def _columns(names: Sequence[tuple[bytes, str]], fields: Mapping[str, Buffer]) -> bytes:
+    text = b"{%b}" % b",".join([b"%b:%b" % (key, fields.get(name, b"null")) for key, name in names])
+    return text.translate(ON_ONE_LINE) if b"\n" in text or b"\r" in text else text
 
 
 def moment_ms(value: object) -> int | None:
