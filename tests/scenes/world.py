@@ -12,7 +12,7 @@ from penstock.scenes.ledger_ports import Logged, Out
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey import Rekey
 from penstock.scenes.settings import Names
-from penstock.scenes.site_figures import Watch
+from penstock.scenes.site_figures import SiteFigures
 from tests.scenes.flows import EPOCH, arrival
 
 PATTERN = "(?P<site>[^/]+)/(?P<member>.+)"
@@ -83,7 +83,7 @@ def ledger_on(
         names=TOPICS,
         send=kafka,
         changelog=kafka,
-        watch=Watch(now_ms),
+        figures=SiteFigures(now_ms),
         now_ms=now_ms,
         is_behind=is_behind,
     )

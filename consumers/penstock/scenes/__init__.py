@@ -1,10 +1,10 @@
-"""One picture from many streams: `penstock scenes`.
+"""`penstock scenes`: makes one picture of an instant from the predictions of many streams.
 
     line → rekey → line → arrival → site → ledger → publish
     Kafka          Kafka   decode   decide  changelog  Kafka
 
-`rules`, `arrival`, `state`, `members`, `feed_progress`, `scene_choice`, `closing` and `site` are
-the core: they decide, and know no clock and no Kafka. `sites_due` says when a site is to be looked
-at, `changelog` whose turn it is to write, `packing` what fits a record; `ledger` writes down and
-publishes. `engine` is the worker on our own adapters, `faust` the same on Faust.
+The modules of `core` decide, and know no clock and no Kafka; begin with `core/site`. `changelog`
+says which worker may write a site's state, `packing` makes records that their topics accept, and
+`ledger` writes decisions down and publishes them. `engine` runs all of it on our own Kafka
+adapters, `faust` on Faust.
 """

@@ -1,9 +1,9 @@
 """Is a worker behind? Yes, if the records of a partition are old when they are read, and more
-follow. Then its clock stands still.
+records follow. While the worker is behind, its clock stands still.
 
-Rule: it is not enough that more records follow: a few are always on their way, and the last offset
-may be a mark of a transaction instead of a record. Owner: the engine; of the clock,
-the ledger.
+Rule: records that follow are no backlog by themselves: a few are always on their way, and the last
+offset may be the mark of a transaction instead of a record. Owner: the engine; the ledger owns the
+clock.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -16,7 +16,8 @@ Where = TypeVar("Where", bound=Hashable)
 
 class Backlog(Generic[Where]):
     def __init__(self) -> None:
-        # Of the last handled record: the next offset, when Kafka got it, when it was handled.
+        # By partition, of the last handled record: the offset after it, the time at which Kafka got
+        # it, the time at which it was handled.
         self._handled: dict[Where, tuple[int, int, int]] = {}
 
     def handled(self, where: Where, offset: int, came_ms: int, now_ms: int) -> None:
@@ -26,7 +27,7 @@ class Backlog(Generic[Where]):
         self._handled.clear()
 
     def is_behind(self, ends: Mapping[Where, int], now_ms: int) -> bool:
-        """`ends`: for each partition, the offset after its last record, as far as it is known."""
+        """`ends`: by partition, the offset after its last record, as far as that is known."""
         since = now_ms - BEHIND_MS
         return any(
             came < since < handled_at and offset < ends.get(where, 0)
@@ -35,8 +36,9 @@ class Backlog(Generic[Where]):
 
 
 class WaitingClock:
-    """A clock that stands still while there is a backlog: then this worker is late, not the members
-    whose predictions still lie in Kafka. `now_ms` must never jump, as the system's time may.
+    """A clock that stands still while there is a backlog, because then this worker is late, and not
+    the members whose predictions still lie in Kafka. `now_ms` must not jump, as the system's time
+    may.
     """
 
     def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:

@@ -1,12 +1,12 @@
 """The changelog: the states of sites, and which worker may write them.
 
 Rule: a worker that takes over a partition first writes a claim record; the offset of that record is
-the number of the claim. Every state is written with its worker's claim. Between two of our records
-nobody else should write, so our offsets are consecutive. If there is a gap, another worker wrote:
-if a claim is among its records, the partition is no longer ours. A state with an older claim than
-the last one is void. When a site ends, first an "ended" state is written, with the claim, and then
-a tombstone removes it. The tombstone has no value and so no claim: alone it proves nothing. Owner:
-the ledger.
+the claim's number. Each state is written with the claim of its worker. As long as only one worker
+writes, the offsets of its records are consecutive. A gap means that another worker wrote: if a
+claim is among the records in the gap, the partition is no longer ours. A state whose claim is older
+than the last claim is void. When a site ends, an "ended" state is written with the claim, and then
+a tombstone. A tombstone has no value and so no claim: without an "ended" state before it, it is
+void, too. Owner: the ledger.
 """
 
 import logging
@@ -21,7 +21,7 @@ from penstock.scenes.ledger_ports import Changelog, Logged, Out, Send
 
 log = logging.getLogger(__name__)
 
-# Cannot be taken for a site: no site has an empty name.
+# The key of a claim. No site has an empty name.
 CLAIM_KEY = b""
 CLAIM_BYTES = 8
 # Written instead of a state when a site has ended.
@@ -29,14 +29,14 @@ ENDED = b""
 
 
 class Written(NamedTuple):
-    """A site's last state that counts, and the claim that it was written under."""
+    """A site's last state that is not void, and the claim with which it was written."""
 
     claim: int
     state: bytes
 
 
 class Turn:
-    """For one partition: the offset that our next record must get."""
+    """Our claim to one partition, and the offset that our next record there must get."""
 
     def __init__(self, claim: int) -> None:
         self.claim = claim
@@ -46,19 +46,22 @@ class Turn:
         return self.claim.to_bytes(CLAIM_BYTES) + state
 
     def written(self, offset: int) -> range:
-        """The offsets between our last record and this one, written by others; usually none."""
+        """Note our record at this offset. Returns the offsets between our last record and this one:
+        usually none, else other workers wrote there.
+        """
         others = range(self._next, offset)
         self._next = offset + 1
         return others
 
 
 class Replay:
-    """For one partition: `add` the records in order, then take the `states`."""
+    """Reads one partition: `add` its records in order, then take the `states`."""
 
     def __init__(self) -> None:
         self._claim = -1
         self.states: dict[str, Written] = {}
-        # Sites whose last record is void: compaction may soon remove every other record of theirs.
+        # Sites whose last record is void. Compaction keeps only the last record of a site, so the
+        # states of these must be written again.
         self.shadowed: set[str] = set()
 
     def add(self, record: Logged) -> None:
@@ -66,7 +69,8 @@ class Replay:
             self._claim = record.offset
             return
         site, value = record.key.decode(), record.value
-        # Has no claim. If the site has not ended, a worker that lost the partition wrote it.
+        # A tombstone has no claim. If the site's state is not "ended", a worker that had lost the
+        # partition wrote the tombstone.
         claim = -1 if value is None else int.from_bytes(value[:CLAIM_BYTES])
         if value is None or claim < self._claim:
             self.shadowed.add(site)
@@ -104,8 +108,8 @@ class Book:
         self._turns.clear()
 
     async def claim(self, partitions: Collection[int]) -> dict[int, Replay]:
-        """Claim the partitions: from now on no other worker's decisions count. Returns the states
-        that counted until then.
+        """Claim the partitions: states that other workers write from now on are void. Returns, by
+        partition, the states that were written before.
         """
         ours = list(partitions)
         claims = [Out(self._topic, CLAIM_KEY, b"claim", number) for number in ours]
@@ -118,8 +122,9 @@ class Book:
         return replays
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
-        """Write the states. Returns the sites that another worker wrote meanwhile although it had
-        lost the partition, with their partitions. Raises `Fatal` if we have lost it ourselves.
+        """Write the states. Returns the sites, with their partitions, that another worker has
+        written meanwhile although it had lost them. Raises `Fatal` if we have lost a partition
+        ourselves.
         """
         outs = [
             Out(self._topic, each.site.encode(), self._sealed(each), each.partition)
@@ -135,8 +140,8 @@ class Book:
         return None if state.packed is None else self._turns[state.partition].seal(state.packed)
 
     async def _foreign(self, partition: int, offset: int) -> set[str]:
-        """The sites that another worker wrote since our last record. Raises `Fatal` if it has
-        claimed the partition.
+        """The sites that another worker has written since our last record. Raises `Fatal` if that
+        worker has claimed the partition.
         """
         others = self._turns[partition].written(_known(offset))
         if not others:

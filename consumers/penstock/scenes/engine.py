@@ -1,7 +1,7 @@
-"""One scenes worker on our own Kafka adapters: a line that re-keys, a line that decides.
+"""A scenes worker on our own Kafka adapters: a line that re-keys, and a line that decides.
 
-Rule: it holds what both lines share and runs their life: start, rebalance, drain, stop. A failure
-ends the process; uncommitted work is then done again. Owner: `penstock scenes`.
+Rule: the engine holds the parts that both lines share, and runs the lines from start to stop. A
+failure ends the process; work that is not committed is then done again. Owner: `penstock scenes`.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.line import Line
 from penstock.scenes.shared_parts import parts_of
 
-# How often the ledger checks for deadlines that are over.
+# How often the ledger looks for deadlines that are over.
 TICK_S = 0.01
-# How long a rebalance waits for the batches in progress.
+# How long a rebalance waits for batches in progress.
 DRAIN_MS = 5_000
 
 
 class Engine:
-    """One member of the consumer group, reading two topics."""
+    """One worker. Its two lines are members of two groups, one for each topic that it reads."""
 
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
@@ -46,7 +46,7 @@ class Engine:
         )
 
     async def run(self) -> None:
-        """Run until SIGTERM or Ctrl-C; then finish and commit the batches under way."""
+        """Run until SIGTERM or Ctrl-C; then finish and commit the batches in progress."""
         stop = asyncio.Event()
         on_stop(stop.set)
         async with AsyncExitStack() as cleanup:
@@ -62,7 +62,7 @@ class Engine:
 
     @property
     def _written(self) -> list[str]:
-        """The topics this worker writes to."""
+        """The topics that this worker writes to."""
         return [topic for topic in self._names if topic != self._names.input]
 
     async def _tick(self) -> None:

@@ -1,8 +1,8 @@
 """Judges scenes from the topics alone: is every prediction in exactly one place, are scenes in
-order, is no scene repeated with other content, and is each as complete as it says?
+order, have repeats of a scene the same content, and is each scene as complete as it says?
 
-Rule: repeats with the same bytes are allowed and counted. How long a scene took is measured but not
-judged, as a worker may have been down. Owner: `penstock verify --scenes`.
+Rule: repeats with the same bytes are allowed, and counted. The time that a scene took is measured
+but not judged, because a worker may have been down. Owner: `penstock verify --scenes`.
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ EXAMPLES = 5
 
 class Report(Struct):
     """`models`: predictions by model. `without_predictions`: scenes that were too large to hold
-    them. `wait_ms`: from the record of the last member to that of the scene: median, 99th
-    percentile, maximum.
+    their predictions. `wait_ms`: the time from the last member's record to the scene's record:
+    median, 99th percentile, maximum.
     """
 
     predictions: int
@@ -48,8 +48,9 @@ class Report(Struct):
 
 
 class Judge:
-    """Give it all predictions first, then the scenes, then the late ones; each in offset order.
-    `model`: scenes are made of its predictions only; None: of those of any model.
+    """Feed all predictions, then the scenes, then the late predictions, each in offset order; then
+    call `report`. `drops`: late predictions are on no topic. `model`: the one whose predictions
+    make scenes; None: any model's.
     """
 
     def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
@@ -157,7 +158,9 @@ class Judge:
         )
 
     def _key(self, id: str, model: str | None) -> str:
-        """A prediction's id and model, as several models may answer a row under one id."""
+        """Names a prediction: by its id, and, as several models may answer a row under one id, by
+        the model if it is not the first one.
+        """
         is_first = model in (None, self._first_model.get(id, model))
         return id if is_first else f"{id} by {model}"
 
@@ -174,7 +177,7 @@ class Judge:
         self._last[site] = time
 
     def _in_itself(self, scene: Scene) -> None:
-        """Check what the scene says about its members against the members it lists."""
+        """Compare the scene's counts and its reason with the members that it lists."""
         count = Counter(seat.status for seat in scene.members.values())
         if (scene.missing, scene.evicted) != (count["missing"], count["evicted"]):
             self._broken("wrong count of the absent", scene.id)
@@ -184,7 +187,9 @@ class Judge:
             self._bare.add(scene.id)
 
     def _place(self, scene: Scene) -> list[str]:
-        """Note where each of its predictions is; a revision lists the same members again."""
+        """Note in which scene each prediction is. A later revision of the scene lists the same
+        predictions again.
+        """
         keys = []
         for seat in scene.members.values():
             if seat.id is None:
@@ -197,8 +202,8 @@ class Judge:
         return keys
 
     def _by_model(self, scene: Scene) -> None:
-        """Check the model of its predictions. Before the first scene made by `scenes.model`,
-        another model is allowed.
+        """Check the model of the scene's predictions. Other models are allowed until the site's
+        first scene by `scenes.model`, because the setting may be newer than the topic.
         """
         models = {seat.model for seat in scene.members.values() if seat.id is not None}
         if scene.site in self._by_ours and models != {self._model}:

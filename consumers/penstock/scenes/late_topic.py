@@ -1,9 +1,9 @@
 """The records of the late topic: predictions that got into no scene, and letters about scenes that
 were published without their predictions.
 
-Rule: the original record is kept if the topic accepts its size; if not, the id says where it is.
-With `scenes.late = "drop"` nothing is written. Owner: the re-keying and the ledger, which refuse
-predictions.
+Rule: a letter holds the prediction's record if the topic accepts its size; if not, the letter's id
+says where the record is. With `scenes.late = "drop"` nothing is written. Owner: the re-keying and
+the ledger, which refuse predictions.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from penstock.scenes.ledger_ports import Fits, Out
 
 
 class Late:
-    """`fits`: does the topic accept a record of this size?"""
+    """Makes the records of the late topic."""
 
     def __init__(self, topic: str, fits: Fits, *, is_dropped: bool) -> None:
         self._topic = topic
@@ -35,7 +35,7 @@ class Late:
         )
 
     def bare(self, site: str, decided: Decided) -> list[Out]:
-        """The letter about a scene that was too large for its predictions."""
+        """The letter about a scene that was too large to hold its predictions."""
         scene = f"{site}/{decided.time}"
         return self.out(site, scene, TOO_LARGE, b"", site=site, scene=scene)
 
@@ -51,8 +51,8 @@ class Late:
         scene: str | None = None,
         model: str | None = None,
     ) -> list[Out]:
-        """The record to write, or none with `scenes.late = "drop"`. A record that is empty or too
-        large is written as null.
+        """The letter to write; none with `scenes.late = "drop"`. The letter's `record` is null if
+        `record` is empty or too large.
         """
         if self._is_dropped:
             return []

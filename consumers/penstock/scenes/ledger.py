@@ -1,10 +1,10 @@
 """The sites of a worker's partitions: decide, write down, publish, in this order.
 
-Rule: a decision is written to the changelog before it is published, and events are acknowledged
-after both, so a crash at any point repeats the same bytes. If another worker has taken over a
-partition, which the changelog shows (`Book`), decisions for it are not published. One batch at a
-time: all earlier batches are published before the next is written down. Owner: the engine, which
-gives it batches, the time and the producers.
+Rule: a decision is written to the changelog before it is published, and the records that led to it
+are committed after both, so a crash at any point repeats the same bytes. If another worker has
+taken over a partition, which the changelog shows (`Book`), decisions for it are not published. A
+batch is written down only after all earlier batches are published. Owner: the engine, which gives
+the ledger batches, the time and the producers.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from penstock.scenes.ledger_ports import Changelog, Out, Send
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey import Rekey
 from penstock.scenes.settings import Names
-from penstock.scenes.site_figures import Watch
+from penstock.scenes.site_figures import SiteFigures
 
 log = logging.getLogger(__name__)
 
-# Bytes of predictions in one step: a batch of large ones is written down and published in steps.
+# A batch with more bytes of predictions than this is written down and published in steps.
 STEP_BYTES = 256 << 10
 
 
 class Keyed(NamedTuple):
-    """A prediction on the repartition topic, with its site as the key."""
+    """A record of the repartition topic, where the key of a prediction is its site."""
 
     partition: int
     site: str
@@ -42,7 +42,9 @@ class Keyed(NamedTuple):
 
 
 class Ledger:
-    """`is_behind`: are there unhandled records in Kafka?"""
+    """`handle` batches, and call `tick` often. `is_behind`: do old, unhandled records lie in
+    Kafka?
+    """
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Ledger:
         names: Names,
         send: Send,
         changelog: Changelog,
-        watch: Watch,
+        figures: SiteFigures,
         now_ms: Callable[[], int],
         is_behind: Callable[[], bool],
     ) -> None:
@@ -63,7 +65,7 @@ class Ledger:
         self._names = names
         self._send = send
         self._book = Book(send, changelog, names.changelog)
-        self._watch = watch
+        self._figures = figures
         self._clock = WaitingClock(now_ms, is_behind)
         self._lock = asyncio.Lock()
         self._ready = asyncio.Event()
@@ -72,16 +74,16 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """Wait for the batch in progress, then hand the partitions over to another worker."""
+        """Wait for the batch in progress, then forget the partitions, which others may get."""
         self._ready.clear()
         async with self._lock:
             self._clear()
             self._book.close()
-            self._watch.clear()
+            self._figures.clear()
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Claim the partitions and go on from the changelog; the last decisions are published
-        again. After the claim no other worker's decisions count.
+        """Claim the partitions, restore their sites from the changelog, and publish the last
+        decisions again. States that other workers write after the claim are void.
         """
         async with self._lock:
             self._clear()
@@ -96,14 +98,14 @@ class Ledger:
         self._ready.set()
 
     async def handle(self, batch: Iterable[Keyed]) -> None:
-        """Handle a batch of the repartition topic. When this returns, all of it is safe."""
+        """Handle a batch of the repartition topic. The batch may be committed afterwards."""
         await self._ready.wait()
         async with self._lock:
             now, touched, nbytes = self._clock.now(), dict[str, Site](), 0
             ours = self._book.partitions
             for keyed in batch:
                 if keyed.partition not in ours:
-                    continue  # read before a rebalance; the new owner reads it again
+                    continue  # read before a rebalance: the partition's new owner reads it again
                 found = self._rekey.placed(keyed.value, keyed.recorded_ms)
                 if found is None or found[1].site != keyed.site:
                     await self._key_again(keyed)
@@ -118,14 +120,16 @@ class Ledger:
             await self._settle(touched.values())
 
     async def _key_again(self, keyed: Keyed) -> None:
-        """Send the record through the re-keying again: it was keyed with an older `scenes.site`, or
-        by a version that accepted it as a prediction.
+        """Send the record through the re-keying again: it was keyed by another `scenes.site`, or by
+        a version of penstock that accepted it as a prediction.
         """
         where = f"{self._names.by_site}/{keyed.partition}/{keyed.offset}"
         await (await self._send(self._rekey.out(keyed.value, where, keyed.recorded_ms)))
 
     async def tick(self) -> None:
-        """Close scenes whose time is over, and forget sites that have been silent for very long."""
+        """Close the scenes whose time is over, and end the sites that were silent for
+        `scenes.forget_ms`.
+        """
         if not self._ready.is_set() or self._lock.locked():
             return
         due = self._due.take(now := self._clock.now())
@@ -141,13 +145,13 @@ class Ledger:
 
     @property
     def partitions(self) -> Collection[int]:
-        """The partitions it decides for."""
+        """The partitions for which this worker decides."""
         return self._book.partitions if self._ready.is_set() else ()
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
-        """What people see of its sites; at most `most` sites."""
+        """The figures of the sites, for people; of at most `most` sites."""
         for name in sorted(self.sites)[:most]:
-            yield self._watch.look(self.sites[name])
+            yield self._figures.look(self.sites[name])
 
     def _clear(self) -> None:
         self.sites.clear()
@@ -161,14 +165,15 @@ class Ledger:
         return site
 
     def _restored(self, partition: int, replay: Replay) -> list[Site]:
-        """Restore all sites. Returns those of the last batch, whose decisions may be unpublished;
-        earlier batches were published before it was written.
+        """Restore all sites of the partition. Returns those whose state was written by the last
+        batch: its decisions may be unpublished. Earlier batches were published before it was
+        written.
         """
         now, by_batch = self._clock.now(), dict[tuple[int, int], list[Site]]()
         for name, (claim, packed) in replay.states.items():
             site = self.sites[name] = Site(name, self._rules, _loaded(name, packed))
             by_batch.setdefault((claim, site.state.batch), []).append(site)
-            site.state.partition, site.state.batch = partition, 0  # not by this owner
+            site.state.partition, site.state.batch = partition, 0  # 0: a batch of another owner
             site.resume(now)
         last = by_batch.pop(max(by_batch), []) if by_batch else []
         for sites in by_batch.values():
@@ -184,7 +189,7 @@ class Ledger:
                 decisions, site.state.batch = site.take(), self._batch
                 packed, is_half_full = self._packing.pack(site, decisions)
                 states.append(State(site.state.partition, site.name, packed))
-                self._watch.decided(site.name, decisions.scenes)
+                self._figures.decided(site.name, decisions.scenes)
                 if is_half_full:
                     heavy.append(site)
             await self._write_again(await self._book.append(states))
@@ -198,8 +203,8 @@ class Ledger:
                 self._due.put(site.name, at)
 
     async def _write_again(self, names: dict[str, int]) -> None:
-        """Write our state of these sites again, after records of a frozen worker that had lost
-        them, so that ours is the last one.
+        """Write our state of these sites again, because a frozen worker has written them after it
+        had lost them. Our state must be the last one: compaction keeps only that.
         """
         while names:
             ours = self.sites
@@ -213,7 +218,7 @@ class Ledger:
     async def _end(self, sites: Collection[Site]) -> None:
         for site in sites:
             del self.sites[site.name]
-            self._watch.forget(site.name)
+            self._figures.forget(site.name)
         for packed in (ENDED, None):
             states = [State(site.state.partition, site.name, packed) for site in sites]
             await self._write_again(await self._book.append(states))

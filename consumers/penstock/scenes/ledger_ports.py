@@ -1,6 +1,7 @@
-"""The interfaces that the ledger uses.
+"""The interfaces by which the ledger reaches Kafka.
 
-Rule: `adapters/kafka/writer` and `changelog` implement them. Owner: the ledger.
+Rule: `adapters/kafka/writer` and `changelog` implement them for our engine, and `faust/app` sends
+by Faust. Owner: the ledger.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -8,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 
 class Out(NamedTuple):
-    """A record to be published. `value` None: a tombstone. `partition` None: the key decides.
-    `at_ms` None: now.
+    """A record to be published. `value` None: a tombstone. `partition` None: the key decides which.
+    `at_ms`: its time stamp; None: now.
     """
 
     topic: str
@@ -24,8 +25,9 @@ Fits = Callable[[str, bytes, int], bool]
 
 
 class Send(Protocol):
-    """Hands records to Kafka, those of one partition in order. The awaited result comes when all
-    are delivered: the offset of each, negative if Kafka did not tell it. Raises if one fails.
+    """Hands records to Kafka, those of one partition in order. Returns an awaitable, which ends
+    when all are delivered, with the offset of each: negative if Kafka did not tell it. It raises if
+    a record was not delivered.
     """
 
     async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...

@@ -1,7 +1,8 @@
-"""A line reads a topic, hands its records over in batches, and commits each once its work is safe.
+"""A line reads a topic, hands its records over in batches, and commits a batch when its results are
+delivered.
 
-Rule: batches are handed over and committed in order. Records that were read in an assignment that
-is over are dropped; the next assignment reads them again. Owner: the engine.
+Rule: batches are handed over and committed in order. Records of an assignment that is over are
+dropped; the next assignment reads them again. Owner: the engine.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ log = logging.getLogger(__name__)
 POLL_MS = 200
 # A crash repeats at most this much; repeats are recognised by their ids.
 COMMIT_S = 0.5
-# Batches that are handed over but not yet safe: one is delivered while the next are read.
+# So many batches may be handed over whose results are not delivered yet: the next batches are read
+# meanwhile.
 UNDER_WAY = 8
-# How long others wait for a partition that has more. A broker that answers at all sends its records
-# much sooner.
+# Partitions are merged by time, so their records wait for those of a partition that has more. They
+# wait this long at most; a broker that answers at all sends its records much sooner.
 PATIENCE_S = 1.0
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
@@ -29,15 +31,16 @@ Change = Callable[[Collection[int]], Awaitable[None]]
 
 
 class Source(Followed, Protocol):
-    """The part of `ports.Source` that a line needs, and `known_ends`."""
+    """The methods of the Kafka source that a line needs."""
 
     async def commit(self, commits: Mapping[int, Commit]) -> None: ...
 
 
 class Line:
-    """`work` takes a batch and returns an awaitable, which ends when the batch is safe. `taken` is
-    called with new partitions before their first record. At each rebalance all partitions go to
-    `given`, after their last record; those that stay come back by `taken`.
+    """`work` takes a batch and returns an awaitable, which ends when the batch may be committed.
+    `taken` is called with new partitions, before their first record. At each rebalance `given` is
+    called with all partitions, after their last record; the partitions that stay are then `taken`
+    again.
     """
 
     def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:
@@ -63,7 +66,9 @@ class Line:
             await self.suspended(partitions)
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """Hands all back: its work is short, so none of it waits for a rebalance."""
+        """A rebalance begins: finish the batches in progress, which are short, and give up all
+        partitions.
+        """
         self._ours = frozenset()
         self._life += 1
         self._merge.clear()
@@ -80,8 +85,8 @@ class Line:
             beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
             while not stop.is_set():
                 read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
-                # A rebalance may have happened since the poll. These records are of the current
-                # assignment and will not be read again.
+                # The records are of the assignment that is current after the poll. If it ends while
+                # we wait for `_busy`, they are dropped: the next assignment reads them again.
                 life = self._life
                 ours = [record for record in read if record.partition in self._ours]
                 async with self._busy:

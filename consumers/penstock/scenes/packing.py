@@ -1,7 +1,7 @@
 """Packs a site's state and its decisions into records that their topics accept.
 
-Rule: if something is too large, answers are left out, the largest first, and the record says so.
-Members, ids and decisions are never left out. Owner: the ledger.
+Rule: if a record would be too large, answers are left out of it, the largest first, and the record
+says so. Members, ids and decisions are never left out. Owner: the ledger.
 """
 
 from penstock.scenes.changelog import CLAIM_BYTES
@@ -21,10 +21,10 @@ class Packing:
         self._fits = fits
 
     def pack(self, site: Site, decisions: Decisions) -> tuple[bytes, bool]:
-        """The packed state, with these decisions as its outbox. If it is too large for the
-        changelog, first answers in the state are dropped, then those in the outbox. The flag is
-        True if the state fills more than half a record even without answers: one more batch might
-        make it too large.
+        """Returns the packed state, with these decisions as its outbox. If it is too large for the
+        changelog, first the answers in the state are dropped, then those in the outbox. The second
+        value is True if the state fills more than half a record even without answers: one more
+        batch might make it too large.
         """
         site.state.outbox = self._outbox(site.name, decisions) if any(decisions) else []
         packed = dump(site.state)
@@ -52,8 +52,8 @@ class Packing:
         return [(out.topic, out.value or b"") for out in outs]
 
     def _scene(self, site: str, scene: Decided, *, is_bare: bool) -> list[Out]:
-        """The scene's record. If it is too large: without predictions, and with a letter about
-        that.
+        """The scene's record. If it is too large, the record is made without predictions, and a
+        letter tells that.
         """
         key, is_bare = site.encode(), is_bare or scene.is_bare
         value = self._pictures.scene(site, scene, is_bare=is_bare)

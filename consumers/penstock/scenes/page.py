@@ -1,8 +1,8 @@
 """The page of a scenes worker: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines,
 `/` for people.
 
-Rule: it only reads, and only when asked. The counters of a site are part of its state, so the next
-worker of the site continues them. Owner: the command.
+Rule: the page changes nothing, and its figures are collected at each request. The counters of a
+site are part of its state, so the site's next worker continues them. Owner: the command.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +23,7 @@ from penstock.ops.page.shell import page_of, shell_of
 from penstock.scenes.ledger import Ledger
 
 SHELL: Final = shell_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])
-# At most this many sites are shown by name, as strangers may invent any number of names.
+# At most this many sites are shown by name: a sender may invent any number of names.
 MOST_SITES = 1_000
 STATES = ("present", "late", "gone")
 CLOSED = get_args(ClosedBy)
@@ -69,8 +69,8 @@ class SiteMetrics(Collector):
 
 @asynccontextmanager
 async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the URL. If another worker has `http.port`, a free port is
-    taken, as `penstock run` and `penstock scenes` share one configuration.
+    """Serve while the body runs; yields the URL. If `http.port` is taken, a free port is used,
+    because `penstock run` and `penstock scenes` may share one configuration.
     """
     registry = CollectorRegistry()
     registry.register(SiteMetrics(ledger))

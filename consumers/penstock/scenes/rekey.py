@@ -1,7 +1,7 @@
-"""From a record of the prediction topic to the topic it goes to next: its site's, or the late one.
+"""Keys each prediction by its site, for the repartition topic; or refuses it, for the late topic.
 
-Rule: no record is left out unless `scenes.late` is "drop". A record that is not a prediction, has
-no site, or is too large for the next topic goes to the late topic. No I/O. Owner: the engine.
+Rule: a record goes to the late topic if it is no prediction, has no site, or is too large for the
+repartition topic. No record is lost unless `scenes.late` is "drop". No I/O. Owner: the engine.
 """
 
 from base64 import b64encode
@@ -17,7 +17,7 @@ from penstock.scenes.ledger_ports import Fits, Out
 
 
 class Rekey:
-    """`topic`: the one where predictions are keyed by their site."""
+    """`topic`: the repartition topic, where predictions are keyed by their site."""
 
     def __init__(self, streams: Streams, topic: str, late: Late, fits: Fits) -> None:
         self._streams = streams
@@ -26,7 +26,9 @@ class Rekey:
         self._fits = fits
 
     def placed(self, value: bytes, recorded_ms: int) -> tuple[Arrival, Place] | None:
-        """The prediction and its place. None: it is not a prediction, or its stream has no site."""
+        """The prediction, and its site and member. None: the record is no prediction, or its stream
+        has no site.
+        """
         try:
             arrival = read_arrival(value, recorded_ms)
         except SchemaError:
@@ -35,8 +37,8 @@ class Rekey:
         return None if place is None else (arrival, place)
 
     def out(self, value: bytes | None, where: str, at_ms: int) -> list[Out]:
-        """The record for the next topic, or none. `where` (topic/partition/offset) names a record
-        that has no id.
+        """The record for the repartition topic, or the letter for the late topic, if there is one.
+        `where` (topic/partition/offset) names a record that has no id.
         """
         value = value or b""
         try:

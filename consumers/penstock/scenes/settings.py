@@ -1,6 +1,6 @@
-"""From the configuration to what the parts of scenes need.
+"""Translates `[scenes]` into the rules of the core and the names of the topics.
 
-Rule: only this module reads `[scenes]` and gives the topics their names. Owner: the command.
+Rule: settings that contradict each other are refused here. Owner: the command.
 """
 
 import re
@@ -14,7 +14,7 @@ LEADER = "leader:"
 
 
 class Names(NamedTuple):
-    """The topics; `by_site` and `changelog` are used by our workers only."""
+    """The topics. Only our own workers use `by_site` (the repartition topic) and `changelog`."""
 
     input: str
     scenes: str
@@ -58,6 +58,7 @@ def rules_of(scenes: config.Scenes) -> Rules:
 
 
 def check(scenes: config.Scenes) -> None:
+    """Raises `Fatal` (exit 2) for settings that are wrong or contradict each other."""
     try:
         groups = re.compile(scenes.site).groupindex
     except re.error as error:
@@ -73,12 +74,12 @@ def check(scenes: config.Scenes) -> None:
     is_leader = scenes.anchor.startswith(LEADER) and len(scenes.anchor) > len(LEADER)
     if scenes.anchor not in ("grid", "smallest") and not is_leader:
         raise _wrong(
-            "anchor", f"= {scenes.anchor!r} is none; it is grid, smallest or leader:MEMBER"
+            "anchor", f"= {scenes.anchor!r} is unknown; write grid, smallest or leader:MEMBER"
         )
     if scenes.inline is not None and scenes.inline and not scenes.inline.startswith("/"):
         raise _wrong(
             "inline",
-            f'= {scenes.inline!r} is no JSON pointer; write one, as "/score", or "" for the whole',
+            f'= {scenes.inline!r} is no JSON pointer; write one like "/score", or "" for the whole',
         )
     if scenes.input_topic in (scenes.topic, scenes.late_topic):
         raise _wrong(

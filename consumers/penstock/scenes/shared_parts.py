@@ -1,6 +1,6 @@
-"""What both engines are made of: the names, the re-keying and the ledger, from one configuration.
+"""Makes the parts that both engines have in common: topic names, re-keying and ledger.
 
-Rule: both engines get their parts here, so they differ only in how they reach Kafka. Owner: the
+Rule: both engines get these parts here, so they differ only in how they reach Kafka. Owner: the
 engine.
 """
 
@@ -18,7 +18,7 @@ from penstock.scenes.ledger_ports import Fits, Send
 from penstock.scenes.packing import Packing
 from penstock.scenes.rekey import Rekey
 from penstock.scenes.settings import Names, names, rules_of
-from penstock.scenes.site_figures import Watch
+from penstock.scenes.site_figures import SiteFigures
 
 
 class Parts(NamedTuple):
@@ -30,8 +30,8 @@ class Parts(NamedTuple):
 def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
-    """`is_behind`: are there old records that were not handled yet? Raises `Fatal` for settings
-    that contradict each other.
+    """`is_behind`: do old, unhandled records lie in Kafka? Raises `Fatal` for settings that
+    contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
     late = Late(topics.late, fits, is_dropped=scenes.late == "drop")
@@ -43,7 +43,7 @@ def parts_of(
         names=topics,
         send=send,
         changelog=KafkaChangelog(cfg.kafka, topics.changelog),
-        watch=Watch(clock.wall_ms),
+        figures=SiteFigures(clock.wall_ms),
         now_ms=steady(clock),
         is_behind=is_behind,
     )
@@ -51,7 +51,7 @@ def parts_of(
 
 
 def steady(clock: Clock) -> Callable[[], int]:
-    """A clock in milliseconds that starts at the system's time and then ignores its jumps, so that
+    """A clock in milliseconds that starts at the system's time and ignores its later jumps, so that
     decisions do not stall when the system's time is set back.
     """
     began_ms = clock.wall_ms() - clock.now() * 1000

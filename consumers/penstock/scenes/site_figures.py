@@ -1,8 +1,8 @@
-"""What people want to see of sites: the last scenes, each member's skew, completeness over time.
+"""Figures of sites for people: the last scenes, each member's skew, completeness over time.
 
-Rule: it watches decisions and decides nothing. Its memory is bounded and freed with the site. It
-works once per scene, never per prediction. It logs when a member's lease ends while others still
-speak, and when that member is back. Owner: the ledger.
+Rule: the figures are computed from decided scenes, and decide nothing. They cost time once per
+scene, not per prediction; their memory is bounded, and freed with the site. A log line tells when a
+member is evicted, and when it is back. Owner: the ledger.
 """
 
 import logging
@@ -20,12 +20,14 @@ LAST = 20
 # Completeness is kept for ten minutes, in steps of ten seconds.
 STEP_MS = 10_000
 STEPS = 60
-# Weight of a new scene in the shown skew, which so covers about the last twenty scenes.
+# The weight of a new scene in a member's mean skew, which so is a mean over about twenty scenes.
 SKEW_WEIGHT = 0.05
 
 
 class Step:
-    """Ten seconds of scenes: how many there were, and how many places of members were taken."""
+    """The scenes of ten seconds: how many there were, and how many of their members' places were
+    taken.
+    """
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
@@ -54,7 +56,7 @@ class View:
             before = self.skews.get(member, skew)
             self.skews[member] = before + SKEW_WEIGHT * (skew - before)
         for member in self.skews.keys() - scene.times.keys() - scene.absent.keys():
-            del self.skews[member]  # the site has forgotten this member
+            del self.skews[member]  # the site has forgotten the member
         if scene.revision == 1:
             self._count(scene, now_ms)
 
@@ -69,7 +71,7 @@ class View:
         step.places += len(scene.taken) + len(scene.absent)
 
 
-class Watch:
+class SiteFigures:
     """The figures of all sites in our partitions."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
@@ -93,7 +95,7 @@ class Watch:
         self._views.clear()
 
     def look(self, site: Site) -> dict[str, Any]:
-        """The figures of a site for JSON; times in epoch milliseconds."""
+        """The figures of a site, as a JSON document; times are epoch milliseconds."""
         view, state = self._views.get(site.name) or View(), site.state
         return {
             "site": site.name,
@@ -136,7 +138,7 @@ def _tell(site: str, before: set[str], now: set[str]) -> None:
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:
-    """`late`: the member's lease still runs, but it had no place in the last scene."""
+    """A member's state. `late`: its lease still runs, but it had no place in the last scene."""
     return "gone" if is_evicted else "late" if is_absent else "present"
 
 

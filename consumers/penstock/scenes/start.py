@@ -1,6 +1,6 @@
-"""`penstock scenes`: checks its topics, then starts its engine.
+"""`penstock scenes`: checks its topics, then runs its engine. Also creates the topics.
 
-Rule: if topics do not fit, the error says how to mend it. Owner: the command.
+Rule: if a topic is missing or does not fit, the error says how to mend it. Owner: the command.
 """
 
 import logging
@@ -23,9 +23,9 @@ from penstock.scenes.settings import Names, names, rules_of
 
 log = logging.getLogger(__name__)
 
-# Only the last record of each site is needed, and a worker that takes over reads the whole topic,
-# so Kafka should compact it soon. But a record stays for a minute at least, so that a worker can
-# see what another one wrote after losing the partition.
+# Settings of the changelog. Only the last record of each site is needed, and a worker that takes
+# over reads the whole topic, so Kafka should compact it soon. But each record must stay for a
+# minute, so that a worker can see what another one wrote after it had lost the partition.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "60000",
@@ -53,7 +53,7 @@ class _Engine(Protocol):
 
 
 def fitting(most_bytes: Mapping[str, int]) -> Fits:
-    """Returns the check whether a topic accepts a record, by the topic's own limit."""
+    """A function that says whether a topic accepts a record, by the topic's own limit."""
     return lambda topic, key, value_bytes: len(key) + value_bytes < most_bytes[topic]
 
 
@@ -69,10 +69,8 @@ def _said(scenes: config.Scenes) -> tuple[str, str, str]:
     return scenes.input_topic, scenes.topic, scenes.group
 
 
-async def check_topics(cfg: config.Config) -> int:
-    """Returns how many partitions the sites are spread over. Raises `Fatal` if topics are missing
-    or do not fit.
-    """
+async def check_topics(cfg: config.Config) -> None:
+    """Raises `Fatal` if topics are missing or do not fit."""
     ours = names(cfg.scenes)
     counts = await partition_counts(cfg.kafka, ours)
     missing = [topic for topic in ours if topic not in counts]
@@ -87,13 +85,14 @@ async def check_topics(cfg: config.Config) -> int:
             f"{counts[ours.changelog]}; they must have as many: stop the workers of group "
             f"{cfg.scenes.group}, and take another scenes.group, or make both topics anew"
         )
-    return spread
 
 
 async def create_scenes_topics(
     cfg: config.Config, partitions: int, replication: int
 ) -> list[tuple[str, str]]:
-    """Create the topics that are missing. Our own two topics get the same number of partitions."""
+    """Create the topics that are missing. The repartition topic and the changelog get the same
+    number of partitions.
+    """
     ours: Names = names(cfg.scenes)
     plain = [ours.input, ours.by_site, ours.scenes, ours.late]
     made = await create_topics(cfg.kafka, plain, TopicShape(partitions, replication))

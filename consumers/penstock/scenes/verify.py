@@ -1,7 +1,7 @@
-"""Reads predictions, scenes and late predictions, and has them judged.
+"""`penstock verify --scenes`: reads predictions, scenes and late predictions, and has them judged.
 
-Rule: no worker is asked. The ends of the topics are looked up against the flow, scenes first, so
-that every prediction in a scene is also read. Owner: `penstock verify --scenes`.
+Rule: no worker is asked. The ends of the output topics are looked up before the end of the input,
+so that every prediction in a scene is also read. Owner: the command.
 """
 
 from penstock import config

@@ -1,1 +1,1 @@
-"""What decides about scenes: no clock, no client library."""
+"""Decides about scenes, without a clock and without a client library."""

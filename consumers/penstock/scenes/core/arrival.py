@@ -1,7 +1,7 @@
-"""A record of the prediction topic, as far as a scene needs it.
+"""A prediction that has arrived: the fields of its record that a scene needs.
 
 Rule: the answer stays JSON text and is not decoded. A record that no worker can have written is
-refused as no prediction. Owner: the site that gets it.
+refused: it is no prediction. Owner: the site that gets the prediction.
 """
 
 from typing import NamedTuple
@@ -15,9 +15,9 @@ from penstock.messages.prediction import Source
 from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms
 from penstock.messages.scene import NULL
 
-# An object's marker comes after all of its rows.
+# The position of an object's marker: after all rows of the object.
 MARKER_ROW = 1 << 62
-# A topic's name has at most 249 characters, and four numbers follow it.
+# An id is a topic's name, of at most 249 characters, and four numbers.
 MAX_ID_CHARS = 512
 Position = tuple[int, int, int]
 
@@ -30,22 +30,22 @@ class _Record(Struct):
     prediction: Raw
     model: str = ""
     event_time: Raw = NULL
-    error: Raw = NULL  # msgspec takes `Raw | None` to mean null only
+    error: Raw = NULL  # not `Raw | None`, which msgspec takes to mean null only
 
 
 class Answer(NamedTuple):
-    """What a scene shows of a prediction, as JSON text. `error` None: it was not rejected."""
+    """The part of a prediction that a scene shows, as JSON text. `error` None: not rejected."""
 
     prediction: Raw
     error: Raw | None
 
 
 class Arrival(Struct, array_like=True):
-    """`feed`: the records of one stream in one partition of the input topic. Within a feed and for
-    one model, `position` (offset, object, row) rises; if it does not, the record is a repeat.
-    `time` is epoch milliseconds, or None if the record has none. `recorded_ms` is when Kafka got
-    it. `is_empty`: the marker of an object without rows, `is_error`: a rejection. `value` is the
-    whole record, or empty if it was too large to be kept.
+    """`feed`: names the stream and its partition of the input topic. Within a feed and for one
+    model, `position` (offset, object, row) rises; a record whose position does not rise is a
+    repeat. `time`: epoch milliseconds; None: the record has no time. `recorded_ms`: when Kafka got
+    the record. `is_empty`: it is the marker of an object without rows. `is_error`: it is a
+    rejection. `value`: the whole record; empty if it was too large to be kept.
     """
 
     id: str
@@ -64,11 +64,11 @@ _decoder = msgspec.json.Decoder(_Record)
 
 
 def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
-    """Decode what a scene needs. Raises `SchemaError` if the value is not a prediction."""
+    """Decode the fields that a scene needs. Raises `SchemaError` if the value is no prediction."""
     try:
         record = _decoder.decode(value)
         if not value.isascii():
-            value.decode()  # the decoder does not check the UTF-8 of the parts it leaves undecoded
+            value.decode()  # the decoder does not check UTF-8 in the parts that stay undecoded
         event_time = msgspec.json.decode(record.event_time)
         source = record.source
         position = (source.offset, _object_index(record.id), _row(record.row))
@@ -102,15 +102,15 @@ def read_answer(value: bytes) -> Answer:
 
 
 def without_answer(arrival: Arrival) -> Arrival:
-    """The arrival without its answer, for a record that is too large otherwise."""
+    """The arrival without its answer, because the record that holds it would be too large."""
     if not arrival.value:
         return arrival
     return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)
 
 
 def _object_index(id: str) -> int:
-    """The object's index in an id that ends in object-index/row. Raises `ValueError` for a number
-    that is too large.
+    """The object's index, which stands before the row in an id; 0 in an id of another form. Raises
+    `ValueError` if the number is too large.
     """
     index = id.rsplit("/", 2)[-2:-1]
     if not index or not index[0].isdecimal():

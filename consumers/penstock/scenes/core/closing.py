@@ -1,8 +1,9 @@
 """When does an open scene close, and why?
 
-Rule: as soon as all members are in; else after the patience with a quorum; else at the deadline. A
-scene that one member alone is far ahead in, or that members are still on their way to, waits for
-the deadline. This module judges a scene, the site changes it. Owner: the `Site`.
+Rule: a scene closes at once when all members are in it; else after the patience, if a quorum is in
+it; else at the deadline. Two kinds of scenes wait for the deadline whatever the patience: those
+with a single member that is far ahead of all others, and those to which members are still on their
+way. This module judges a scene, the site changes it. Owner: the `Site`.
 """
 
 from penstock.messages.scene import ClosedBy
@@ -34,9 +35,9 @@ class Closing:
         return "deadline" if waited >= rules.deadline_ms else None
 
     def is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
-        """True for a prediction of the past (`_is_past`) whose time is so far ahead of all other
-        members that, at the pace of the wall clock, they would not reach it by the deadline. For a
-        prediction of now Kafka's clock tells.
+        """Is the prediction's time so far ahead of all other members that, at the pace of the wall
+        clock, they would not reach it by the deadline? This is asked only of a prediction of the
+        past (`_is_past`): others are compared with Kafka's clock.
         """
         if not _is_past(time, arrival.recorded_ms):
             return False
@@ -44,9 +45,9 @@ class Closing:
         return pace is not None and time - since > pace + self._rules.deadline_ms
 
     def is_led(self, scene: Open) -> bool:
-        """Is this scene held by a single member that is beyond all others? Either its clock is
-        wrong or the others are still coming; the deadline decides. Published now, the scene would
-        make all others late.
+        """Has the scene a single member, which is beyond all others (`is_beyond`)? Either its clock
+        is wrong or the others are still coming, so the deadline must decide. If the scene were
+        published now, all other members would be late.
         """
         if len(scene.taken) > 1:
             return False
@@ -54,8 +55,8 @@ class Closing:
         return self.is_beyond(member, arrival, scene.times[member], scene.start)
 
     def _is_awaited(self, scene: Open) -> bool:
-        """Is this scene of the past (`_is_past`), with members still on their way to it? Then it
-        waits until the deadline instead of the patience.
+        """Is this a scene of the past (`_is_past`) with members still on their way to it? Then it
+        waits until the deadline, and not only for the patience.
         """
         member, arrival = next(iter(scene.taken.items()))
         if not _is_past(scene.times[member], arrival.recorded_ms):
@@ -64,7 +65,7 @@ class Closing:
 
 
 def _is_past(time: int, recorded_ms: int) -> bool:
-    """True if the event is much older than its record in Kafka: it comes from a recording, or the
-    predicting worker is behind.
+    """Is the event much older than its record in Kafka? Then the prediction is from a recording, or
+    the predicting worker is behind.
     """
     return time < recorded_ms - BEHIND_MS

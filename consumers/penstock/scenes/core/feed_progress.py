@@ -1,8 +1,8 @@
-"""How far each feed of a site has come: a record at or before that position is a repeat.
+"""How far each feed of a site has come. A record at or before that position is a repeat.
 
 Rule: with delivery at least once a feed may go back and repeat records. A repeat is never later in
-event time than the feed's latest record, so a low position with a later time means that the input
-topic was created again. Owner: the `Site`.
+event time than the latest record of its feed. So a record with a lower position and a later time is
+no repeat: the input topic was created again. Owner: the `Site`.
 """
 
 from penstock.scenes.core.arrival import Arrival
@@ -16,7 +16,7 @@ class Marks:
         self._state = state
 
     def resume(self, passed_ms: int) -> None:
-        """Move the times forward by the time in which no worker ran."""
+        """Move the times forward by the time during which no worker ran."""
         for mark in self._state.marks.values():
             mark.heard += passed_ms
 
@@ -24,7 +24,7 @@ class Marks:
         marks, time, now, feed = self._state.marks, arrival.time, self._state.now, arrival.feed
         mark = marks.get(feed)
         if mark is not None and mark.model not in ("", arrival.model):
-            # Several models may answer a row; each numbers its own positions.
+            # Several models may answer a row, so each model has a position of its own in a feed.
             feed = f"{arrival.model}#{feed}"
             mark = marks.get(feed)
         if mark is None:
@@ -41,8 +41,8 @@ class Marks:
         return False
 
     def _make_room(self) -> None:
-        """Forget the feeds that were silent the longest. A feed is a stream in a partition, and
-        made-up names could give any number of them.
+        """Forget the feeds that were silent longest. Their number must be bounded, because a sender
+        may invent any number of stream names.
         """
         marks, most = self._state.marks, 4 * self._rules.max_members
         while len(marks) >= most or sum(map(len, marks)) > MOST_NAMES_CHARS:

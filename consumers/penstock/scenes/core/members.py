@@ -1,8 +1,8 @@
-"""Who belongs to a site, and who of them is expected: members by list, or learned by leases.
+"""The members of a site, and which of them are expected. Members are listed, or learned.
 
-Rule: with a list, the members are those of today's list, whatever the state remembers. A member is
-expected while its lease runs. A silent member is evicted; its next prediction brings it back.
-Owner: the `Site`.
+Rule: with a list, the members are those on the list now, whatever the state remembers. A member is
+expected while its lease runs, which each prediction renews. When the lease ends, the member is
+evicted; its next prediction brings it back. Owner: the `Site`.
 """
 
 from collections.abc import Collection
@@ -19,8 +19,8 @@ class Members:
         self._listed = rules.listed.get(site)
 
     def resume(self, passed_ms: int) -> None:
-        """After a time in which no worker listened: extend the leases by it, as the members are not
-        to blame for that silence. Also adapt to a list that has changed.
+        """Go on after a time during which no worker listened. Leases are extended by that time,
+        because the members were not silent. If the list has changed, follow it.
         """
         state = self._state
         for member in state.members.values():
@@ -31,7 +31,9 @@ class Members:
             self._add_listed()
 
     def admit(self, name: str, said: int | None) -> Reason | None:
-        """Renew the member's lease, or return why it is refused."""
+        """Renew the member's lease. Returns why the member is refused; None: it is not. `said`: the
+        time of its prediction.
+        """
         state = self._state
         if self._listed is not None and not state.members:
             self._add_listed()
@@ -50,7 +52,7 @@ class Members:
         return None
 
     def _add_listed(self) -> None:
-        """Add members that are new on the list; their lease starts now."""
+        """Add the members that are new on the list. Their leases start now."""
         for name in self._listed or ():
             self._state.members.setdefault(name, Member(self._state.now))
 
@@ -60,8 +62,8 @@ class Members:
         return len(members) >= self._rules.max_members or chars > MOST_NAMES_CHARS
 
     def _give_up_one(self) -> bool:
-        """Remove the evicted member that was silent the longest, so that a new one has room. False:
-        none is evicted.
+        """Make room for a new member: remove the evicted one that was silent longest. False: no
+        member is evicted.
         """
         members = self._state.members
         gone = [name for name, member in members.items() if member.is_evicted]
@@ -70,9 +72,9 @@ class Members:
         return bool(gone)
 
     def _pass_over_silence(self) -> None:
-        """If the whole site was silent for longer than a lease, no single member is to blame. Count
-        such a pause as one deadline only, so that members that spoke just before it are still
-        expected.
+        """If the whole site was silent for longer than a lease, count that pause as one deadline
+        only: the cause is not a single member, and members that spoke just before the pause must
+        still be expected.
         """
         state, rules = self._state, self._rules
         pause = state.now - self._last_heard()
@@ -87,7 +89,9 @@ class Members:
         return max((member.heard for member in members), default=self._state.now)
 
     def expire(self) -> None:
-        """Evict the silent members, and forget those that have been silent for very long."""
+        """Evict the members whose lease has ended. Forget the learned ones that were silent for
+        `forget_ms`.
+        """
         now, lease = self._state.now, self._rules.lease_ms
         gone = []
         for name, member in self._state.members.items():
@@ -100,21 +104,21 @@ class Members:
             del self._state.members[name]
 
     def leases_end(self) -> list[int]:
-        """For each expected member: when its lease ends if it stays silent."""
+        """When the leases of the expected members end, if these stay silent."""
         lease = self._rules.lease_ms
         return [m.heard + lease + 1 for m in self._state.members.values() if not m.is_evicted]
 
     @property
     def is_settled(self) -> bool:
-        """False while new members are still being learned: otherwise the first member alone would
-        make a scene complete.
+        """Are all members known? With learned members not before a deadline has passed since the
+        last new one: otherwise the first member alone would make a scene complete.
         """
         since_change = self._state.now - self._state.changed
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
     def all_in(self, taken: Collection[str]) -> ClosedBy | None:
-        """`complete` if every member has a place, `members` if every expected one has, else
-        None.
+        """`complete`: every member has a place in the scene. `members`: every expected one has.
+        None: an expected member has not. `taken`: the members with a place.
         """
         found: ClosedBy = "complete"
         for name, member in self._state.members.items():
@@ -125,8 +129,8 @@ class Members:
         return found
 
     def event_time(self) -> int | None:
-        """The time that at least two members have passed, so that one wrong clock cannot move it;
-        with a single member, that member's time.
+        """The site's event time: the latest time that at least two members have reached, so that
+        one wrong clock cannot move it. With a single member, that member's time.
         """
         said = sorted(
             member.said
@@ -136,7 +140,9 @@ class Members:
         return said[-2] if len(said) > 1 else said[0] if said else None
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
-        """Is an expected member without a place still before this time, but by a lease at most?"""
+        """Is a member on its way to this time: expected, without a place in the scene, and before
+        the time by a lease at most?
+        """
         rules = self._rules
         return any(
             member.said is not None
@@ -147,9 +153,9 @@ class Members:
         )
 
     def pace(self, name: str, since: int) -> int | None:
-        """How far the fastest of the other members heard since then is ahead of the wall clock;
-        usually negative. None if there are fewer than two others: one clock against one does not
-        show which of them is wrong.
+        """How far ahead of the wall clock the fastest other member is, of those heard since
+        `since`; usually negative. None if there are fewer than two: with one clock against another,
+        nothing shows which of them is wrong.
         """
         paces = [
             member.said - member.heard

@@ -1,6 +1,6 @@
-"""Turns a decision into the bytes that are published.
+"""Encodes a decided scene as the record that is published.
 
-Rule: the same decision always gives the same bytes. Owner: the ledger, which writes them down
+Rule: the same decision always gives the same bytes. Owner: the ledger, which writes the bytes down
 before it publishes them.
 """
 
@@ -24,8 +24,8 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class Pictures:
-    """`inline` is a JSON pointer into each prediction, or None; `fill` stands for missing
-    numbers.
+    """`inline`: a JSON pointer to the number of each prediction that a scene holds in a row of its
+    own; None: no row. `fill`: stands in that row for a missing number.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:
@@ -33,7 +33,7 @@ class Pictures:
         self._fill = fill
 
     def scene(self, site: str, decided: Decided, *, is_bare: bool = False) -> bytes:
-        """The scene's record; `is_bare`: without predictions."""
+        """The scene's record. `is_bare`: without its predictions."""
         answers: dict[str, Answer] = {}
         if not is_bare:
             answers = {name: read_answer(taken.value) for name, taken in decided.taken.items()}
@@ -63,7 +63,9 @@ class Pictures:
 
 
 def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
-    """A member's place without its answer; its status is known from the arrival."""
+    """A member's place in the record. `answer` None: the place has no answer, and its status comes
+    from the arrival.
+    """
     id, time, model = arrival.id, arrival.time, arrival.model
     if answer is None:
         return seat_json("rejected" if arrival.is_error else "present", id, time, model)
@@ -84,7 +86,9 @@ def _index(step: str) -> int:
 
 
 def _number(answer: Raw, steps: Sequence[str]) -> float | None:
-    """The number that the steps lead to; None if there is none, or none that a model accepts."""
+    """The number that the steps lead to; None if there is no number, or one that is too large for a
+    model.
+    """
     try:
         for step in steps:
             parts = _parts.decode(answer)

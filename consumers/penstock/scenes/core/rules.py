@@ -1,7 +1,7 @@
-"""What `[scenes]` says, as the core needs it.
+"""The rules by which sites decide, and the place of each stream in a site.
 
-Rule: plain values, checked once; the core never sees the configuration. Owner: the code that
-builds a `Site`.
+Rule: plain values, which are checked when they are made of `[scenes]`; the core never sees the
+configuration. Owner: the code that makes a `Site`.
 """
 
 import re
@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-# A record takes less time than this to arrive, as long as its worker keeps up.
+# From an event to its record in Kafka less time passes than this, as long as workers keep up.
 BEHIND_MS = 1_000
 
-# Kafka's default retention: older records cannot be read again.
+# Kafka's default retention: records that are older cannot be read again.
 FORGET_MS: Final = 7 * 24 * 3_600_000
 
-# Bounds the names of members and feeds: all that a site remembers must fit into one Kafka record.
+# The names of a site's members, and of its feeds, have at most so many characters: a site's state
+# must fit into one Kafka record.
 MOST_NAMES_CHARS: Final = 128 << 10
 
 LatePolicy = Literal["topic", "amend", "drop"]
@@ -30,10 +31,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Times in milliseconds. `listed` names the members of sites that are given by a list.
-    `leader`: the member whose predictions set the times of scenes; `is_grid`: times are multiples
-    of `period_ms`. `model`: only its predictions make scenes; None: those of any model.
-    `forget_ms`: a site or a learned member that is silent for this long is removed.
+    """Times are in milliseconds. `is_grid`: the times of scenes are multiples of `period_ms`.
+    `leader`: the member whose predictions set the times of scenes. `listed`: by site, the members
+    of the sites that have a list. `model`: the one whose predictions make scenes; None: any
+    model's. `forget_ms`: a site or a learned member that is silent for this long is forgotten.
     """
 
     period_ms: int = 50
@@ -55,7 +56,7 @@ class Rules:
 
 
 class Streams:
-    """Maps a stream's name to its place; None if it belongs to no site."""
+    """Maps a stream's name to its place; None if the stream belongs to no site."""
 
     def __init__(self, pattern: str) -> None:
         self._match = re.compile(pattern).fullmatch
@@ -68,6 +69,6 @@ class Streams:
             found = self._match(stream)
             site, member = (found["site"], found["member"]) if found else (None, None)
             place = Place(site, member) if site and member else None
-            if len(self._known) < 100_000:  # strangers may invent any number of names
+            if len(self._known) < 100_000:  # a sender may invent any number of names
                 self._known[stream] = place
             return place

@@ -1,7 +1,7 @@
 """Which scene a prediction belongs to: by a grid, by a leader, or by the smallest span.
 
-Rule: this module picks a scene, the site changes it. Times are those after correction. Owner: the
-`Site`.
+Rule: this module picks a scene, the site changes it. Times are corrected by `scenes.offsets_ms`.
+Owner: the `Site`.
 """
 
 from bisect import bisect_left
@@ -11,8 +11,8 @@ from penstock.scenes.core.state import Open
 
 
 def grid_time(time: int, rules: Rules) -> int | None:
-    """The nearest multiple of the period (the later one of two); None if it is farther away than
-    the tolerance.
+    """The nearest multiple of the period; of two that are equally near, the later one. None if it
+    is farther away than the tolerance.
     """
     slot = (time + rules.period_ms // 2) // rules.period_ms * rules.period_ms
     return slot if abs(time - slot) <= rules.tolerance_ms else None
@@ -29,8 +29,8 @@ def insert(scenes: list[Open], scene: Open) -> None:
 
 
 def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | None:
-    """Of the open scenes within the tolerance that still lack this member: the one whose span stays
-    smallest with it. If none lacks it: the first one within the tolerance.
+    """Of the open scenes within the tolerance that lack this member: the one whose span stays
+    smallest with it. If none of them lacks it, the first one.
     """
     within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
     free = [scene for scene in within if member not in scene.taken]
@@ -40,8 +40,8 @@ def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | Non
 
 
 def lead(scenes: list[Open], scene: Open, time: int, floor: int | None) -> None:
-    """The leader's prediction came: give the scene its time, unless that changes the order of
-    scenes.
+    """Give the scene the time of the leader's prediction, unless that changes the order of scenes.
+    `floor`: the time of the last published scene.
     """
     at = scenes.index(scene)
     after_floor = floor is None or time > floor

@@ -1,8 +1,8 @@
-"""One site: takes predictions and the time, gives decided scenes and refused predictions.
+"""One site: takes predictions and the time, and gives decided scenes and refused predictions.
 
-Rule: each prediction is given out once, in a scene or refused. Scenes are given out in order of
-their time, and a published scene may be amended but never contradicted. No clock, no I/O. Owner:
-the ledger that has the site's partition.
+Rule: each prediction is given out once, in a scene or refused. Scenes are given out in the order of
+their times. A published scene may be amended, but never contradicted. No clock, no I/O. Owner: the
+ledger that has the site's partition.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,15 @@ class Decisions(NamedTuple):
     refused: list[Refused]
 
 
-# After a take-over a site may end only after this many leases, as the time when it was last heard
-# was taken from another machine's clock.
+# After a take-over a site must be silent for this many leases before it may end: the time at which
+# it was last heard is of another machine's clock.
 GRACE_LEASES = 10
 
 
 class Site:
-    """`now` is in milliseconds, of any clock; a clock that goes back is taken to stand still."""
+    """`now` is the time of any clock, in milliseconds. If the clock goes back, it counts as
+    standing still.
+    """
 
     def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
         self.name = name
@@ -40,7 +42,7 @@ class Site:
         self._members = Members(name, rules, self.state)
         self._closing = Closing(rules, self.state, self._members)
         self._marks = Marks(rules, self.state)
-        # Without a grid, a prediction this close to a scene's time belongs to that scene.
+        # A prediction that is this close to a scene's time belongs to that scene.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
         self._scenes: list[Decided] = []
         self._refused: list[Refused] = []
@@ -49,9 +51,9 @@ class Site:
         self._ends_first = 0
 
     def resume(self, now: int) -> None:
-        """Go on after a restart. The time in which no worker listened must not use up leases or
-        patience, and clocks of machines may differ: so all times of the state move to the clock of
-        `now`.
+        """Go on after a restart. All times of the state are moved to the clock of `now`: the time
+        during which no worker listened must not use up leases or patience, and the clocks of two
+        machines may differ.
         """
         state, rules = self.state, self._rules
         passed = now - state.now
@@ -88,8 +90,8 @@ class Site:
         elif time is None:
             self._refuse(arrival, member, "no_time", None)
         elif time > arrival.recorded_ms + self._rules.ahead_ms:
-            # Accepted, it would open and close a scene in the future, and make all other members
-            # late.
+            # If it were accepted, it would open and close a scene in the future, and all other
+            # members would be late.
             self._refuse(arrival, member, "ahead", None)
         else:
             self._place(arrival, member, time)
@@ -97,31 +99,31 @@ class Site:
         self._close()
 
     def tick(self, now: int) -> None:
-        """Do what is due by now."""
+        """Evict silent members and close the scenes whose time is over."""
         self.state.now = max(self.state.now, now)
         self._may_be_sooner = True
         self._members.expire()
         self._close()
 
     def take(self) -> Decisions:
-        """What was decided since the last call."""
+        """The decisions since the last call."""
         taken = Decisions(self._scenes, self._refused)
         self._scenes, self._refused = [], []
         return taken
 
     @property
     def has_decided(self) -> bool:
-        """Does `take` have something to give?"""
+        """Are there decisions to `take`?"""
         return bool(self._scenes or self._refused)
 
     @property
     def is_over(self) -> bool:
-        """Has the site been silent for so long that it may be forgotten?"""
+        """Has the site been silent for so long that it ends?"""
         return not self.state.open and self.state.now >= self._ends_at
 
     def next_look(self) -> int | None:
-        """The latest time at which `tick` must be called if no prediction comes before. None: the
-        time that was returned last still holds.
+        """The time at which `tick` must be called if no prediction comes before. None: the time
+        that was returned last still holds.
         """
         if not self._may_be_sooner:
             return None
@@ -140,8 +142,8 @@ class Site:
         return max(self._heard + self._rules.forget_ms, self._ends_first)
 
     def lighten(self) -> bool:
-        """Drop the answers of the scene with the largest ones, because the state does not fit into
-        one record. False: no answers are left to drop.
+        """Drop the answers of the scene that has the most bytes of them, because the state does not
+        fit into one record. False: no answers are left.
         """
         held = [scene.taken for scene in self.state.open]
         held += [scene.taken for scene in self.state.decided]
@@ -151,8 +153,8 @@ class Site:
         return is_lighter
 
     def shed(self) -> bool:
-        """Decide the earlier half of the open scenes now, and stop amending, because even without
-        answers the state nearly fills a record. False: there was nothing to decide.
+        """Decide the earlier half of the open scenes now, and amend no decided scene any more,
+        because even without answers the state nearly fills a record. False: nothing was decided.
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
@@ -186,7 +188,9 @@ class Site:
                 scene_choice.lead(scenes, scene, time, self.state.emitted)
 
     def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
-        """A new scene for the prediction. None: it was refused, or it amended a decided scene."""
+        """A new open scene for the prediction. None: the prediction was refused, or it amended a
+        decided scene.
+        """
         floor = self._floor()
         if floor is not None and slot <= floor:
             self._late(arrival, member, slot, time)
@@ -196,14 +200,16 @@ class Site:
             if why is not None:
                 self._refuse(arrival, member, why, slot if why == "overload" else None)
                 return None
-        # A prediction from the future waits until its time has come.
+        # If the prediction's time is in the future, patience and deadline begin only then.
         scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
         scene_choice.insert(self.state.open, scene)
         self._may_be_sooner = True
         return scene
 
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
-        """Remove one open scene to make room; or return why the new one is refused instead."""
+        """Remove an open scene to make room for a new one. Returns why the prediction is refused
+        instead; None: there is room.
+        """
         scenes = self.state.open
         if self._closing.is_beyond(member, arrival, time, self.state.now):
             return "ahead"
@@ -217,9 +223,9 @@ class Site:
         return None
 
     def _floor(self) -> int | None:
-        """At or before this time no scene may open, because one was published there or is ready to
-        be. Without this, a member whose clock says 1970 would keep opening scenes before all others
-        and hold them up.
+        """No scene may open at or before this time, because a scene of this time or a later one was
+        published, or is ready to be. Otherwise a member whose clock says 1970 would keep opening
+        scenes before all others, which would have to wait for them.
         """
         emitted = self.state.emitted
         floors = [] if emitted is None else [emitted + self._gap]
@@ -242,7 +248,7 @@ class Site:
         self._refuse(arrival, member, "late", slot)
 
     def _close(self) -> None:
-        """Publish scenes from the front, as long as the first one has a reason to close."""
+        """Decide the earliest open scene, as long as it has a reason to close."""
         self._looked_at = self.state.now
         scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
         for scene in [each for each in scenes if each.start <= over and self._closing.is_led(each)]:
@@ -252,7 +258,7 @@ class Site:
             self._emit(scenes.pop(0), why)
 
     def _dissolve(self, scene: Open) -> None:
-        """Drop the scene and refuse the prediction of its only member, which is ahead of all
+        """Drop the scene, and refuse the prediction of its only member, which is far ahead of all
         others.
         """
         ((member, arrival),) = scene.taken.items()
@@ -274,7 +280,7 @@ class Site:
             self.state.decided = [*self.state.decided, decided][-self._rules.max_open :]
 
     def _give_out(self, decided: Decided) -> None:
-        """Gives out a copy, as an amendment may change the original before it is taken."""
+        """Give out a copy: an amendment may change the original before the copy is taken."""
         taken, times, absent = dict(decided.taken), dict(decided.times), dict(decided.absent)
         self._scenes.append(replace(decided, taken=taken, times=times, absent=absent))
 

@@ -1,7 +1,7 @@
 """Which sites must be looked at, and when.
 
-Rule: a name is due once, at the earliest of the times it was put with. The cost of a look depends
-on how many names are due, not on how many wait. Owner: the ledger.
+Rule: a site is due once, at the earliest of the times with which it was put. The cost of `take`
+depends on the number of sites that are due, not on the number that wait. Owner: the ledger.
 """
 
 from heapq import heappop, heappush
@@ -13,15 +13,15 @@ class Due:
         self._at: dict[str, int] = {}
 
     def put(self, name: str, at: int) -> None:
-        """Ignored if the name is due earlier already: after `take` the caller puts each
-        name again.
+        """Note when the site is due. A later time than the noted one is ignored: after `take` the
+        caller puts each site again.
         """
         if name not in self._at or at < self._at[name]:
             self._at[name] = at
             heappush(self._heap, (at, name))
 
     def take(self, now: int) -> list[str]:
-        """Remove and return the names that are due."""
+        """Remove and return the sites that are due."""
         found = []
         while self._heap and self._heap[0][0] <= now:
             at, name = heappop(self._heap)

@@ -1,8 +1,8 @@
-"""Everything that a site remembers: what the table and its changelog hold.
+"""Everything that a site remembers, and its form on the changelog.
 
-Rule: its size is bounded by members x open scenes; encoding and decoding change nothing. New fields
-are added at the end of a Struct, with a default. No field is moved, removed or given another
-meaning, so that older and newer versions can read each other's states. Owner: the `Site`.
+Rule: the size of a state is bounded by members x open scenes. Encoding and decoding change nothing.
+New fields are added at the end of a Struct, with a default. No field is moved, removed or given
+another meaning, so that older and newer versions can read each other's states. Owner: the `Site`.
 """
 
 from typing import Literal, TypeVar
@@ -31,7 +31,9 @@ Reason = Literal[
 
 
 class Member(Struct, array_like=True):
-    """`heard`: when it was last heard, on the wall clock. `said`: its last event time."""
+    """`heard`: the time of the wall clock at its last prediction. `said`: the event time of that
+    prediction.
+    """
 
     heard: int
     said: int | None = None
@@ -39,7 +41,7 @@ class Member(Struct, array_like=True):
 
 
 class Mark(Struct, array_like=True):
-    """How far a feed has come, for one model: its last position and its latest event time."""
+    """How far a feed has come, for one model: the last position, and the latest event time."""
 
     position: Position
     time: int | None
@@ -48,7 +50,7 @@ class Mark(Struct, array_like=True):
 
 
 class Open(Struct, array_like=True):
-    """An undecided scene. `start`: from here its patience and its deadline are counted."""
+    """An undecided scene. `start`: the time from which patience and deadline are counted."""
 
     time: int
     start: int
@@ -57,7 +59,7 @@ class Open(Struct, array_like=True):
 
 
 class Decided(Struct, array_like=True):
-    """A published scene, in its last revision; kept for a while if late members may amend it."""
+    """A decided scene, in its last revision. The state keeps it if late members may amend it."""
 
     time: int
     revision: int
@@ -68,7 +70,7 @@ class Decided(Struct, array_like=True):
 
     @property
     def is_bare(self) -> bool:
-        """True if the answer of at least one member was too large to be kept."""
+        """Is an answer missing, because it was too large to be kept?"""
         return not all(arrival.value for arrival in self.taken.values())
 
     @property
@@ -77,7 +79,7 @@ class Decided(Struct, array_like=True):
 
 
 class Refused(Struct, array_like=True):
-    """A prediction that got into no scene. `scene`: the time of the scene it would have been in."""
+    """A prediction that is in no scene. `scene`: the time of the scene to which it would belong."""
 
     arrival: Arrival
     member: str
@@ -86,10 +88,11 @@ class Refused(Struct, array_like=True):
 
 
 class SiteState(Struct, array_like=True):
-    """`open` is in order of time. `changed`: when a member was last added. `outbox`: the (topic,
-    value) pairs decided together with this state; after a crash they are published again.
-    `partition`: of the repartition topic. `batch`: the number of this owner's batch that wrote the
-    state; what earlier batches decided was published before it.
+    """`emitted`: the time of the last published scene. `changed`: when a member was last added.
+    `open`: in the order of their times. `outbox`: topic and value of each record that was decided
+    together with this state; after a crash they are published again. `partition`: of the
+    repartition topic. `batch`: the number of the owner's batch that wrote the state; the decisions
+    of earlier batches were published before.
     """
 
     now: int = 0
@@ -106,7 +109,7 @@ class SiteState(Struct, array_like=True):
 
 
 def without_answers(state: SiteState) -> SiteState:
-    """The smallest form of the state, without any answers; the state itself is not changed."""
+    """A copy of the state without any answers: its smallest form."""
 
     def bare(scene: Scene) -> Scene:
         taken = {name: without_answer(each) for name, each in scene.taken.items()}
@@ -125,8 +128,8 @@ _decoder = msgspec.msgpack.Decoder(SiteState)
 
 
 def dump(state: SiteState) -> bytes:
-    """Pack and compress: records of one site differ in a few digits, and a backlog keeps hundreds
-    of them.
+    """Encode and compress. A backlog keeps hundreds of a site's records, which differ in a few
+    digits only.
     """
     return bytes(cramjam.lz4.compress_block(_encoder.encode(state)))
 
@@ -136,8 +139,8 @@ class OtherForm(ValueError):
 
 
 def load(value: bytes) -> SiteState:
-    """Unpack. Raises `OtherForm` rather than accept a part of a state, which would contradict what
-    was published from the whole.
+    """Decode a state. Raises `OtherForm` if a part of it cannot be read: decisions from the other
+    parts would contradict what was published from the whole.
     """
     try:
         return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))

@@ -1,9 +1,9 @@
-"""The Faust engine: two agents, and how it stops.
+"""A scenes worker on Faust: an agent that re-keys, and an agent that decides.
 
-Rule: Faust acknowledges an event once an agent has gone past it, even if the agent failed or was
-cancelled. So the agents here turn that off: a batch is acknowledged when its results are safe, and
-a failure ends the process before that. Faust's tables cannot tell which worker may write, so the
-ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine = "faust"`.
+Rule: Faust acknowledges an event when an agent has passed it, even if the agent failed or was
+cancelled. So the agents here turn that off: a batch is acknowledged when its results are delivered,
+and a failure before that ends the process. Faust's tables cannot tell which worker may write, so
+the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine = "faust"`.
 """
 
 import asyncio
@@ -28,9 +28,10 @@ from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)
 
-# Records in one batch. As many wait while a batch is in progress; the rest stays in Faust's queue.
+# A batch has at most so many records. As many wait while a batch is in progress; the rest stays in
+# Faust's queue.
 BATCH = 512
-# How often the ledger checks for deadlines that are over.
+# How often the ledger looks for deadlines that are over.
 TICK_S = 0.01
 LEAVE_S = 5.0
 
@@ -65,12 +66,12 @@ class FaustEngine:
         self._app.on_partitions_assigned.connect(self._assigned, weak=False)
 
     async def _batches(self, work: Callable[[list[Any]], Awaitable[None]], stream: Any) -> None:
-        """Batches of events. Reading goes on while a batch is in progress; what came meanwhile is
-        the next batch.
+        """Hand over events in batches. Reading goes on while a batch is in progress; the events
+        that come meanwhile are the next batch.
         """
         waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
-        # `noack()` would return another stream, and this one would still acknowledge what it has
-        # passed.
+        # Not by `noack()`: that returns another stream, and this one would still acknowledge the
+        # events that it has passed.
         stream.enable_acks = False
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off(work, stream, waiting))
@@ -95,8 +96,8 @@ class FaustEngine:
                 end_now(EXIT_FATAL)
 
     def _is_current(self, event: Any) -> bool:
-        """False for an event of an assignment that is over: its record is read again by the next
-        one.
+        """Is the event of the current assignment? If not, the next assignment reads its record
+        again.
         """
         return bool(event.message.generation_id == self._app.consumer_generation_id)
 
@@ -112,7 +113,7 @@ class FaustEngine:
         return self._backlog.is_behind(ends, self._clock.wall_ms())
 
     async def _rekey(self, events: list[Any]) -> None:
-        """Write the records to the topic where each site has one partition; returns when they are
+        """Copy the records to the topic on which each site has one partition. Returns when they are
         delivered.
         """
         outs: list[Out] = []
@@ -181,8 +182,8 @@ class FaustEngine:
 
     async def _stop(self) -> None:
         """Finish the batch in progress, commit, leave the group. Faust's own services are not
-        stopped: stopping, they would acknowledge and commit unfinished work. The consumer under
-        Faust is not stopped either, as Faust fails when it ends.
+        stopped, because they would then acknowledge and commit unfinished work. The consumer under
+        Faust is not stopped either, because Faust fails when it ends.
         """
         try:
             async with asyncio.timeout(LEAVE_S):

@@ -1,6 +1,6 @@
-"""How Faust is set up: everything that it would otherwise decide by itself.
+"""The settings of the Faust application.
 
-Rule: Faust creates no topic, opens no port, keeps no file. Owner: the Faust application.
+Rule: Faust creates no topic, opens no port and keeps no file. Owner: `app`.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
         "broker_credentials": _credentials(cfg.kafka),
         "broker_client_id": "penstock-scenes",
-        # After this time other workers take over the sites of a dead one.
+        # So long after a worker has died, others take over its sites.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
         # A crash repeats at most this much; repeats are recognised by their ids.
@@ -25,7 +25,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         "consumer_auto_offset_reset": "earliest",
         "processing_guarantee": "at_least_once",
         "producer_linger": 0,
-        # Faust's limit is 16 KiB; during a backlog the state of a site is larger.
+        # Faust's default is 16 KiB, but during a backlog the state of a site is larger.
         "producer_max_batch_size": 1 << 20,
         "store": "memory://",
         "table_standby_replicas": 0,

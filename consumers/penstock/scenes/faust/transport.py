@@ -1,9 +1,10 @@
 """Faust's Kafka transport with three settings that Faust does not offer.
 
-Rule: nothing else is changed. First, the producer is idempotent: a failed batch must not leave a
-gap with later records after it, because repeats are recognised by position. Second, a fetch waits
-20 ms instead of 1.5 s, because records of one partition would wait that long for another's. Third,
-the application chooses whether records of open and aborted transactions are read.
+Rule: nothing else is changed. First, the producer is idempotent: if a batch fails, no later records
+may be written, because repeats are recognised by their positions. Second, the broker may hold a
+fetch for 20 ms instead of 1.5 s, because the records of one partition would wait that long for
+those of another. Third, the application chooses whether records of open and aborted transactions
+are read.
 """
 
 from collections.abc import Mapping
