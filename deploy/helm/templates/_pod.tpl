@@ -14,7 +14,7 @@ app.kubernetes.io/name: penstock
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* What is drained within drainMs, and 10 s to commit, leave and close. */}}
+{{/* drainMs for the drain, then 10 s to commit, leave the group and close. */}}
 {{- define "penstock.graceSeconds" -}}
 {{ add (div (add (int .Values.drainMs) 999) 1000) 10 }}
 {{- end }}
@@ -72,7 +72,7 @@ containers:
     {{- end }}
     ports:
       - {name: http, containerPort: 8900}
-    # The page is there when Kafka has answered, at the latest after limits.start_ms.
+    # The page answers once Kafka has, or the worker ends after limits.start_ms.
     startupProbe:
       httpGet: {path: /healthz, port: http}
       periodSeconds: 5
@@ -120,12 +120,12 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* What ends by itself: `run --until-end`. Called as the two above. */}}
+{{/* A Job's spec: its pods end by themselves (`run --until-end`). Called with the same dict as the two above. */}}
 {{- define "penstock.job" -}}
 parallelism: {{ .root.Values.backfill.kind | eq "Job" | ternary .root.Values.backfill.parallelism 1 }}
 completions: {{ .root.Values.backfill.kind | eq "Job" | ternary .root.Values.backfill.parallelism 1 }}
 backoffLimit: 6
-# A setting is wrong, or a line has stopped: no other try would do better.
+# Codes 2 and 4: a setting is wrong, or a line has stopped. Another try would end the same way.
 podFailurePolicy:
   rules:
     - action: FailJob
