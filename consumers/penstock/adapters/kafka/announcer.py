@@ -1,7 +1,7 @@
-"""Sends messages to the input topic and waits for their acknowledgement.
+"""Sends messages to the input topic and waits until the broker has acknowledged them.
 
-Rule: the number of unacknowledged messages is bounded, and so is the wait for each. Owner: the
-command or task that announces.
+Rule: at most `MAX_PENDING` messages are unacknowledged, and the wait for each has a deadline.
+Owner: the command or task that announces.
 """
 
 from collections import deque
@@ -13,12 +13,14 @@ from penstock import config
 from penstock.adapters.kafka.client import opened, within
 from penstock.adapters.kafka.inside.sending import producer_of
 
-# Bounds what a slow broker makes us hold: about 10 MB of references.
+# About 10 MB of references, which we hold in memory while a broker is slow.
 MAX_PENDING = 10_000
 
 
 def announced_on(settings: config.Kafka) -> str:
-    """With several input topics the first. To announce on another one, a configuration names it."""
+    """The first of the input topics. To announce on another one, a configuration names that one
+    alone.
+    """
     return (settings.inputs or [settings.input_topic])[0]
 
 
@@ -35,7 +37,9 @@ class Announcer:
     async def send(
         self, value: bytes, key: bytes, partition: int | None = None, *, topic: str | None = None
     ) -> None:
-        """Messages leave in the order of the calls. Without `partition` the key chooses it."""
+        """Messages leave in the order of the calls. Without `partition`, the key decides the
+        partition.
+        """
         topic = topic or self._topic
         async with within(f"a message to {topic}", self._timeout_s):
             self._pending.append(

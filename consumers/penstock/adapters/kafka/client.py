@@ -1,8 +1,8 @@
-"""Connection settings, deadlines and the translation of errors, shared by every client of Kafka.
+"""What every client of aiokafka needs: connection settings, deadlines, the translation of errors.
 
 Rule: no call of aiokafka waits without a deadline, because aiokafka itself retries for ever. Past
-the deadline the process ends with exit code 3 and says which call was not answered; calls that our
-code repeats raise `Unreachable` instead.
+the deadline the process ends with exit code 3 and says which call was not answered. Only a call
+that our code repeats raises `Unreachable` instead.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _SETTINGS_ERRORS = (
     kafka_errors.TransactionalIdAuthorizationFailed,
 )
 _NOBODY_ANSWERED = (kafka_errors.KafkaConnectionError, kafka_errors.NodeNotReadyError, OSError)
-# Errors that another try cures although aiokafka does not mark them retriable. It raises
+# Errors that another try may cure although aiokafka does not mark them retriable. aiokafka raises
 # `UnknownError` also for every code that is missing in its table (73 and above).
 _PASSING = (
     kafka_errors.KafkaTimeoutError,
@@ -98,7 +98,9 @@ def _ssl_context(settings: config.Kafka) -> Any:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn every error of aiokafka or the connection into one of ours that says `what` failed."""
+    """Turn every error of aiokafka or of the connection into one of ours, which says that `what`
+    failed.
+    """
     try:
         yield
     except PenstockError:
@@ -114,8 +116,8 @@ def check_code(code: int, said: str | None = None) -> None:
 
 
 def reason(error: Exception) -> Exception:
-    """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare one: the real
-    error is its `__cause__`, or only its name stands in the text.
+    """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare `KafkaError`:
+    the real error is its `__cause__`, or only the name of the real error stands in its text.
     """
     if type(error) is not kafka_errors.KafkaError:
         return error
@@ -178,12 +180,14 @@ def _is_about_certificates(error: BaseException | None) -> bool:
 
 
 def answered_within(what: str, seconds: float) -> AbstractAsyncContextManager[None]:
-    """`translated` with a deadline. Past it raises `Unreachable`: for calls that we repeat."""
+    """`translated` with a deadline, for calls that we repeat: past the deadline it raises
+    `Unreachable`.
+    """
     return _bounded(what, seconds, Unreachable)
 
 
 def within(what: str, seconds: float) -> AbstractAsyncContextManager[None]:
-    """`translated` with a deadline. Past it raises `Fatal` with exit code 3."""
+    """`translated` with a deadline: past the deadline it raises `Fatal` with exit code 3."""
     return _bounded(what, seconds, partial(Fatal, exit_code=EXIT_UNREACHABLE))
 
 
@@ -203,9 +207,9 @@ async def _bounded(
 
 
 async def reach(settings: config.Kafka) -> None:
-    """Connect to one of the brokers as every client does, and disconnect. Raises `Unreachable`, or
-    `Fatal` for wrong credentials and certificates: aiokafka's own start raises the same error for
-    all of these, and logs every try.
+    """Connect to one of the brokers, with the settings of all clients, and disconnect. Raises
+    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong.
+    aiokafka's own start raises one error for all of these, and logs every try.
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     failure: PenstockError | None = None
@@ -234,7 +238,9 @@ async def close(client: Client, seconds: float, what: str) -> None:
 
 @asynccontextmanager
 async def opened(client: Client, settings: config.Kafka, what: str) -> AsyncIterator[Client]:
-    """A client for the length of a block; `what` is its work, for messages."""
+    """Start the client, and close it when the block ends. `what`: the client's work, for the texts
+    of errors.
+    """
     async with stopped_after(lambda: close(client, CLOSE_S, f"the end of {what}")):
         await start(client, settings, f"the start of {what}")
         yield client

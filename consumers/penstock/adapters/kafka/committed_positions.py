@@ -1,9 +1,10 @@
-"""Asks where a consumer group is; no error of the broker may read as "nothing committed".
+"""Asks the broker for a group's committed positions, and never takes an error for "none".
 
 Rule: only the broker's own -1 says that nothing is committed. aiokafka's functions check the error
-code of each partition but not that of the whole answer. A coordinator that is loading its log, or
-has moved, sets only the latter: aiokafka returns no offsets, and every partition would begin again
-at its earliest record. So the request is made here. Owner: the source.
+code of each partition, but not the code of the whole answer. A coordinator that is loading its log,
+or has moved, sets only the code of the whole answer. Then aiokafka would return no offsets, and
+every partition would begin again at its earliest record. So the request is made here. Owner: the
+source.
 """
 
 import asyncio
@@ -34,9 +35,10 @@ from penstock.ports import UNDECIDED, Commit
 
 NO_OFFSET = -1
 UNSTABLE_OFFSET_COMMIT = 88
-# The markers of a transaction that is over are written within milliseconds.
+# The broker writes the markers of an ended transaction, which decide its positions, within
+# milliseconds.
 TRIES, TRY_AGAIN_S = 10, 0.03
-# Asked at the start, when a broker may be busy.
+# Long, because the question is asked at the start, when a broker may be busy.
 TERMS_S = 10.0
 
 
@@ -47,9 +49,9 @@ async def positions(
     *,
     decided: bool = False,
 ) -> Mapping[TopicPartition, Commit | None]:
-    """The group's commit of each partition, or None if the broker says that there is none. With
-    `decided`, `UNDECIDED` while an open transaction may move it. Raises aiokafka's errors, and
-    `Transient` if the answer leaves out a partition.
+    """For each partition the group's commit, or None if the broker says that there is none. With
+    `decided` it is `UNDECIDED` while an open transaction may move the position. Raises aiokafka's
+    errors, and `Transient` if the answer leaves out a partition.
     """
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
@@ -65,7 +67,7 @@ async def positions(
                 found[TopicPartition(topic, number)] = UNDECIDED
                 continue
             check_code(code)
-            # confluent-kafka also writes the zero byte that ends a C string.
+            # confluent-kafka writes the zero byte that ends a C string into the metadata, too.
             text = (metadata or "").rstrip("\0")
             commit = Commit(offset, text) if offset != NO_OFFSET else None
             found[TopicPartition(topic, number)] = commit
@@ -77,7 +79,7 @@ async def positions(
 async def decided_positions(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Commit | None]:
-    """`positions`, with a moment for those that are about to be decided."""
+    """`positions`, asked again for a moment while some are undecided."""
     found: dict[TopicPartition, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
     for _ in range(TRIES):
         asked = [where for where, at in found.items() if at == UNDECIDED]
@@ -102,8 +104,8 @@ async def words(
 
 
 class GroupPositions:
-    """The same by a client of its own, for a source whose library cannot send this request.
-    `decided`: as `KafkaSource` has it.
+    """A group's positions by a client of aiokafka, for a source whose own library cannot send the
+    request. `decided`: a position that an open transaction may still move is told as `UNDECIDED`.
     """
 
     def __init__(self, settings: config.Kafka, *, decided: bool = False) -> None:
@@ -115,11 +117,13 @@ class GroupPositions:
         await start(self._admin, self._settings, "the start of the consumer")
 
     async def ask(self) -> None:
-        """Raises `Transient` unless the broker answers, and has the input topics."""
+        """Raises `Transient` unless the broker answers and has the input topics."""
         await ask_for_inputs(client_of(self._admin), self._settings)
 
     async def terms(self) -> ConsumerTerms | None:
-        """Of the protocol `consumer`; None: the broker does not tell us."""
+        """Session and heartbeat under the protocol `consumer`. None: the broker does not tell us
+        them.
+        """
         async with answered_within("a question about the group's terms", TERMS_S):
             return await consumer_terms(client_of(self._admin), self._settings.group)
 
@@ -130,7 +134,7 @@ class GroupPositions:
         return await ask(client_of(self._admin), self._settings.group, partitions)
 
     async def look_for_abandoned(self) -> None:
-        """As a position waits for a transaction."""
+        """Call this while a position waits for the end of a transaction."""
         if self._abandoned is not None:
             await self._abandoned.look(client_of(self._admin))
 

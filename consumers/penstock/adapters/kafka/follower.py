@@ -1,7 +1,8 @@
 """Reads topics from given offsets and goes on while they grow, without a consumer group.
 
-Rule: it commits nothing and joins no group, so no worker notices it. It takes more records at a
-time than a source does: a delay here delays only what is shown. Owner: the task that watches.
+Rule: the reading commits nothing and joins no group, so it disturbs no worker. One read takes more
+records than a source's, because a delay here delays only what is shown. Owner: the task that
+watches.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,13 +17,13 @@ from penstock.ports import Where
 
 FETCH_MAX_WAIT_MS = 100
 FETCH_BYTES = 4 << 20
-# A few ms of work between two looks at the network.
+# Handling so many records takes a few ms, after which the network gets its turn.
 MAX_RECORDS = 4_000
 NO_BEGINS: Final[Mapping[Where, int]] = {}
 
 
 class Bite(NamedTuple):
-    """The next records of one partition, following those of the bite before."""
+    """The next records of one partition. They follow the records of the bite before."""
 
     topic: str
     partition: int
@@ -62,8 +63,8 @@ async def following(
     topics: Mapping[str, int],
     begins: Mapping[Where, int] = NO_BEGINS,
 ) -> AsyncIterator[Follower]:
-    """`topics`: how many partitions each topic has. `begins`: where their reading begins, if that
-    is not the first record.
+    """`topics`: how many partitions each topic has. `begins`: the first offset to be read of a
+    partition, if that is not 0.
     """
     consumer = AIOKafkaConsumer(
         **connection(settings),

@@ -1,8 +1,8 @@
 """Writes records to several topics, by key or to a given partition, and returns their offsets.
 
-Rule: records of one partition keep their order, through retries too, and each record keeps the time
-given with it. If a record cannot be delivered, the process ends, because later records would get
-its offset. Owner: `penstock scenes`.
+Rule: records of one partition keep their order, also when they are sent again, and each record
+keeps the time given with it. If a record cannot be delivered, the process ends, because later
+records would get the offset of the missing one. Owner: `penstock scenes`.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from penstock.adapters.kafka.topic_metadata import count_partitions, max_batch_b
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
 
-# Topic, key, value, partition (None: by the key), epoch milliseconds (None: now).
+# Topic, key, value, partition (None: chosen by the key), epoch milliseconds (None: now).
 Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
 class KeyedWriter:
-    """`start` needs all topics that will be written."""
+    """Writes only to the topics that `start` is given."""
 
     def __init__(self, settings: config.Kafka, clock: Clock) -> None:
         self._settings = settings
@@ -50,8 +50,8 @@ class KeyedWriter:
             self._batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
 
     async def __call__(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
-        """Hand over the records. The awaitable is done when the brokers have all of them and gives
-        their offsets, -1 where the broker did not say.
+        """Hand over the records. The awaitable is done when the brokers have all of them. It gives
+        the offset of each, or -1 if the broker did not tell it.
         """
         now_ms = self._clock.wall_ms()
         parts: dict[tuple[str, int], list[int]] = defaultdict(list)

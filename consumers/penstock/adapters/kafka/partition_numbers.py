@@ -1,8 +1,8 @@
-"""Numbers the partitions of all input topics within a worker.
+"""Gives each partition of the input topics one number that is unique within the worker.
 
-Rule: with one topic, a partition's own number. With several, a partition gets the next free number
-when it is first seen and keeps it as long as the process lives. Owner: the source; the sources of
-several regions share one.
+Rule: with one topic it is Kafka's own number of the partition. With several topics a partition gets
+the next free number when it is first seen, and keeps it as long as the process lives. Owner: the
+source; the sources of several regions share one `Numbers`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 
 
 class Numbers:
-    """`number` of a partition, and which one it is `of`."""
+    """`number` gives the number of a partition, and `of` the partition of a number."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         """`topics`: the input topics; empty if they are given by a pattern."""

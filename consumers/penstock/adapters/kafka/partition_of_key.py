@@ -1,6 +1,7 @@
-"""Which partition a key belongs to, as Java's default partitioner decides it.
+"""Chooses the partition of a key in the way of Java's default partitioner (murmur2).
 
-Rule: the last 100,000 keys are remembered, since murmur2 in Python takes 3-7 µs a key.
+Rule: the partitions of the last 100,000 keys are remembered, because murmur2 in Python takes 3-7 µs
+a key.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,9 @@ REMEMBERED_KEYS = 100_000
 
 
 def hashed(partitions: int) -> Callable[[str], int]:
-    """The partition of a key's UTF-8 bytes if there are this many partitions."""
+    """A function that gives the partition of a key, whose UTF-8 bytes are hashed, in a topic with
+    this many partitions.
+    """
 
     @lru_cache(maxsize=REMEMBERED_KEYS)
     def partition_of(key: str) -> int:

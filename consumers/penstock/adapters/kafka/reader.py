@@ -1,7 +1,7 @@
-"""Reads whole topics without a group, from the beginning to the end that they had when asked.
+"""Reads topics without a group, up to the ends that the partitions had when they were asked for.
 
-Rule: it commits nothing and joins no group, so no worker notices it. Progress is measured by
-positions, not by counting records, as offsets have gaps. Owner: the command that reads.
+Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
+by positions and not by counting records, because offsets have gaps. Owner: the command that reads.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit
 
-# Records a read: judging them takes a few ms, after which the network gets its turn.
+# The most records of one read. Judging so many takes a few ms, after which the network gets its
+# turn.
 MAX_RECORDS = 2_000
 FETCH_BYTES = 4 << 20
 # Longer than the longest pause of a broker that moves a partition's leader.
@@ -32,15 +33,16 @@ SILENCE_MS = 30_000
 # The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
-# Of a search, which throws away most of what it reads. A fetch at a partition's end holds up the
-# next probe.
+# These are for a search by halves. It throws away most of what it reads, so its fetches are small.
 PROBE_BYTES = 256 << 10
+# A fetch at a partition's end waits so long for records, and holds up the next probe meanwhile.
 AT_THE_END_MS = 20
-# Where transactions have left no record before the end, nothing comes.
+# How long a probe waits for records. None come if only marks of transactions are left before the
+# end.
 PROBE_SILENCE_MS = 1_000
 PROBE_S = 10.0
 
-# Between two questions who coordinates the group.
+# The pause between two questions for the group's coordinator.
 COORDINATOR_S = 0.5
 
 # The first offset and the offset after the last, by partition.
@@ -54,7 +56,9 @@ OnRead = Callable[[int, int], None]
 
 
 class Progress:
-    """Of several readings together: `expect` their spans, then let each call `passed`."""
+    """The progress of several readings together: `expect` their spans, then each reading calls
+    `passed`.
+    """
 
     def __init__(self, on_read: OnRead) -> None:
         self.total = 0
@@ -69,7 +73,7 @@ class Progress:
         self._on_read(self._done, self.total)
 
     def end(self) -> None:
-        """What was not read is not needed."""
+        """Count the rest as read: it is not needed."""
         self.passed(self.total - self._done)
 
 
@@ -91,8 +95,9 @@ class Reader:
             return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's next offset and cursor by input partition, where it has one. Waits for a
-        coordinator: the first question of all makes the broker create the topic of commits.
+        """The group's commits by partition; partitions without one are left out. Waits until the
+        group has a coordinator: the first question that a broker ever gets about a group makes it
+        create the topic of commits, and until then no broker coordinates.
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
@@ -109,7 +114,7 @@ class Reader:
             return None
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
-        """The offsets at which lines have stopped, for each input partition that has such lines."""
+        """For each input partition with stopped lines, the offsets at which these stand."""
         return {
             partition: [commit.next_offset + beyond for beyond in mark.beyond]
             for partition, commit in (await self.committed(topic, partitions)).items()
@@ -129,8 +134,8 @@ class Reader:
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
     async def spans_since(self, topic: str, at_ms: int, until_ms: int | None = None) -> Spans:
-        """The offsets that a topic holds now between two times: from the first record at or after
-        `at_ms` up to, but without, the first record at or after `until_ms`.
+        """The offsets that a topic holds now of a time: from the first record at or after `at_ms`
+        up to the first record at or after `until_ms`, which is not part of the span.
         """
         spans = await self.spans(topic)
         begins = await self._first_since(topic, spans, at_ms)
@@ -143,8 +148,8 @@ class Reader:
     async def _first_since(
         self, topic: str, partitions: Iterable[int], at_ms: int
     ) -> Mapping[int, int]:
-        """The offset of the first record at or after this time; partitions without one are left
-        out.
+        """By partition the offset of the first record at or after this time. Partitions without
+        such a record are left out.
         """
         times = {TopicPartition(topic, number): max(0, at_ms) for number in partitions}
         what = f"a question about topic {topic}"
@@ -155,7 +160,9 @@ class Reader:
     async def read(
         self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
     ) -> None:
-        """Hand over every record, each partition in offset order; `passed` as in `runs`."""
+        """Hand over every record, each partition in offset order. `passed` is called with the
+        number of offsets since its last call.
+        """
         async with aclosing(self.runs(topic, spans, passed)) as runs:
             async for partition, records in runs:
                 for record in records:
@@ -167,8 +174,8 @@ class Reader:
     async def runs(
         self, topic: str, spans: Spans, passed: Callable[[int], None] = lambda _: None
     ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
-        """Partition and records, each partition in offset order; `passed` gets the number of
-        offsets since its last call.
+        """Partition and records, each partition in offset order. `passed` is called with the number
+        of offsets since its last call.
         """
         at = {
             TopicPartition(topic, number): begin
@@ -207,7 +214,9 @@ class Reader:
         found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
-        """`at`: the positions of the partitions that are not finished. Returns the new ones."""
+        """`at`: the positions of the partitions that are not read to their end. Returns their
+        positions after the read.
+        """
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
         new = sum(min(after[part], ends[part]) - before for part, before in at.items())
@@ -219,10 +228,10 @@ class Reader:
 
     @asynccontextmanager
     async def prober(self) -> AsyncIterator["Prober"]:
-        """For a search by halves."""
+        """A reader for a search by halves."""
         async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
-            # aiokafka cannot stop a consumer whose tasks have not begun, and there may be nothing
-            # to read.
+            # aiokafka cannot stop a consumer whose tasks have not begun. If the search reads
+            # nothing, the consumer would be stopped before that.
             await asyncio.sleep(0)
             yield Prober(consumer)
 
@@ -243,7 +252,7 @@ class Reader:
 
 
 class Prober:
-    """Reads some records at any place, again and again. Get one from `Reader.prober`."""
+    """Reads a few records at any place, again and again. Get one from `Reader.prober`."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer

@@ -1,8 +1,9 @@
 """The rebalance listener that aiokafka calls.
 
-Rule: aiokafka takes all partitions away before it joins and gives some of them back, so they are
-suspended, and those that do not come back are revoked. It only logs a listener's failure and stays
-in the group: so the failure is kept, and the task that polls raises it. Owner: the source.
+Rule: before it joins, aiokafka takes all partitions away; after the join it gives some of them
+back. So all are suspended first, and those that do not come back are revoked then. If the listener
+fails, aiokafka only logs the failure and stays in the group: so the failure is kept, and the task
+that polls raises it. Owner: the source.
 """
 
 from collections.abc import Collection, Mapping
@@ -36,7 +37,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source = source
         self._places = places
         self._rebalance = rebalance
-        # aiokafka does not name what it takes away if the topics changed during an assignment.
+        # If the topics changed during an assignment, aiokafka does not name all partitions that it
+        # takes away.
         self._held: set[int] = set()
         self._suspended: set[int] = set()
 
@@ -62,8 +64,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._held.update(numbers)
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
-            # Nothing may run between these two: a read before the second would drop its records, as
-            # they are not ours yet, and the next one would begin behind them.
+            # No read may come between `seek` and `now_ours`: its records would be dropped, because
+            # the partitions are not ours yet, and the next read would begin behind them.
             await self._source.seek(
                 {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
             )

@@ -1,7 +1,7 @@
-"""Kafka's requests, in the versions that aiokafka does not have, by the published schemas.
+"""Kafka's requests in versions that aiokafka does not have, after Kafka's published schemas.
 
-Rule: only what a request carries, and nothing of what it is for. Where a structure ends with tagged
-fields, we send none.
+Rule: this file knows only the fields of a request, never when or why it is sent. Where a structure
+ends with tagged fields, we send none.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,9 @@ def _by_topic(*of_partition: tuple[str, Any]) -> tuple[str, CompactArray]:
 
 
 class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
-    """A subclass says what it `asks` and what it `answers`; its fields are given in that order."""
+    """A request of one version. A subclass gives the schemas `asks` and `answers`, and passes its
+    fields in the order of `asks`.
+    """
 
     API_KEY = 0
 
@@ -89,14 +91,16 @@ class DecidedOffsets(
         TAGS,
     ),
 ):
-    """The group's positions; error 88 for one that an open transaction may move."""
+    """Asks for the group's positions. A position that an open transaction may move has error 88."""
 
     def __init__(self, group: str, topics: Sequence[tuple[str, list[int]]]) -> None:
         super().__init__(group, [(name, numbers, {}) for name, numbers in topics], True, {})
 
     @staticmethod
     def plain(answer: Any) -> list[tuple[str, list[tuple[int, int, str | None, int]]]]:
-        """By topic each partition's offset, metadata and error code, as aiokafka has them."""
+        """By topic each partition's offset, metadata and error code, in the form of aiokafka's
+        older versions.
+        """
         return [
             (name, [(number, at, said, code) for number, at, _, said, code, _ in partitions])
             for name, partitions, _ in answer.topics
@@ -124,7 +128,7 @@ class MembersOffsets(
         TAGS,
     ),
 ):
-    """Positions that go with a transaction, of a member of the group. `topics`: for each its
+    """Adds positions to a transaction of a member of the group. `topics`: for each topic its
     partitions with offset and metadata.
     """
 
@@ -134,7 +138,7 @@ class MembersOffsets(
         member: tuple[int, str, str | None],
         topics: Sequence[tuple[str, list[tuple[int, int, str]]]],
     ) -> None:
-        """`producer`: its transactional id, the group, its id and epoch."""
+        """`producer`: its transactional id, the group, the producer's id and its epoch."""
         offsets: list[Any] = [
             (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
             for name, partitions in topics
@@ -143,7 +147,7 @@ class MembersOffsets(
 
     @staticmethod
     def plain(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
-        """By topic each partition's error code, as aiokafka has them."""
+        """By topic each partition's error code, in the form of aiokafka's older versions."""
         return [
             (name, [(number, code) for number, code, _ in partitions])
             for name, partitions, _ in answer.topics
@@ -166,7 +170,7 @@ class ListTransactions(
         TAGS,
     ),
 ):
-    """Those that a broker coordinates, in these states."""
+    """Asks for the transactions in these states that the broker coordinates."""
 
     def __init__(self, *states: str) -> None:
         super().__init__(list(states), [], {})
@@ -208,7 +212,7 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The first version that names an instance id, as the next two."""
+    """Here and in the next two requests it is the first version that has the instance id."""
 
 
 class NamedCommit(

@@ -1,7 +1,7 @@
-"""The input topics, read by one member of the group alone; the other members stand by.
+"""The input topics, read by a single member of the group; the other members stand by.
 
-Rule: one member has all partitions, because only who sees all of them can put their records in
-order. Owner: the rekeyer.
+Rule: one member gets all partitions, because only a member that reads all of them can put their
+records in order. Owner: the rekeyer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.ports import Commit, Record
 
-# How long a rebalance waits for the transaction in progress.
+# How long a rebalance may wait for the open transaction.
 DRAIN_MS = 5_000
 
 
@@ -56,15 +56,16 @@ class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
 
 
 class SingleOwnerSource(KafkaSource):
-    """Its records have the value and the headers as they came. `before`: the group whose positions
-    hold as long as ours has none: that of the workers, which read these topics until now.
+    """Its records have value and headers unchanged. `before`: the group of the workers, which read
+    these topics until now. Its positions are used as long as our group has none.
     """
 
     assignor = OneOwner
 
     def __init__(self, settings: config.Kafka, *, before: str) -> None:
-        # A former owner's transaction may be over a moment before its positions count.
-        super().__init__(settings, drain_ms=DRAIN_MS, isolation=settings.isolation, decided=True)
+        # `decided`: the end of a former owner's transaction may come a moment before its positions
+        # count.
+        super().__init__(settings, drain_ms=DRAIN_MS, decided=True)
         self._before = before
 
     @staticmethod
@@ -85,7 +86,8 @@ class SingleOwnerSource(KafkaSource):
         fresh = [where for where, commit in found.items() if commit is None]
         if fresh:
             former = await positions(client_of(self._consumer), self._before, fresh)
-            # Only the offset: the rest tells of rows, which the workers answer anew.
+            # Only the offset counts: the metadata tells how far the workers answered rows, and they
+            # answer these rows again.
             found |= {
                 where: commit and Commit(commit.next_offset) for where, commit in former.items()
             }

@@ -1,9 +1,9 @@
-"""The output topics by aiokafka: an idempotent producer fed with batches of our own making.
+"""The output topics by aiokafka: an idempotent producer that gets batches which we have filled.
 
 Rule: records of one partition leave in the order of the calls; the caller awaits the delivery of
 every batch. A failed delivery is fatal, because the producer's sequence numbers have a gap from
-then on. A batch expires only by `kafka.timeout_ms`, never by aiokafka. Owner: the publish tasks,
-one per partition.
+then on. Only `kafka.timeout_ms` ends the wait for a batch, never aiokafka. Owner: the publish
+tasks, one per partition.
 """
 
 import asyncio
@@ -37,7 +37,8 @@ from penstock.ports import Clock, Outgoing
 T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.1
-# A broker that answers says at once whether there is a topic.
+# How long we ask whether the topic of an undelivered batch is gone. A broker that is up answers at
+# once.
 GONE_S = 2.0
 
 
@@ -47,7 +48,8 @@ class KafkaSink:
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
         self._compression = None if compression == "none" else compression
-        # By topic, filled by `partitions`; the transactional producers read it, too.
+        # The most bytes of a batch by topic. `partitions` fills it; the transactional producers
+        # read it, too.
         self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
         self._is_anew = False
@@ -72,12 +74,14 @@ class KafkaSink:
         )
 
     async def retention_s(self, topic: str) -> float | None:
-        """How long the topic keeps a record. None: without end, or the broker does not tell us."""
+        """How long the topic keeps a record. None: for ever, or the broker does not tell us."""
         ask = partial(retention_s, self._producer.client, topic)
         return await self._patiently(f"a question about topic {topic}", ask)
 
     async def _patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
-        """aiokafka raises after 40 s with a full queue; `within` is the real deadline."""
+        """Repeat the call until it succeeds, up to `kafka.timeout_ms`. aiokafka gives up earlier:
+        with a full queue it raises after 40 s.
+        """
         async with within(what, self._timeout_s):
             while True:
                 try:
@@ -88,7 +92,7 @@ class KafkaSink:
 
     async def forget(self) -> None:
         """Drop all unsent batches and replace the producer; the next `send` starts the new one. The
-        old one is of no more use: once a batch is missing, the broker refuses all later ones.
+        former producer cannot be used any more: the broker refuses every batch after a missing one.
         """
         former, self._producer = self._producer, self._make()
         self._is_anew = True
@@ -98,7 +102,8 @@ class KafkaSink:
     async def _start_anew(self) -> None:
         async with self._starting:
             if self._is_anew:
-                # If this is cancelled, it may be called again: aiokafka begins no task twice.
+                # A start that is cancelled here is made again by the next call, which is safe:
+                # aiokafka begins none of its tasks twice.
                 await self.start()
                 self._is_anew = False
 
@@ -106,7 +111,8 @@ class KafkaSink:
         client = self._producer.client
         count = await count_partitions(client, topic)
         if count:
-            # So that the first batch does not wait for where the topic's leaders are.
+            # aiokafka asks for the topic's leaders now, so that the first batch does not wait for
+            # them.
             await client.add_topic(topic)
             await know(client, topic, count)
         most = await max_batch_bytes(client, topic) if count else None
@@ -150,8 +156,8 @@ class KafkaSink:
             raise await self._undelivered(topic, error) from error
 
     async def _undelivered(self, topic: str, error: PenstockError) -> PenstockError:
-        """Why a batch was not taken: for a topic that was deleted Kafka's clients say at best that
-        it has no leader.
+        """The reason why a batch was not taken. Of a topic that was deleted, Kafka's clients only
+        say that it has no leader, so the broker is asked whether the topic exists.
         """
         with suppress(PenstockError, TimeoutError, kafka_errors.KafkaError):
             async with asyncio.timeout(GONE_S):

@@ -2,8 +2,8 @@
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
 `revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would
-only log it. A rebalance may take `kafka.timeout_ms`; every call has a deadline of its own. Owner:
-the consume task polls, settle commits.
+only log it. A rebalance may take `kafka.timeout_ms`, and each call to the broker has a deadline of
+its own. Owner: the consume task polls, settle commits.
 """
 
 import asyncio
@@ -50,29 +50,30 @@ from penstock.ports import UNDECIDED, Commit, Rebalance, Record
 
 log = logging.getLogger(__name__)
 
-# References are about 300 bytes: 500 are a few ms of decoding.
+# The most records of one poll. References have about 300 bytes, so 500 take a few ms to decode.
 MAX_RECORDS = 500
-# A day, so that aiokafka never leaves the group for a missing poll: the watchdog judges progress.
+# A day, so that aiokafka never leaves the group because we do not poll: the watchdog judges whether
+# the worker makes progress.
 MAX_POLL_INTERVAL_MS = 86_400_000
-# How often aiokafka asks which topics and partitions exist; its own default is five minutes. If a
-# broker once leaves out the topic, the group has no partitions until the next time. Added
-# partitions are found by it, too.
+# How often aiokafka asks which topics and partitions exist; its own default is five minutes. The
+# answer shows added partitions. If a broker leaves the topic out of one answer, the group has no
+# partitions until the next answer.
 METADATA_MAX_AGE_MS = 10_000
-# During a rebalance `getmany` waits without a limit; this is how often `poll` looks at failures and
-# at the time that the rebalance has taken.
+# During a rebalance `getmany` waits without a limit. After so long `poll` stops waiting for it, and
+# looks at failures and at the time that the rebalance has taken.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
 
 
 class KafkaSource(SourceQuestions):
     """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, 35 s at most.
-    `numbers`: shared with the worker's other sources. `client_id`: this member's name in the group.
-    `isolation`: "read_committed" leaves out records of open and of aborted transactions. `leaves`:
-    a member with an instance id gives up its place when it stops. `decided`: a position that an
-    open transaction may still move is told as `UNDECIDED`.
+    `numbers`: the numbers of partitions that the worker's sources share. `client_id`: this member's
+    name in the group. `isolation`: with "read_committed", records of open and of aborted
+    transactions are left out. `leaves`: a member with an instance id leaves the group when it
+    stops. `decided`: a position that an open transaction may still move is told as `UNDECIDED`.
     """
 
-    # How the group divides the partitions; None: as `sticky` says.
+    # How the group divides the partitions; None: by `sticky`.
     assignor: type[AbstractPartitionAssignor] | None = None
 
     def __init__(
@@ -150,8 +151,8 @@ class KafkaSource(SourceQuestions):
         self._check()
         await self._join_deadline.check(self._joining_since_s)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
-        # `getmany` without partitions would read all of them. In a rebalance it is called all the
-        # same, as it raises the coordinator's errors.
+        # `getmany` without partitions would read all of them, so it is not called. In a rebalance
+        # it is called even then, because it raises the coordinator's errors.
         if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
@@ -179,7 +180,9 @@ class KafkaSource(SourceQuestions):
 
     @staticmethod
     def record(number: int, message: Any) -> Record:
-        """As the pipeline takes it: parts of the message that stand in headers are in the value."""
+        """The record for the pipeline. Parts of a message that came in headers are put into the
+        value.
+        """
         return Record(
             number,
             message.offset,
@@ -204,8 +207,8 @@ class KafkaSource(SourceQuestions):
         return ours
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
-        """With no partition wanted, asks for one that does not exist: `getmany` then returns no
-        records, but raises the coordinator's errors.
+        """Read the wanted partitions. If none is wanted, ask for one that does not exist: `getmany`
+        then returns no records, but raises the coordinator's errors.
         """
         try:
             with translated("a read of the input topic"), for_ourselves():
@@ -218,8 +221,8 @@ class KafkaSource(SourceQuestions):
             return {}
         except Transient as error:
             self._check()
-            # aiokafka retries by itself where it can. An error that it raises here has ended one of
-            # its tasks: this member would never read again, so the worker stops.
+            # aiokafka retries by itself wherever a retry can help. An error that it raises here has
+            # ended one of its tasks, and this member would never read again. So the worker stops.
             raise Fatal(
                 f"{error}\n{GO_ON}",
                 exit_code=EXIT_UNREACHABLE,
@@ -232,7 +235,7 @@ class KafkaSource(SourceQuestions):
             if number in self._ours
         }
         if not offsets or generation_of(self._consumer) is None:
-            return  # Kafka takes a commit of no generation for a group without members
+            return  # Kafka would take a commit without a generation for one from outside the group
         async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:
                 await self._consumer.commit(offsets)
@@ -240,7 +243,7 @@ class KafkaSource(SourceQuestions):
                 return  # the partitions have a new owner, which starts at the last commit
 
     def pause(self, partition: int) -> None:
-        # A partition that is about to be handed back needs no pause.
+        # aiokafka raises this for a partition that it has just handed back, which needs no pause.
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(self._numbers.of(partition))
 
@@ -262,7 +265,7 @@ class KafkaSource(SourceQuestions):
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
         self.assignments += 1
-        # aiokafka tells its assignors what a member got, but not when.
+        # aiokafka tells its assignors which partitions a member got, but not in which generation.
         if (generation := generation_of(self._consumer)) is not None:
             self._sticky.on_generation_assignment(generation)
         self._joining_since_s = None

@@ -24,8 +24,8 @@ END_OFFSETS_S = 5.0
 
 
 class SourceQuestions:
-    """`decided`: a position that an open transaction may still move is told as `UNDECIDED`. Only
-    the partitions in `_ours` are asked about where no others are named.
+    """The base of `KafkaSource`, which keeps `_ours` up to date. `decided`: a position that an open
+    transaction may still move is told as `UNDECIDED`.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class SourceQuestions:
         return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's offsets and metadata; for a partition without a commit its earliest record.
-        Raises `Transient`.
+        """The group's commits; for a partition without a commit, its earliest record. Raises
+        `Transient`.
         """
         wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
@@ -101,7 +101,9 @@ class SourceQuestions:
         return {each: state.position for each, state in states if state.has_valid_position}
 
     def known_ends(self) -> Mapping[int, int]:
-        """`end_offsets` as the last fetch answers gave them, without asking the broker."""
+        """The ends of our partitions that the last answers to fetch requests gave. The broker is
+        not asked, unlike in `end_offsets`.
+        """
         ends = ((each, getattr(state, self._end)) for each, state in self._states())
         return {each: end for each, end in ends if end}
 

@@ -1,10 +1,10 @@
 """Where a source goes on: at the group's position, or where the broker still has records.
 
-Rule: if the group's position cannot be read, it is asked for again, up to `kafka.timeout_ms`. If
-the broker no longer has records there, the source goes on at the earliest one and logs a warning.
-aiokafka may not choose where to go on (`auto_offset_reset="none"`): the worker would not learn of
-it, and a lane that began at a later offset cannot go back. Both Kafka clients use this. Owner: the
-source.
+Rule: while the group's position cannot be read, it is asked for again, up to `kafka.timeout_ms`. If
+the broker has no records at the position, the source goes on at the earliest record and logs a
+warning. The client library may not choose the new position (`auto_offset_reset="none"`): the worker
+would not learn of the choice, and a lane that began at a later offset cannot go back. Both Kafka
+clients use this. Owner: the source.
 """
 
 import asyncio
@@ -44,12 +44,14 @@ class Gone(Exception):
 
 @contextmanager
 def for_ourselves() -> Iterator[None]:
-    """Goes around a read: raises `Gone`, and swallows the harmless errors."""
+    """Goes around a read by aiokafka: raises `Gone` for positions without records, and suppresses
+    the errors that do no harm.
+    """
     try:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
         if not error.args:
-            raise  # an answer about the group can carry this code, too: it names no positions
+            raise  # it is about the group: an answer about records would name positions
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
         return  # aiokafka looked for a position before our `seek` had set one
@@ -58,7 +60,7 @@ def for_ourselves() -> Iterator[None]:
 
 
 class Member(Protocol):
-    """A member of the group. Its methods raise `Transient`."""
+    """The methods of a source that are needed here. They raise `Transient`."""
 
     @property
     def assignments(self) -> int:
@@ -81,7 +83,7 @@ class Member(Protocol):
     async def commit(self, commits: Mapping[int, Commit]) -> None: ...
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        """Partitions that were revoked meanwhile are skipped."""
+        """Read on at these positions. Partitions that were revoked meanwhile are skipped."""
         ...
 
 
@@ -110,8 +112,9 @@ class Places:
         return {}
 
     async def find(self, partition: int, offset: int, rebalance: Rebalance) -> None:
-        """Go on elsewhere, as the broker has no records at `offset` and will have none. If it does
-        not answer now, this returns without a new place: the next read reports the same offset.
+        """Go on at another position, because the broker has no records at `offset` and will never
+        have any. If the broker does not answer now, return without a new position: the next read
+        reports the same offset again.
         """
         assignments = self._member.assignments
         try:
@@ -121,14 +124,14 @@ class Places:
             await asyncio.sleep(ASK_AGAIN_S)
             return
         if self._member.assignments != assignments:
-            return  # what comes back has another place
+            return  # the rebalance has set positions anew
         if offset < begin:
-            # Forward only: a lane takes later offsets as they come, so a seek is enough.
+            # Forward: a seek is enough, because a lane takes any later offset.
             keys = self._keys(partition, offset)
             log.warning(GONE_BEFORE, partition, offset, begin - 1, begin, extra=keys)
             await self._member.seek({partition: Commit(begin)})
         elif offset > end:
-            # Backward: the lane must be made anew, as it never goes back to an earlier offset.
+            # Backward: the lane must be made anew, because it never takes an earlier offset.
             keys = self._keys(partition, offset)
             log.warning(GONE_BEYOND, partition, offset, end, begin, extra=keys)
             await self._begin_again(partition, Commit(begin), rebalance)
@@ -137,8 +140,8 @@ class Places:
         return of_place(*self._member.where(partition), offset)
 
     async def _begin_again(self, partition: int, start: Commit, rebalance: Rebalance) -> None:
-        """Treat the partition as revoked and assigned again at `start`. If a real rebalance
-        begins meanwhile, stop here: that one decides.
+        """Tell the pipeline that the partition was revoked and assigned again at `start`. If a real
+        rebalance begins meanwhile, stop: the rebalance decides about the partition.
         """
         member = self._member
         assignments, began_s = member.assignments, _now_s()

@@ -1,4 +1,4 @@
-"""Creates, removes and describes topics for `penstock topics create`, the demo and the bench.
+"""Creates, removes and describes topics for commands: `topics create`, the demo, the bench.
 
 Rule: a topic that exists already is left as it is. Owner: the command that calls.
 """
@@ -23,7 +23,9 @@ LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """Partitions and replicas of a topic; `settings` are Kafka's own, such as `retention.ms`."""
+    """Partitions and replicas of a topic. `settings`: Kafka's settings of a topic, for example
+    `retention.ms`.
+    """
 
     partitions: int
     replication: int = 1
@@ -41,7 +43,7 @@ async def create_topics(
     kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
 ) -> list[tuple[str, str]]:
     """Create the topics that are missing. Returns (topic, "created" or "was there") for each, in
-    the given order, once the brokers know them: a worker may start right after.
+    the given order, once the brokers know them, so that a worker can start at once.
 
     Raises `Fatal` with Kafka's reason if it refuses, `Unreachable` after `kafka.timeout_ms`.
     """
@@ -53,15 +55,16 @@ async def create_topics(
 
 
 async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
-    """Returns when Kafka has agreed; it removes them some time later."""
+    """Returns when Kafka has agreed. It removes the topics some time later."""
     async with _admin(kafka, "the removal of topics") as admin:
         await controller_known(admin)
         await admin.delete_topics(list(topics))
 
 
 async def controller_known(admin: AIOKafkaAdminClient) -> None:
-    """Wait until the controller, the broker that creates and removes topics, is known. aiokafka
-    looks once and raises AttributeError if the answer names none, as while brokers start or elect.
+    """Wait until the controller is known: the broker that creates and removes topics. While brokers
+    start or elect, an answer names no controller; aiokafka asks only once, and would then raise
+    AttributeError.
     """
     client = client_of(admin)
     while client.cluster.controller is None:
@@ -70,8 +73,8 @@ async def controller_known(admin: AIOKafkaAdminClient) -> None:
 
 
 async def topics_known(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> None:
-    """Wait until the brokers know the topics. The controller knows them first; a busy broker can
-    still answer a second later that there is no such topic.
+    """Wait until the brokers know the topics. The controller knows them first; a busy broker may
+    answer for another second that there is no such topic.
     """
     described = await admin.describe_topics(list(topics))
     while any(each["error_code"] for each in described):
@@ -87,8 +90,8 @@ async def partition_counts(kafka: config.Kafka, topics: Sequence[str]) -> dict[s
 async def topic_shapes(
     kafka: config.Kafka, topics: Sequence[str], settings: Sequence[str] = ()
 ) -> dict[str, TopicShape]:
-    """How many partitions and replicas each topic has, and its settings that `settings` names.
-    Missing topics are left out.
+    """The shape of each topic, with those of its settings that `settings` names. Topics that do not
+    exist are left out.
     """
     async with _admin(kafka, "the description of topics") as admin:
         described = await admin.describe_topics(list(topics))
@@ -106,7 +109,7 @@ async def topic_shapes(
 
 
 async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """By topic, the most bytes that key and value of one record of ours may have together."""
+    """By topic, the most bytes that key and value of a record that we write may have together."""
     return {
         topic: min(BATCH_BYTES, most) - RECORD_OVERHEAD_BYTES
         for topic, most in (await most_bytes(kafka, topics)).items()

@@ -1,8 +1,8 @@
 """Asks the broker about a topic: how many partitions, how large a batch, how long a record is kept.
 
 Rule: "there is no such topic" is an answer; every other error code is raised. aiokafka's own
-functions log these errors and return what remains, which reads as a smaller topic. Owner: the sink,
-at the start and when partitions were added.
+functions log these errors and return the rest of the answer, which then looks like a smaller topic.
+Owner: the sink, at the start and when partitions were added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,8 +42,8 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
 
 
 async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
-    """Make the client know so many partitions now. By itself it asks about a known topic every five
-    minutes, and until then it refuses batches for a partition that was added.
+    """Make the client know at least `count` partitions now. By itself it asks about a known topic
+    every five minutes, and until then it refuses batches for a partition that was added.
     """
     if len(client.cluster.partitions_for_topic(topic) or ()) < count:
         await client.force_metadata_update()
@@ -52,7 +52,7 @@ async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
 
 
 async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None:
-    """Raises `Transient` unless the broker answers, and has the input topics."""
+    """Raises `Transient` unless the broker answers and has the input topics."""
     with translated("a question about the input topic"):
         for topic in settings.inputs or [settings.input_topic]:
             # Topics that a pattern finds may come and go.
@@ -68,7 +68,7 @@ async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
 
 
 async def retention_s(client: AIOKafkaClient, topic: str) -> float | None:
-    """How long the topic keeps a record. None: without end, or the broker does not tell us."""
+    """How long the topic keeps a record. None: for ever, or the broker does not tell us."""
     found_ms = await _number(client, topic, RETENTION_MS)
     return None if found_ms is None or found_ms < 0 else found_ms / 1000
 
@@ -81,7 +81,9 @@ async def _number(client: AIOKafkaClient, topic: str, name: str) -> int | None:
 async def topic_settings(
     client: AIOKafkaClient, topic: str, names: Sequence[str]
 ) -> Mapping[str, str]:
-    """The topic's settings of these names, as far as the broker tells us."""
+    """The topic's settings with these names. Empty if the broker does not know the request, or
+    refuses it to us.
+    """
     request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, list(names))], False)
     try:
         answer = await _send(client, request)

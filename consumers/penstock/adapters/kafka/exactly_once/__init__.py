@@ -1,1 +1,1 @@
-"""Exactly once: transactions as a member of the group, and its positions when they are over."""
+"""Exactly once: transactions of a group's members, and the end of those that a member left open."""

@@ -1,12 +1,13 @@
-"""Takes back transactions that a dead or frozen member left open, so that neither their partitions
-nor readers of committed records stand still until the broker's time is over.
+"""Aborts transactions that a dead or frozen member left open. Otherwise their partitions and the
+readers of committed records would stand still until the broker aborts them.
 
-Rule: it is looked for them only while a position waits for one, and once when partitions come,
-as the dead may have sent records and no position yet. What is open at two looks, a second or two
-apart, is taken back, whosever it is: a member that lives has its transaction repeated, and the
-group has gone on without all others. If that does not help a position, it waits twice as long the
-next time, as transactions may be slow. Without the right to look, or on a broker before Kafka 3.0,
-the broker's time decides. Owner: the source, and the worker's producers.
+Rule: a worker looks for open transactions while a position waits for the end of one, and also when
+it gets partitions, because a dead member may have sent records but no position yet. A transaction
+that is still open a second or two after it was first seen is aborted, whoever began it: a member
+that lives repeats its transaction, and the group has gone on without all others. If a position
+still waits after that, transactions may be slow, so the next wait is twice as long. Without the
+right to look, or on a broker before Kafka 3.0, the broker's own time limit decides. Owner: the
+source, and the worker's producers.
 """
 
 import asyncio
@@ -27,16 +28,16 @@ log = logging.getLogger(__name__)
 # Ten times what a transaction takes on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# Longer, as nobody may be waiting: of a member that lives it should be none.
+# Longer, because perhaps no position waits, and a transaction of a living member should be spared.
 LEFT_S = 2.0
-# The first may come while a coordinator loads its log.
+# Several, because the first look may come while a coordinator loads its log.
 LOOKS = 3
 LOOK_EVERY_S = 0.3
-# Who looks again after so long a pause was not waiting in between.
+# If the last look is so long ago, no position has waited in between.
 FORGET_S = 10.0
 # A broker answers within milliseconds; one that is away is left out.
 LOOK_S = 5.0
-# Where a transaction keeps the positions of groups.
+# The topic to which a transaction with positions writes.
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
 CONCURRENT_TRANSACTIONS = 51
@@ -54,17 +55,17 @@ class _Seen(NamedTuple):
 
 
 def id_of(group: str, worker: str) -> str:
-    """What the transactional ids of a worker's producers begin with; a number follows."""
+    """The beginning of the transactional ids of a worker's producers. A number follows it."""
     return f"{group}/{worker}/"
 
 
 def is_of(transactional_id: str, group: str) -> bool:
-    """Is it of a worker of this group? A group's name may have slashes, a worker's has none."""
+    """Is it an id of a worker of this group? A group's name may have slashes, a worker's has none."""
     return transactional_id.rsplit("/", 2)[:-2] == [group]
 
 
 class Abandoned:
-    """`look` again and again while a position waits."""
+    """Call `look` again and again while a position waits."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -90,19 +91,19 @@ class Abandoned:
                 with suppress(Transient):  # another one may still be taken back
                     taken += await self._look_at(client, node, one, now_s)
         except (NotImplementedError, PenstockError) as error:
-            # Of a release that does not know the request, or because it may not be asked.
+            # The broker's release does not know the request, or we do not have the right to ask.
             self._may_look = False
             log.warning("open transactions end when the broker's time for them is over: %r", error)
         if taken:
             self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
     async def _look_at(self, client: AIOKafkaClient, node: int, one: _Seen, now_s: float) -> bool:
-        """Was it open for long enough to be taken back?"""
+        """Abort the transaction if it has been open for long enough. Returns whether it was."""
         if not one.moves_positions:
             return False
         if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
             return False
-        self._seen[one] = now_s  # if it is refused, it is not asked for at each look
+        self._seen[one] = now_s  # if the broker refuses, the next try comes as late as this one
         await _take_back(client, node, one)
         return True
 
@@ -110,8 +111,9 @@ class Abandoned:
 async def take_back_left(
     client: AIOKafkaClient, group: str, spared: str, wall_ms: Callable[[], int]
 ) -> None:
-    """What workers of the group left open, but for ids with the beginning `spared`. What began long
-    ago by our clock is taken back at once; anything else that the next look finds again, then.
+    """Abort what workers of the group left open, except for ids that begin with `spared`. A
+    transaction that began long ago by our clock is aborted at once; any other one when the next
+    look finds it still open.
     """
     seen: set[_Seen] = set()
     for _ in range(LOOKS):
@@ -130,11 +132,14 @@ async def take_back_left(
 async def _all_open(
     client: AIOKafkaClient, group: str, spared: str | None = None
 ) -> tuple[dict[_Seen, int], bool]:
-    """Each with the broker that coordinates it, and whether all brokers answered."""
+    """The open transactions with the broker that coordinates each, and whether all brokers
+    answered.
+    """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     asked = (_open_at(client, node, group) for node in nodes)
     answers: list[list[_Seen] | None] = []
-    for answer in await asyncio.gather(*asked, return_exceptions=True):  # so all have ended
+    # With `return_exceptions`, all questions have ended before a failure is raised.
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(answer, BaseException):
             raise answer
         answers.append(answer)
@@ -148,7 +153,9 @@ async def _all_open(
 
 
 async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
-    """None: the broker is away, or does not know yet."""
+    """The open transactions of the group that this broker coordinates. None: the broker is away, or
+    does not know them yet.
+    """
     with suppress(Transient, TimeoutError):
         async with asyncio.timeout(LOOK_S):
             return await _open(client, node, group)
@@ -165,7 +172,7 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
         described = await client.send(node, DescribeTransactions(ids))
         for code, *_ in described.transactions:
             if code in MOVING:
-                check_code(code)  # another broker will know
+                check_code(code)  # another broker coordinates it now
     return [
         _Seen(
             id_, timeout_ms, began_ms, producer_id, epoch, OFFSETS in {name for name, *_ in topics}
@@ -178,10 +185,10 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
 
 
 async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
-    """Raises `Transient`, or `Fatal` without the right to write that id."""
+    """Raises `Transient`, or `Fatal` if we do not have the right to write that id."""
     with translated(f"the end of the open transaction of {one.transactional_id}"):
         request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
         code = (await client.send(node, request)).error_code
-        if code != CONCURRENT_TRANSACTIONS:  # which says that the broker ends it now
+        if code != CONCURRENT_TRANSACTIONS:  # this code says that the broker is aborting it
             check_code(code)
     log.warning("the transaction of %s, which nobody ends, is taken back", one.transactional_id)

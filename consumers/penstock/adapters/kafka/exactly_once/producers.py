@@ -1,8 +1,8 @@
-"""The transactional producers of a worker.
+"""The transactional producers of a worker, and the names under which they start.
 
-Rule: their ids are the worker's own, so nobody else starts with one of them, except to take back
-what a dead worker left. With an instance id they outlast the worker: the start that takes its place
-takes back at once what it had begun. Owner: the worker.
+Rule: the transactional ids are the worker's own. Nobody else starts with one of them, except to
+abort what a dead worker left open. With `kafka.instance_id` a restarted worker has the same ids, so
+its start aborts at once what the former process had begun. Owner: the worker.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from penstock.ports import Clock, Where
 
 log = logging.getLogger(__name__)
 
-# By then the broker has ended them.
+# After this time the broker itself has aborted transactions that were left open.
 LOOKS_S = 30.0
 
 
 class KafkaProducers:
-    """`batch_bytes`: the largest batch by topic, as the sink learns it. `member_of`: the source's.
-    `groups`: by topic, the group of another region that reads it.
+    """`batch_bytes`: the most bytes of a batch by topic, which the sink fills. `member_of`: the
+    source's method. `groups`: by topic, the group of another region that reads it.
     """
 
     def __init__(
@@ -60,7 +60,9 @@ class KafkaProducers:
         return id_of(self._settings.group, self._worker) + str(number)
 
     async def take_back_left(self) -> None:
-        """By a connection of its own, for a moment."""
+        """Abort what dead workers left open, by a connection of its own. If that fails, the broker
+        aborts it later.
+        """
         group, what = self._settings.group, "a look at open transactions"
         try:
             admin = AIOKafkaAdminClient(**connection(self._settings))

@@ -1,9 +1,9 @@
-"""Transactions by aiokafka.
+"""Transactions by aiokafka: records and positions become visible together, or never.
 
 Rule: every delivery is awaited before the commit, because aiokafka commits the rest even if a batch
-failed. After a failure the producer is never used again. Two things fence: a later start with the
-same transactional id, and the group, if the transactions say whose they are. Owner: the worker's
-pool of producers, and the rekeyer.
+failed. After a failure the producer is never used again. A producer is fenced in two ways: by a
+later start with the same transactional id, and by the group, if the transaction names the member
+that it belongs to. Owner: the worker's pool of producers, and the rekeyer.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 # A broker that has just come back loads its transaction log before it answers.
 START_TIMEOUT_S = 30.0
-# The broker aborts a transaction that is not committed by then. If a worker dies without a
-# successor, readers of committed records wait this long.
+# The broker aborts a transaction that is not committed by then. If a worker dies and no worker
+# gets its partitions, readers of committed records wait this long.
 TRANSACTION_TIMEOUT_S = 30.0
-# Together 5 s: as long as the last commit may take without transactions (`kafka_client.COMMIT_S`).
+# Together 5 s: as long as the last commit may take without transactions (`client.COMMIT_S`).
 ABORT_TIMEOUT_S = 3.0
 STOP_TIMEOUT_S = 2.0
 
-# Errors cured by a new producer with the same id, which gets a new epoch.
+# Errors that a new producer cures: it starts with the same id and gets a new epoch.
 _STALE = (
     kafka_errors.OutOfOrderSequenceNumber,
     kafka_errors.DuplicateSequenceNumber,
@@ -58,7 +58,9 @@ _STALE = (
 def transactional_producer(
     settings: config.Kafka, id_: str, compression: str = "none"
 ) -> AIOKafkaProducer:
-    """Not started yet. Its start fences all that started with this id before."""
+    """The producer is not started yet. Its start fences all producers that have started with this
+    id before.
+    """
     begin_transactions_soon()
     return producer_of(
         settings,
@@ -70,8 +72,10 @@ def transactional_producer(
 
 
 class KafkaTransactions:
-    """One transaction after the other, each with records and with positions of one group: this one,
-    or that of `member_of` the topic, whose membership then goes with it.
+    """One transaction after the other, each with records and with positions of one group.
+
+    `group`: the group of all positions, unless `member_of` is given. `member_of`: tells by topic
+    which member of which group we are; each transaction then carries this membership.
     """
 
     def __init__(
@@ -94,8 +98,8 @@ class KafkaTransactions:
         self._closed = False
 
     async def start(self) -> None:
-        """Fences who had this id before. Kafka answers once that one's last transaction is
-        committed or aborted.
+        """Fence the producer that had this id before. Kafka answers when the last transaction of
+        that producer is committed or aborted.
         """
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -116,7 +120,7 @@ class KafkaTransactions:
         except kafka_errors.KafkaError as error:
             self._raise(error)
         except (kafka_errors.IllegalOperation, AssertionError) as error:
-            # What aiokafka raises when its sender ended a moment ago.
+            # aiokafka raises these if its sender has ended a moment ago.
             self._raise(kafka_errors.InvalidTxnState(repr(error)))
 
     async def _transaction(
@@ -132,7 +136,8 @@ class KafkaTransactions:
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
-            if producer.client.cluster.partitions_for_topic(out.topic):  # else it asks by itself
+            # Of a topic that the client does not know yet it asks by itself.
+            if producer.client.cluster.partitions_for_topic(out.topic):
                 await know(producer.client, out.topic, out.partition + 1)
             most = self._batch_bytes.get(out.topic, BATCH_BYTES)
             for batch in batches(producer, out, now_ms, most):
@@ -140,8 +145,9 @@ class KafkaTransactions:
                 future.add_done_callback(seen)
                 sent.append(future)
         await asyncio.gather(*sent)
-        # Only after all deliveries. If positions are added while a leader still verifies the
-        # transaction, the coordinator makes that leader retry: 27 ms in the median instead of 12.
+        # Positions are added only after all deliveries. If they are added while a leader still
+        # verifies the transaction, the coordinator makes that leader retry: then a transaction
+        # takes 27 ms in the median instead of 12.
         offsets = {
             TopicPartition(*where): OffsetAndMetadata(*position)
             for where, position in positions.items()
@@ -174,8 +180,8 @@ class KafkaTransactions:
 
     def _behind(self, error: Exception) -> Exception:
         """The cause of an `InvalidTxnState`. If Kafka refuses to add a partition to a transaction,
-        aiokafka writes to it all the same, which fails with that error; the refusal itself is kept
-        in the future of the transaction's end.
+        aiokafka writes to the partition nevertheless, and the write fails with `InvalidTxnState`.
+        The future of the transaction's end has the refusal itself.
         """
         ended = transaction_end_of(self._producer)
         if not isinstance(error, kafka_errors.InvalidTxnState) or ended is None:
@@ -194,8 +200,8 @@ class KafkaTransactions:
             await self._stop()
 
     async def _take_back(self) -> None:
-        """Abort now, so that readers need not wait. If this fails, the next owner's start or the
-        broker's time-out aborts it.
+        """Abort now, so that readers of committed records need not wait. If the abort fails, the
+        start of the next owner or the broker's time limit aborts the transaction.
         """
         try:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
@@ -223,8 +229,8 @@ async def open_transactions(
     member_of: Callable[[str], GroupMember] | None = None,
     compression: str = "none",
 ) -> KafkaTransactions:
-    """Started; if that fails, closed. Who starts with an id fences all former ones with it: they
-    can write nothing any more.
+    """Transactions whose producer is started; if its start fails, it is closed. The start fences
+    all former producers with this id: they cannot write any more.
     """
     producer = transactional_producer(settings, id_, compression)
     transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)

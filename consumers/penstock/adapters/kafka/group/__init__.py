@@ -1,1 +1,1 @@
-"""What a member owes its consumer group and may expect of it; both clients use this."""
+"""Membership in a consumer group: joining, leaving, refusals, lag; both Kafka clients use this."""

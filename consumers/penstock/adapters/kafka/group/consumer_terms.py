@@ -1,7 +1,8 @@
-"""What the broker grants to members of a group whose protocol is `consumer` (KIP-848).
+"""Session and heartbeat of a group with the protocol `consumer` (KIP-848), which the broker sets.
 
-Rule: the broker alone decides session and heartbeat there; no client may ask for less. So they are
-read, and told to people, as they say what a crash costs. Owner: the source, and `doctor`.
+Rule: with this protocol no client may ask for a shorter session. So both figures are read from the
+broker and shown to people, because they tell how long partitions stand still after a crash. Owner:
+the source, and `doctor`.
 """
 
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from penstock.errors import usage
 
-GROUP: Final = 32  # as a kind of resource; newer than aiokafka's list
+GROUP: Final = 32  # the resource type "group", which aiokafka's list does not have yet
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 _NOT_FOR_US: Final = (
     kafka_errors.GroupAuthorizationFailedError.errno,
@@ -34,8 +35,8 @@ class ConsumerTerms(NamedTuple):
 
 
 async def consumer_terms(client: AIOKafkaClient, group: str) -> ConsumerTerms | None:
-    """None: the broker does not tell us. Raises `Fatal` if it does not know the protocol, and
-    aiokafka's errors.
+    """None: the broker refuses to tell us. Raises `Fatal` if the broker does not know the protocol,
+    and aiokafka's errors.
     """
     request = DescribeConfigsRequest([(GROUP, group, [SESSION, HEARTBEAT])], False)
     answer = await client.send(client.get_random_node(), request)

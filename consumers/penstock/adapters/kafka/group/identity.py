@@ -1,8 +1,9 @@
-"""Who we are to the group, and the name under which a member keeps its place over a restart.
+"""Who a member is to its group: its generation, its member id, and its instance id.
 
-Rule: a transaction carries who we are, and the group refuses one of a member that it has gone on
-without. A name is one member's alone. `{hostname}` makes it so where each worker has a host of its
-own, as in a StatefulSet; a supervisor adds its processes' numbers. Owner: the sources.
+Rule: a transaction carries all three, and the group refuses it if the group has gone on without the
+member. Under its instance id a member keeps its partitions over a restart, so two members may never
+have one id. `{hostname}` in the setting tells members apart where each has a host of its own, as in
+a StatefulSet; a supervisor adds the number of each of its processes. Owner: the sources.
 """
 
 import re
@@ -14,12 +15,14 @@ from penstock.errors import Fenced, usage
 from penstock.ports import Source
 
 HOSTNAME: Final = "{hostname}"
-# What Kafka's own client takes.
+# The instance ids that Kafka's own client accepts.
 _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def instance_of(settings: config.Kafka) -> str | None:
-    """None: a member without a name, whose place is free when it leaves. Raises `Fatal`."""
+    """The instance id. None: a member without one, whose partitions move as soon as it leaves.
+    Raises `Fatal` if Kafka does not accept the id.
+    """
     if settings.instance_id is None:
         return None
     name = settings.instance_id.replace(HOSTNAME, socket.gethostname())
@@ -32,7 +35,7 @@ def instance_of(settings: config.Kafka) -> str | None:
 
 
 class GroupMember(NamedTuple):
-    """`generation`: under the protocol `consumer`, the member's epoch."""
+    """`generation`: with the protocol `consumer` it is the member's epoch."""
 
     group: str
     generation: int
@@ -40,12 +43,14 @@ class GroupMember(NamedTuple):
     instance_id: str | None
 
     def check(self) -> None:
-        """Raises `Fenced` for who is no member: Kafka would take its transactions unseen."""
+        """Raises `Fenced` if this worker is not in the group now: Kafka would accept its
+        transactions without checking them.
+        """
         if self.generation < 0 or not self.member_id:
             raise Fenced("this worker is not in the group at the moment")
 
 
 class MemberSource(Source, Protocol):
     def member_of(self, topic: str) -> GroupMember:
-        """Who we are now to the group that reads this topic."""
+        """Who this worker is now to the group that reads this topic."""
         ...

@@ -1,10 +1,10 @@
-"""Ends a worker that has no group: one that reads nothing and looks well.
+"""Ends a worker that cannot join its group: otherwise it would read nothing for ever and look well.
 
-Rule: a rebalance may last as long as members may take to hand back. Twice the session beyond that
-without a membership, while the broker answers other questions, mends itself no more: the process
-ends with exit code 3. A broker that answers nothing is waited for, up to `kafka.timeout_ms`, and so
-is one that has no input topic: who minds the topics has a better word for that. Both Kafka clients
-use this. Owner: the source.
+Rule: a join may take as long as members may take to hand their partitions back, and twice the
+session. If the worker is no member after that, although the broker answers other questions, waiting
+longer does not help: the process ends with exit code 3. While the broker does not answer or has no
+input topic, the worker waits, up to `kafka.timeout_ms`; the check of topics tells people about a
+missing topic. Both Kafka clients use this. Owner: the source.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 
-# A metadata question; a healthy broker answers within milliseconds.
+# The deadline of a question for metadata; a healthy broker answers within milliseconds.
 ANSWER_S: Final = 2.0
 ASK_EVERY_S: Final = 4.0
 SESSIONS: Final = 2
@@ -22,7 +22,7 @@ GO_ON: Final = "Nothing is lost: start the worker again, it goes on at the last 
 
 
 class JoinDeadline:
-    """`ask` raises `Transient` unless the broker answers."""
+    """`ask` puts a question to the broker, and raises `Transient` unless it is answered."""
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class JoinDeadline:
         self._asked_s = self._silent_s = -math.inf
 
     async def check(self, since_s: float | None) -> None:
-        """`since_s`: when the current rebalance began; None: this is a member. Raises `Fatal`."""
+        """`since_s`: when the current rebalance began; None: this worker is a member. Raises
+        `Fatal`.
+        """
         if since_s is None:
             return
         now_s = asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
-"""Asks for a consumer group's lag, for the number of its own workers, and who owns what.
+"""Asks for a consumer group's lag, the number of its own workers, and the owner of each partition.
 
-Rule: the client that asks is a member of no group. A member counts as the group's own unless its
-client id begins with the helpers' prefix; a group that the broker does not know has 0 workers.
-Owner: the caller, which stops it.
+Rule: the client that asks is a member of no group. A member counts as one of the group's own
+workers unless its client id begins with the helpers' prefix. A group that the broker does not know
+has 0 workers. Owner: the caller, which stops the client.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,9 @@ CLOSE_S: Final = 2.0
 
 
 class _Looker:
-    """Its client starts with the first look. `what`: the client, for messages."""
+    """Has a client, which starts with the first question. `what` names the client in the texts of
+    errors.
+    """
 
     def __init__(self, settings: config.Kafka, what: str) -> None:
         self._settings = settings
@@ -54,7 +56,7 @@ class GroupStanding(_Looker):
         self._helpers = helpers
 
     async def of(self, group: config.Kafka) -> Standing:
-        """The standing of these settings' group on its inputs. Raises `Transient` or `Fatal`."""
+        """Lag and workers of the group and inputs of these settings. Raises `Transient` or `Fatal`."""
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
@@ -77,8 +79,8 @@ class GroupStanding(_Looker):
 
 class Placed(NamedTuple):
     """A partition of the group. `committed`: the next offset to read; None: nothing is committed.
-    `end`: the next offset to be written. `owner`: a member's id, at the address `host`; None: it
-    has none, or the broker does not tell.
+    `end`: the next offset to be written. `owner`: the id of the member that has the partition, at
+    the address `host`; None: no member has it, or the broker does not tell.
     """
 
     topic: str
@@ -99,7 +101,7 @@ class GroupView(_Looker):
         """Raises `Transient`, `Fatal`, or aiokafka's errors."""
         consumer, group = await self._started(), self._settings.group
         owners = await self._owners(consumer)
-        # With a pattern only the members know which topics there are.
+        # With a pattern, only the members know which topics match it.
         every = sorted({*await _parts(consumer, self._settings), *owners})
         committed = await positions(client_of(consumer), group, every) if every else {}
         ends = await consumer.end_offsets(every) if every else {}

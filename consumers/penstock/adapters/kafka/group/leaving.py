@@ -1,8 +1,8 @@
-"""Leaves a group in the name of a member that keeps its place: one that stops for good, or is dead.
+"""Leaves a group for a member with an instance id, which stops for good or is dead.
 
-Rule: by the member's instance id, so nobody needs to know what the broker calls it. Group and
-broker move its partitions at once, instead of after its session. Owner: the source that stops, and
-the supervisor of a dead process.
+Rule: the request names the member by its instance id, so the caller need not know the member id
+that the broker gave it. The group moves the member's partitions at once, and not after its session.
+Owner: the source that stops, and the supervisor of a dead process.
 """
 
 import logging
@@ -19,12 +19,14 @@ from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
-# The member is then away already, as we want it to be.
+# This answer means that the member is no longer in the group, which is what we want.
 UNKNOWN_MEMBER_ID: Final = 25
 
 
 async def leave_at_last(settings: config.Kafka, instance_id: str) -> None:
-    """For a member that stops: if it cannot say so, the group notices after its session."""
+    """For a member that stops. If the request fails, only a warning is logged: the group notices
+    after the session that the member is gone.
+    """
     try:
         await leave_for(settings, instance_id, LEAVE_S)
     except PenstockError as error:
@@ -32,7 +34,7 @@ async def leave_at_last(settings: config.Kafka, instance_id: str) -> None:
 
 
 async def leave_for(settings: config.Kafka, instance_id: str, seconds: float) -> None:
-    """Raises `Unreachable` past `seconds`, and any other error of ours."""
+    """Raises `Unreachable` after `seconds` without an answer, or another error of ours."""
     what = f"the leaving of {instance_id} from group {settings.group}"
     admin = AIOKafkaAdminClient(**connection(settings))
     async with answered_within(what, seconds), opened(admin, settings, what):

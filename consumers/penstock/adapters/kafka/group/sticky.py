@@ -1,9 +1,9 @@
-"""How the group divides its partitions: they stay where they are, as far as even shares allow.
+"""How the group divides its partitions: they stay with their members, as far as even shares allow.
 
-Rule: a member says which partitions it had, and in which generation. If two say that they had one,
-it stays with that of the later generation: the other was expelled meanwhile. The member who is
-asked to divide stands still meanwhile, with all its lanes; so this takes a step for each partition.
-Owner: the source.
+Rule: each member tells which partitions it had, and in which generation. If two members tell that
+they had the same partition, it stays with the one of the later generation: the other was expelled
+meanwhile. The member that divides for all stands still while it does so, with all its lanes. So the
+work grows only with the number of partitions. Owner: the source.
 """
 
 from collections import defaultdict
@@ -19,10 +19,11 @@ Had = tuple[int, Iterable[TopicPartition]]
 
 
 def sticky() -> type[StickyPartitionAssignor]:
-    """It goes by the name of range, as a group only takes members that offer an assignor of all its
-    others: older releases and other clients offer range. Whichever member is asked to assign does
-    it in its own way; the others take what they are given. aiokafka keeps a member's partitions in
-    the class, so each consumer has a class of its own.
+    """A class for one consumer, because aiokafka keeps a member's partitions in the class.
+
+    Its name is "range": a group takes a member only if the member offers an assignor that all
+    others offer, and older releases and other clients offer "range". The member that is asked to
+    assign does so in its own way, and the others accept the result.
     """
 
     class Sticky(StickyPartitionAssignor):  # type: ignore[misc]
@@ -32,8 +33,9 @@ def sticky() -> type[StickyPartitionAssignor]:
         def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
             topics = {topic for one in members.values() for topic in one.subscription}
             if any(set(one.subscription) != topics for one in members.values()):
-                # While workers with other topics take the place of the former ones, or a topic that
-                # matches kafka.input_pattern is known to some.
+                # Members have different topics for a while when workers with other topics replace
+                # the former ones, or when only some know a new topic that matches
+                # kafka.input_pattern.
                 return dict(super().assign(cluster, members))
             known = {topic: cluster.partitions_for_topic(topic) or () for topic in topics}
             partitions = {TopicPartition(topic, one) for topic in known for one in known[topic]}
@@ -50,21 +52,21 @@ def sticky() -> type[StickyPartitionAssignor]:
 def divided(
     partitions: Collection[TopicPartition], had: Mapping[str, Had]
 ) -> dict[str, list[TopicPartition]]:
-    """By member its partitions: shares differ by one at most, and nothing moves that need not.
-    `had`: by member the generation, and what it had in it.
+    """The partitions of each member. Shares differ by one at most, and no partition moves without
+    need. `had`: by member its last generation, and its partitions in that generation.
     """
     kept, free = _kept(partitions, had)
     least, more = divmod(len(partitions), len(had))
-    # If the division leaves a rest, the members who have most keep one more each.
+    # If the division leaves a rest, the members that had most keep one more each.
     for place, name in enumerate(sorted(kept, key=lambda name: (-len(kept[name]), name))):
         most = least + (place < more)
-        # By number before topic, so that of several topics each member keeps some of each.
+        # Sorted by number before topic, so that each member keeps some partitions of every topic.
         kept[name].sort(key=lambda one: (one.partition, one.topic))
         free += kept[name][most:]
         del kept[name][most:]
     fewest = [(len(its), name) for name, its in kept.items()]
     heapify(fewest)
-    # By topic before number, so that of each topic all get some.
+    # Sorted by topic before number, so that all members get some partitions of every topic.
     for one in sorted(free):
         count, name = fewest[0]
         kept[name].append(one)
@@ -75,7 +77,7 @@ def divided(
 def _kept(
     partitions: Collection[TopicPartition], had: Mapping[str, Had]
 ) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
-    """What each member had, of what there is; and what nobody had."""
+    """By member those of the partitions that it had, and the partitions that no member had."""
     owners: dict[TopicPartition, tuple[int, str]] = {}
     for name, (generation, its) in had.items():
         for one in its:

@@ -1,15 +1,15 @@
-"""When a broker is asked for records, and how long it may wait before it answers that it has none.
+"""When aiokafka asks a broker for records, and how long the broker may wait before it answers.
 
-Rule: aiokafka asks; we set its pauses, and the worker learns of it if aiokafka's loop fails.
+Rule: aiokafka makes the requests; we set its pauses, and tell the worker if aiokafka's loop fails.
 
-A broker gets one request at a time. If it names every partition that we read, the broker may wait
-long (`WHOLE_MS`): a record of any of them ends the wait. If it leaves one out (that one is paused,
-or its records have not been taken yet), the broker may only wait shortly (`PART_MS`), because the
-partition left out cannot be asked for before the answer. aiokafka has one figure for both cases,
-and the short one would cost an idle worker fifty requests a second.
+A broker gets one request at a time. If the request names every partition that we read, the broker
+may wait long (`WHOLE_MS`): a record of any of them ends the wait. If the request leaves out a
+partition (one that is paused, or whose records have not been taken yet), the broker may only wait
+shortly (`PART_MS`), because this partition cannot be asked for before the answer. aiokafka has one
+figure for both cases, and the short one would cost an idle worker fifty requests a second.
 
-It uses private parts of aiokafka 0.14's fetcher, as there is no public way. Owner: the source,
-after its start.
+This uses private parts of aiokafka 0.14's fetcher, because there is no public way. Owner: the
+source, after its start.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ STALE_S = 0.05
 
 
 def ask_patiently(consumer: AIOKafkaConsumer) -> None:
-    """Set the broker's wait before each request. aiokafka builds its requests in one function and
-    reads the figure there, so wrapping that function is enough.
+    """Set, before each request, how long the broker may wait. aiokafka builds its requests in one
+    function, which reads the figure, so wrapping that function is enough.
     """
     fetcher = consumer._fetcher
     decide = fetcher._get_actions_per_node
@@ -52,8 +52,8 @@ def ask_patiently(consumer: AIOKafkaConsumer) -> None:
 
 
 async def ask_with_pauses(consumer: AIOKafkaConsumer, failed: Callable[[Fatal], None]) -> None:
-    """Before there is anything to read. If aiokafka's loop fails, nothing is read any more, and
-    `failed` gets the reason; aiokafka itself would only log it.
+    """Call this before partitions are assigned. If aiokafka's loop fails, nothing is read any more:
+    then `failed` gets the reason, which aiokafka would only log.
     """
     fetcher = consumer._fetcher
     fetcher._fetch_task.cancel()
@@ -76,8 +76,8 @@ async def _ask(fetcher: Any, failed: Callable[[Fatal], None]) -> None:
 
 
 def _pause_after_refusals(fetcher: Any) -> None:
-    """A broker without records waits before it answers, so an early answer without records is a
-    refusal, and the broker would refuse again at once.
+    """Pause after an early answer without records. A broker that has no records waits before it
+    answers, so such an answer is a refusal, and the broker would refuse the next request at once.
     """
     fetch, now_s = fetcher._proc_fetch_request, asyncio.get_running_loop().time
 

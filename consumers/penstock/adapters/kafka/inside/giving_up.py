@@ -1,8 +1,8 @@
-"""How long a producer keeps its batches: until it is given up.
+"""Gives up a producer with the batches that it has not sent; until then it keeps every batch.
 
 Rule: the caller, never aiokafka, decides how long a batch waits. aiokafka's `stop` first sends all
-waiting batches, however long that takes, and its task retries for ever; nothing here waits for
-either. It uses private parts of aiokafka 0.14, as there is no public way.
+waiting batches, however long that takes, and its task retries for ever. Giving up waits for neither
+of them. This uses private parts of aiokafka 0.14, because there is no public way.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from penstock.adapters.kafka.inside.handles import transaction_end_of
 
 
 def keep_batches(producer: AIOKafkaProducer) -> None:
-    """Otherwise aiokafka fails a batch after one request timeout (40 s) without a leader, although
-    `kafka.timeout_ms` may allow longer.
+    """Let no batch expire. Otherwise aiokafka fails a batch whose partition has had no leader for
+    one request timeout (40 s), although `kafka.timeout_ms` may allow longer.
     """
     producer._message_accumulator._batch_ttl = math.inf
 
 
 async def give_up(producer: AIOKafkaProducer) -> None:
-    """Batches that are not sent are then never sent. Safe to call after `stop`, whether that went
-    well or not.
+    """End the producer. Batches that it has not sent are lost. Safe to call after `stop`, even if
+    `stop` has failed.
     """
     producer._closed = True
     for future in _left_behind(producer):
@@ -36,8 +36,8 @@ async def give_up(producer: AIOKafkaProducer) -> None:
 
 
 def _left_behind(producer: AIOKafkaProducer) -> Iterator[asyncio.Future[Any]]:
-    """Futures that aiokafka fails when its task ends. No one awaits them any more, and asyncio
-    would report each as never retrieved.
+    """The futures that fail when aiokafka's task ends. Nobody awaits them any more, so asyncio
+    would report each failure as never retrieved.
     """
     ended = transaction_end_of(producer)
     if ended is not None:

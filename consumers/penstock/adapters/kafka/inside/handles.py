@@ -1,8 +1,8 @@
-"""What aiokafka's consumers, producers and admins hold, and show to nobody.
+"""Reads private fields of aiokafka's consumers, producers and admin clients.
 
 Rule: nothing is changed here. There is no public way to send a request of our own through a
-client's connections, to see the ends that the last answers gave, or to learn why a transaction
-ended.
+client's connections, to see the ends that the last answers gave, to learn a consumer's generation,
+or to learn why a transaction ended.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from penstock.adapters.kafka.group.identity import GroupMember
 
 
 def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
-    """Its connections to the brokers, and what it knows of the cluster."""
+    """The client's connections to the brokers, and its metadata of the cluster."""
     return one._client
 
 
@@ -29,8 +29,8 @@ def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
 
 
 def generation_of(consumer: AIOKafkaConsumer) -> int | None:
-    """The group's generation that it belongs to; None when the group has expelled it, and it has
-    not joined again.
+    """The generation of the group in which the consumer is a member. None: the group has expelled
+    the consumer, which has not joined again.
     """
     generation: int = consumer._coordinator.generation
     return generation if generation >= 0 else None
@@ -43,6 +43,8 @@ def member_of(consumer: AIOKafkaConsumer, group: str, instance_id: str | None) -
 
 
 def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:
-    """It fails with the reason if the transaction fails; None if there is no transaction."""
+    """The future of the transaction's end, which has the reason if the transaction fails. None: the
+    producer has no transactions.
+    """
     transactions = producer._txn_manager
     return None if transactions is None else transactions.wait_for_transaction_end()

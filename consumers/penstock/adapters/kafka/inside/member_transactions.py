@@ -1,7 +1,7 @@
-"""Makes aiokafka's transactions carry who we are to the group (KIP-447).
+"""Makes aiokafka's transactions name the member of the group that they belong to (KIP-447).
 
-Rule: aiokafka 0.14 sends a transaction's positions without it, so the broker would take them of a
-member that the group has gone on without. Owner: the transactions.
+Rule: aiokafka 0.14 sends a transaction's positions without the member. Then the broker would accept
+positions even from a worker that the group has gone on without. Owner: the transactions.
 """
 
 from collections import defaultdict
@@ -19,11 +19,12 @@ from penstock.adapters.kafka.inside.giving_up import seen
 from penstock.adapters.kafka.requests import MembersOffsets
 from penstock.errors import Fenced
 
-# Codes by which the group says that it has gone on without this member.
+# The codes of the answer that the group has gone on without this member.
 UNKNOWN_MEMBER: Final = 25
 NO_MEMBER: Final = (22, UNKNOWN_MEMBER, 27, 82, 110)
-# By the protocol `consumer`: a member learns its new epoch by its next heartbeat. It keeps what it
-# has not handed back, so the request is made again.
+# With the protocol `consumer`, a member learns its new epoch by its next heartbeat, and until then
+# this is the answer. The member still has the partitions that it has not handed back, so the
+# request is made again.
 STALE_EPOCH: Final = 113
 
 
@@ -70,7 +71,9 @@ class _Handler(TxnOffsetCommitHandler):  # type: ignore[misc]
 
 
 def _fail(sender: Any, why: Exception) -> None:
-    """What waits for the positions raises it; nobody waits for the end of the transaction."""
+    """Fail the transaction: the caller who waits for the positions gets `why`. Nobody waits for the
+    transaction's end, so its future is marked as seen.
+    """
     transactions = sender._txn_manager
     ended = transactions.wait_for_transaction_end()
     transactions.error_transaction(why)
@@ -78,7 +81,7 @@ def _fail(sender: Any, why: Exception) -> None:
 
 
 def commit_as(producer: AIOKafkaProducer, member: Callable[[], GroupMember]) -> None:
-    """Before the producer starts. `member` is asked when the positions leave."""
+    """Call this before the producer starts. `member` is called when the positions leave."""
     sender = producer._sender
 
     async def commit(offsets: Any, group: str) -> None:

@@ -1,11 +1,11 @@
-"""Makes producers, and says how they send: batches that are filled at once, and the pauses between
-a producer's questions.
+"""Makes producers, fills their batches, and sets the pauses between a producer's questions.
 
-Rule: aiokafka sends. A batch has the same bytes as one filled by aiokafka's own `append`; a test
-compares them. Ours skips the work that `append` repeats for each record: 0.12 µs a record instead
-of 0.27. The pauses are those before it asks again for the leader of a partition that has none, and
-whether the markers of its last transaction are written. It uses private parts of aiokafka 0.14's
-batch and accumulator, and a number of its sender's module, as there is no public way.
+Rule: aiokafka sends. A batch has the same bytes as one that aiokafka's own `append` has filled; a
+test compares them. Our filling skips the work that `append` repeats for each record: it takes 0.12
+µs a record instead of 0.27. Two pauses are set: before the producer asks again for the leader of a
+partition that has none, and before it asks again whether the markers of its last transaction are
+written. This uses private parts of aiokafka 0.14's batch and accumulator, and a number of its
+sender's module, because there is no public way.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from penstock.ports import Headers, Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
 BATCH_BYTES = 1_000_000
-# The most bytes that a record needs besides key and value: the header of its batch (61 bytes),
-# varints, offsets, header count, and a header `traceparent` (70).
+# The most bytes that a record takes besides key and value: the header of its batch (61 bytes),
+# varints, offsets, the count of headers, and a header `traceparent` (70).
 RECORD_OVERHEAD_BYTES = 256
 _NO_HEADERS: Headers = []
 
 # About the time of an election. Without a pause the broker would be asked 500 times a second.
 STALE_S = 0.05
-# A broker writes the markers of a transaction after it has answered its commit, some milliseconds
-# later, and refuses the next one until then. aiokafka asks again after 20.
+# A broker writes the markers of a transaction some milliseconds after it has answered the commit,
+# and refuses the producer's next transaction until then. aiokafka's own pause is 20 ms.
 MARKERS_S = 0.003
 
 
 def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
-    """Not started yet. It keeps its batches until its owner gives it up."""
+    """The producer is not started yet. It keeps its batches until its owner gives it up."""
     producer = AIOKafkaProducer(**connection(settings), **options)
     keep_batches(producer)
     ask_for_leaders_with_pauses(producer)
@@ -69,7 +69,7 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
     """
     first: int = batch._relative_offset
     index = first
-    # By `map`, as the loop is once for each record.
+    # `map` makes the calls, because the loop runs once for each record.
     for appended in map(
         batch._builder.append,
         count(first),
@@ -87,12 +87,16 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
 
 
 def begin_transactions_soon() -> None:
-    """Where one transaction follows the other, aiokafka's pause is longer than a transaction."""
+    """Shorten aiokafka's pause before a transaction that follows another one: the pause is longer
+    than a whole transaction.
+    """
     sender.BACKOFF_OVERRIDE = MARKERS_S
 
 
 def ask_for_leaders_with_pauses(producer: AIOKafkaProducer) -> None:
-    """aiokafka's loop asks in each turn in which the accumulator misses a leader."""
+    """Pause between two questions for a leader. aiokafka's loop asks in each turn in which the
+    leader of a waiting batch is unknown.
+    """
     accumulator = producer._message_accumulator
     drain = accumulator.drain_by_nodes
     asked_s = -math.inf

@@ -1,8 +1,8 @@
-"""Makes aiokafka say its instance id with each request of the group, not only when it joins.
+"""Makes aiokafka send its instance id with heartbeats and commits, and not only when it joins.
 
-Rule: aiokafka 0.14 heartbeats and commits by the member id alone. Two workers with one instance id
-would then take the place from each other for ever, as each hears only that it is unknown, and joins
-again. With the instance id the broker says to the one that lost the place that it is fenced. Owner:
+Rule: aiokafka 0.14 heartbeats and commits with the member id alone. Two workers with one instance
+id would then expel each other for ever, because each is only told that it is unknown, and joins
+again. With the instance id, the broker tells the worker that joined first that it is fenced. Owner:
 the source.
 """
 
@@ -18,8 +18,8 @@ from penstock.adapters.kafka.requests import NO_EPOCH, NamedCommit, NamedHeartbe
 
 
 def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) -> None:
-    """After the start of a consumer with an instance id, before it subscribes. `fenced` is called
-    when the broker says that another member has the place.
+    """Call this after the start of a consumer with an instance id, before it subscribes. `fenced`
+    is called when the broker says that another member has joined under the instance id.
     """
     coordinator = consumer._coordinator
     send, instance_id = coordinator._send_req, coordinator._group_instance_id
@@ -34,8 +34,9 @@ def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) 
 
 
 def watch_topics(consumer: AIOKafkaConsumer) -> None:
-    """After each assignment. Only the group's leader looks for added partitions; a leader that is
-    started again in its place is not told that it leads, and nobody would look.
+    """Call this after each assignment, so that this member looks for added partitions. Otherwise
+    only the group's leader looks for them. A leader that is restarted under its instance id is not
+    told that it leads, and no member would look.
     """
     coordinator = consumer._coordinator
     if coordinator._group_subscription is None:
