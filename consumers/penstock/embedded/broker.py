@@ -1,9 +1,9 @@
 """A Kafka broker inside this process: librdkafka's mock cluster, for the demo and for tests.
 
-Rule: it serves one group member and creates a topic when it is first used. It keeps the latest 5 MB
-of a partition, in memory, so a reader that wants all records reads while the topic grows. Run as a
-program (`python -m penstock.embedded.broker`) it prints its address on the first line. Owner: the
-block that opens it.
+Rule: the broker serves a single member of a group, and creates a topic when it is first used. It
+keeps the latest 5 MB of a partition in memory, so a reader that needs all records must read while
+the topic grows. As a program (`python -m penstock.embedded.broker`) it prints its address on the
+first line. Owner: the block that opens it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ START_TIMEOUT_S: Final = 10.0
 
 
 class EmbeddedBroker:
-    """`with EmbeddedBroker() as broker:` connect to `broker.bootstrap_servers`."""
+    """Use it as `with EmbeddedBroker() as broker:`, and connect to `broker.bootstrap_servers`."""
 
     def __init__(self) -> None:
         self.bootstrap_servers = ""

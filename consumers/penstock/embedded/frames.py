@@ -1,7 +1,7 @@
-"""What the example model sees on a frame of the demo's cameras: the bright thing, and where it is.
+"""What the example model finds on a frame of the demo's cameras: a bright thing and its box.
 
-Rule: it reads the PNGs that the demo makes, of three colours and without filters; any other blob is
-no frame. Pure. Owner: the embedded model server.
+Rule: only the PNGs that the demo makes are read, which have three colours and no filters; any other
+blob is not a frame. Owner: the embedded model server.
 """
 
 import struct
@@ -13,13 +13,13 @@ import numpy as np
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEAD: Final = struct.Struct(">8s4x4sIIBBBBB4x")
 _CHUNK: Final = struct.Struct(">I4s")
-# Of the demo's frames.
+# The demo's frames are not larger.
 MOST_PIXELS: Final = 256 * 256
 LEAST_BRIGHT: Final = 190
 
 
 def seen(blob: bytes) -> dict[str, Any] | None:
-    """None: this is no frame."""
+    """The model's answer to a frame. None: the blob is not a frame."""
     image = _pixels(blob)
     if image is None:
         return None

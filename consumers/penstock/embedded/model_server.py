@@ -1,8 +1,8 @@
-"""A small server that speaks TorchServe's REST interface, for the demo and for tests.
+"""A small server with TorchServe's REST interface, for the demo and for tests.
 
-Rule: its answers are those of the example model behind a real TorchServe. Run as a program
-(`python -m penstock.embedded.model_server`) it prints its URL on the first line. Owner: the block
-that opens it.
+Rule: the answers are those of the example model behind a real TorchServe. As a program
+(`python -m penstock.embedded.model_server`) the server prints its URL on the first line. Owner: the
+block that opens it.
 """
 
 import argparse
@@ -29,7 +29,9 @@ TOO_LARGE: Final = (413, "", "")
 
 
 class Served:
-    """`async with` it: it then listens at `url`, each time on the same port."""
+    """A server for an `async with` block: within the block it listens at `url`. If it is opened
+    again, it has the same port.
+    """
 
     most_bytes = 64 << 20
 
@@ -45,7 +47,7 @@ class Served:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=self.most_bytes)
         self.add_routes(app.router)
-        # How long open requests may take to end: nobody reads their answers any more.
+        # Open requests get little time to end, because nobody reads their answers any more.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -59,7 +61,7 @@ class Served:
 
 
 class EmbeddedModelServer(Served):
-    """Post to `url`. `batch_rows` tells how many rows each answered batch had."""
+    """`batch_rows`: how many rows each answered batch had."""
 
     most_bytes = MAX_REQUEST_BYTES
 
@@ -85,7 +87,9 @@ class EmbeddedModelServer(Served):
         return web.Response(body=orjson.dumps(document))
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
-        """What a TorchServe handler does. Raises `ValueError` for what it answers by 400."""
+        """The handler's part: from the body of a request to the document of the answer. Raises
+        `ValueError` if the answer is a 400.
+        """
         if content_type == "application/x-bytes-tensor":
             blobs = _blobs(body, int(headers["X-Rows"]))
             self.batch_rows.append(len(blobs))

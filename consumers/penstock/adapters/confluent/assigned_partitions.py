@@ -1,8 +1,8 @@
-"""The partitions of this member, and whether one has been so without a break.
+"""The partitions of this member, each with a number that is new with every assignment.
 
-Rule: what was revoked and came back is another assignment, as its owner in between may have got
-further: no commit and no seek from before may reach it. Owner: the reads, from the event loop; the
-thread may ask.
+Rule: if a partition was revoked and has come back, another member may have got further with it in
+between. So no commit and no seek from before the revocation may reach the new assignment: its
+number tells. Owner: the reads, in the event loop; the thread of the reads only looks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from itertools import count
 
 
 class AssignedPartitions:
-    """By partition the number of its assignment."""
+    """Holds by partition the number of its assignment."""
 
     def __init__(self) -> None:
         self._assignments: dict[int, int] = {}
@@ -27,9 +27,12 @@ class AssignedPartitions:
         return set(self._assignments)
 
     def held(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Those of ours, for a later question whether they are so `still`."""
+        """Those of the partitions that are ours, with the numbers of their assignments. Later,
+        `still` tells which of these assignments last.
+        """
         held = self._assignments
         return {one: held[one] for one in partitions if one in held}
 
     def still(self, held: Mapping[int, int]) -> set[int]:
+        """The partitions whose assignment is still the one in `held`."""
         return {one for one, number in held.items() if self._assignments.get(one) == number}

@@ -1,13 +1,13 @@
-"""Commits, and questions about the group and the topic, by librdkafka's consumer.
+"""Commits, and questions about the group's positions and the ends of partitions.
 
-Rule: each call has a deadline here. The calls run on the thread of the reads and wait for the end
-of the current read. A partition begins at its earliest record only if the broker says that nothing
-is committed.
+Rule: each call has a deadline here. Calls of librdkafka run on the thread of the reads and wait for
+the end of the current read. A partition begins at its earliest record only if the broker says that
+nothing is committed.
 
-The group's positions are asked for by aiokafka instead: confluent-kafka 2.16 reads a commit's
-metadata beyond its end, and a cursor with stray bytes after it cannot be decoded. So are the
-partitions of topics: in a rebalance, `list_topics` would overwrite what confluent-kafka knows of
-the read around it, and the process is aborted at the next callback. Owner: the source.
+aiokafka, not librdkafka, asks for two things. The group's positions: confluent-kafka 2.16 reads a
+commit's metadata beyond its end, and a cursor with stray bytes behind it cannot be decoded. And the
+number of the topics' partitions: `list_topics` in a rebalance would overwrite what confluent-kafka
+knows of the read around it, and the next callback would abort the process. Owner: the source.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from penstock.ports import Commit
 
 T = TypeVar("T")
 
-# In a ListOffsets request these stand for the earliest and the next offset.
+# In a ListOffsets request these numbers stand for the earliest offset and the next offset.
 EARLIEST, NEXT = -2, -1
-# How often a commit is tried again under a new epoch.
+# The pause before a commit is tried again, perhaps under a new epoch.
 EPOCH_S = 0.1
 ENDS = "a question about the ends of partitions"
 
@@ -56,15 +56,16 @@ class BrokerCalls:
             async with answered_within("the commit", self._commit_s):
                 await self._committed(commits)
         except KafkaException as error:
-            # A member that lost its partitions need not commit: the new owner starts at the last
-            # commit.
+            # A member that has lost its partitions need not commit: the new owner starts at the
+            # last commit.
             if error.args[0].code() not in NO_MEMBER:
                 raise of_ours("the commit", error.args[0]) from error
 
     async def _committed(self, commits: Mapping[int, Commit]) -> None:
-        """A member learns its new epoch by its next heartbeat, and until then commits under the old
-        one are refused (KIP-848). It is made again for what has not been revoked since: under the
-        new epoch the broker would take it for another member's partition, too.
+        """Commit, and repeat the commit while the broker refuses our epoch. A member learns its new
+        epoch by its next heartbeat, and until then commits under the old one are refused (KIP-848).
+        Only partitions that were not revoked since are committed again: under the new epoch the
+        broker would accept a commit even of another member's partition.
         """
         held = self._ours.held(commits)
         while ours := self._ours.still(held):
@@ -80,7 +81,9 @@ class BrokerCalls:
                 return
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
-        """Exactly once also `UNDECIDED`."""
+        """The group's commits; for a partition without a commit, its earliest record. With exactly
+        once, a position that an open transaction may move is `UNDECIDED`.
+        """
         what = "a question about the committed offsets"
         named = {self._names.named(number): number for number in partitions}
         async with answered_within(what, self._limit_s):
@@ -102,11 +105,13 @@ class BrokerCalls:
         return begins[partition], ends[partition]
 
     async def ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """With a shorter deadline, as it is asked every two seconds."""
+        """The next offset of each partition. The deadline is short, because this is asked every two
+        seconds.
+        """
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 
     async def partitions(self) -> int:
-        """How many the topics have together."""
+        """How many partitions the topics have together."""
         async with answered_within("a question about the input topic", self._limit_s):
             return await self._group.partitions(self._handle.topics)
 

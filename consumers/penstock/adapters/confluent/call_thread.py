@@ -1,10 +1,11 @@
 """Makes the blocking calls of a client library, one after the other, on a thread of their own.
 
 Rule: the event loop awaits the answers and never blocks on the thread. A call is skipped if its
-caller was cancelled before its turn. If the library calls us back within a call and the callback
-needs work in the event loop, the thread makes further calls meanwhile, as that work may need them;
-a call that the library forbids within a callback waits for the end of the call around it. The
-thread is a daemon, so a call that hangs cannot keep the process from ending. Owner: the source.
+caller was cancelled before its turn. Within a call the library may call us back, and the callback
+may need work in the event loop. That work may need further calls, so the thread makes them while it
+waits for the work. Only a call that the library forbids within a callback waits until the outer
+call has ended. The thread is a daemon, so a call that hangs cannot keep the process from ending.
+Owner: the source.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ class _Call(NamedTuple):
 
 
 class CallThread:
-    """Made in the event loop; ends with `end`."""
+    """The thread starts at once and runs until `end`."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -34,8 +35,8 @@ class CallThread:
         self._thread.start()
 
     def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
-        """Queue `work`; the future gets what it returns or raises. `apart`: never within another
-        call.
+        """Queue `work`; the future gets its result or its exception. `apart`: the call is never
+        made within another call.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -47,8 +48,9 @@ class CallThread:
         self._calls.put(None)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """Called on this thread, within a call: run `work` in the event loop, and make the calls
-        that are queued until it is done, but for those that are made apart.
+        """Run `work` in the event loop and return its result. Called on this thread, within a call.
+        Until the work is done, the thread makes the calls that are queued, except those that are
+        `apart`.
         """
         done = asyncio.run_coroutine_threadsafe(work, loop)
         done.add_done_callback(lambda _: self._calls.put(None))
@@ -63,7 +65,7 @@ class CallThread:
             result, failure = None, None
             try:
                 result = call.work()
-            except BaseException as error:  # raised again by the caller's future
+            except BaseException as error:  # the caller's future raises it again
                 failure = error
             try:
                 call.loop.call_soon_threadsafe(_answer, call.answer, result, failure)

@@ -1,4 +1,4 @@
-"""The connection options of a librdkafka client, and the translation of its errors.
+"""The translation of librdkafka's errors into ours.
 
 Rule: every error that confluent-kafka raises becomes one of ours here. librdkafka retries by itself
 where a retry can help; the errors that it reports meanwhile are only logged. Owner: the source.
@@ -46,7 +46,7 @@ _LASTING = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
     }
 )
-# Errors of a commit by a member whose partitions have a new owner.
+# The errors of a commit whose partitions have a new owner.
 NO_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -61,7 +61,7 @@ NO_MEMBER = frozenset(
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn every error of librdkafka into one of ours that says `what` failed."""
+    """Turn every error of librdkafka into one of ours, which says that `what` failed."""
     try:
         yield
     except PenstockError:
@@ -69,7 +69,7 @@ def translated(what: str) -> Iterator[None]:
     except KafkaException as error:
         raise of_ours(what, error.args[0]) from error
     except RuntimeError as error:
-        # confluent-kafka raises it when a closed consumer is used.
+        # confluent-kafka raises this when a closed consumer is used.
         raise not_now(what, str(error)) from error
 
 
@@ -104,8 +104,8 @@ def is_unreleased(error: KafkaError) -> bool:
 
 
 def _lasting(error: KafkaError) -> int | None:
-    """The code of a refusal that lasts. librdkafka reports each fatal error as `_FATAL`, with the
-    broker's only in the text.
+    """The broker's code, if it stands for a refusal that lasts. librdkafka reports each fatal error
+    as `_FATAL`; then only the text of the broker's error tells which it is.
     """
     if error.code() != KafkaError._FATAL:
         return error.code() if error.code() in LASTING else None

@@ -1,7 +1,7 @@
-"""librdkafka's consumer, the thread of its calls, and its place in the group.
+"""Holds librdkafka's consumer, the thread of its calls, and its membership of the group.
 
 Rule: confluent-kafka lets one thread at a time use a consumer, so every call is made on one thread.
-The consumer may be replaced: after a refusal the member joins anew with another. Owner: the source.
+After a refusal by the group, `join` replaces the consumer by a new one. Owner: the source.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ WHAT = "the start of the consumer"
 
 
 class Handle:
-    """`consumer` is there from `join` on. `is_incremental`: the group gives and takes partitions
-    one by one, while the others are read.
+    """`consumer` exists from the first `join` on. `is_incremental`: the group gives and takes
+    single partitions while the others are read.
     """
 
     consumer: Any
@@ -45,7 +45,7 @@ class Handle:
 
     @property
     def topics(self) -> list[str]:
-        """Empty: none matches the pattern yet."""
+        """The topics that are read. Empty: no topic matches the pattern yet."""
         return self._subscription.topics
 
     def join(self, on_assign: Callback, on_revoke: Callback) -> None:
@@ -58,8 +58,9 @@ class Handle:
                 self.consumer.subscribe(self.topics, **self._callbacks)
 
     def member(self) -> GroupMember:
-        """As it was noted last. By the protocol `consumer` its epoch grows between two assignments
-        of partitions, so who is refused with the old one finds the new one here when it asks again.
+        """The membership that was noted last. With the protocol `consumer` its epoch grows between
+        two assignments of partitions, so each call here has it noted anew: a caller that was
+        refused with an old epoch gets the new one when it calls again.
         """
         if self.is_incremental:
             self.call(self.note_member)
@@ -68,24 +69,26 @@ class Handle:
         return described(self._membership)
 
     def note_member(self) -> None:
-        """On the thread, as librdkafka's own thread has to answer this."""
-        with suppress(RuntimeError, KafkaException):  # it is closed
+        """Called on the thread: it waits until librdkafka's own thread answers."""
+        with suppress(RuntimeError, KafkaException):  # the consumer is closed
             self._membership = self.consumer.consumer_group_metadata()
 
     def follow_topics(self) -> None:
-        """On the thread, between two reads."""
+        """Subscribe to other topics if others match the pattern now. Called on the thread, between
+        two reads.
+        """
         if self._subscription.changed(self.consumer):
             self.consumer.subscribe(self.topics, **self._callbacks)
 
     def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
-        """Make a call on the thread, in its turn. `apart`: not within a rebalance, as a read,
-        a seek or the end of the consumer would disturb it.
+        """Make a call on the thread, in its turn. `apart`: never within a rebalance, which a read,
+        a seek or the end of the consumer would disturb.
         """
         assert self._thread is not None, "after `join`"
         return self._thread.call(work, apart=apart)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """On the thread, within a call: let the event loop do this."""
+        """Let the event loop do this work. Called on the thread, within a call."""
         assert self._thread is not None, "after `join`"
         return self._thread.in_loop(work, loop)
 

@@ -1,8 +1,8 @@
 """Holds records that librdkafka has handed over and the pipeline has not asked for yet.
 
 Rule: librdkafka hands over records of any partition, but the pipeline asks for some partitions
-only. The others' records wait here; a partition with many waiting is paused, so the memory is
-bounded. Each record is given out once and in order. Owner: the source.
+only. The records of the other partitions wait here. A partition of which many wait is paused, so
+the memory is bounded. Each record is given out once and in order. Owner: the source.
 """
 
 from collections import deque
@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 from penstock.ports import Commit, Record
 
-# A partition is paused at as many records as one poll gives, or as many bytes as aiokafka would
-# hold of it.
+# A partition is paused when so much of it waits: as many records as one poll gives, or as many
+# bytes as aiokafka would hold of a partition.
 CROWD_RECORDS = 500
 CROWD_BYTES = 1 << 20
 
 
 class _Waiting:
-    """One partition. `next_offset`: after the last record that came. `end`: the end of the log as
-    librdkafka reported it, which also passes offsets without a record (transaction marks).
+    """The waiting records of one partition. `next_offset`: the offset after the last record that
+    came. `end`: the end of the log that librdkafka reported, which may lie behind offsets without a
+    record (marks of transactions).
     """
 
     __slots__ = ("end", "nbytes", "next_offset", "records")
@@ -49,7 +50,7 @@ class Inbox:
             self._waiting[partition] = _Waiting(start.next_offset)
 
     def put(self, record: Record) -> None:
-        """Add a record, unless its partition was revoked or the record came before."""
+        """Add a record, unless its partition was revoked or the record has come before."""
         waiting = self._waiting.get(record.partition)
         if waiting is not None and record.offset >= waiting.next_offset:
             waiting.next_offset = record.offset + 1
@@ -79,7 +80,9 @@ class Inbox:
         return taken
 
     def crowded(self, wanted: Collection[int]) -> set[int]:
-        """The partitions that the caller does not ask for and that have enough records waiting."""
+        """The partitions that the caller does not want and of which so much waits that they are
+        paused.
+        """
         return {
             partition
             for partition, waiting in self._waiting.items()
@@ -92,8 +95,8 @@ class Inbox:
         return waiting is not None and bool(waiting.records)
 
     def read_up_to(self) -> dict[int, int]:
-        """By partition, the offset at which reading goes on. Also for the thread of the reads: in
-        one step, as the event loop may change the partitions meanwhile.
+        """By partition, the offset at which reading goes on. The thread of the reads calls this,
+        too, while the event loop may change the partitions: so they are copied in one step.
         """
         waiting = list(self._waiting.items())
         return {partition: each.next_offset for partition, each in waiting}

@@ -1,7 +1,8 @@
-"""The librdkafka options of a member of the consumer group.
+"""The options of a librdkafka consumer that is a member of the group, and its membership in words.
 
 Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
-resets are off. The group sees the same session and assignor as with aiokafka. Owner: the source.
+resets are off. The session and the name of the assignor are the same as with aiokafka. Owner: the
+source.
 """
 
 import sys
@@ -25,14 +26,15 @@ SOCKET_TIMEOUT_MS = 10_000
 # also arrive by `error_cb`.
 LOG_LEVEL = 0
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
-# of a broker in one request, and any record ends the wait, so it adds no latency.
+# of a broker in one request, and any record ends the wait, so the wait adds no latency.
 FETCH_WAIT_MS = 500
-# How much librdkafka reads ahead, per partition and in all: enough for the highest rate measured
-# (some 5,000 references a second), and little memory even if a message is a megabyte.
+# How much librdkafka reads ahead, in records of a partition and in KiB of all partitions. It is
+# enough for the highest rate measured (some 5,000 references a second), and little memory even if
+# a message has a megabyte.
 AHEAD_RECORDS = 1_000
 AHEAD_KIB = 16 << 10
-# How long librdkafka stops fetching a partition of which it has read enough ahead. Its default of a
-# second would stop the flow.
+# How long librdkafka pauses the fetches of a partition of which it has read enough ahead. Its
+# default of a second is so long that the pipeline would run out of records.
 AHEAD_LOOK_MS = 5
 OLDEST = (2, 16)
 MARK = b"CGMDv2:"
@@ -63,7 +65,7 @@ def member_options(
 
 
 def described(metadata: bytes) -> GroupMember:
-    """From the form in which librdkafka hands a membership to its producers: behind its mark the
+    """The membership in the bytes that librdkafka hands to its own producers: a mark, the
     generation, then texts that each end with a zero byte.
     """
     mark, generation = metadata[: len(MARK)], metadata[len(MARK) :][:4]
@@ -73,7 +75,8 @@ def described(metadata: bytes) -> GroupMember:
             'set kafka.client = "aiokafka"'
         )
     group, member_id, rest = metadata[len(MARK) + 4 :].split(b"\0", 2)
-    # The rest is a byte 1 if there is no instance id, or what is before the name, which is 0.
+    # Without an instance id, the rest is a byte 1; otherwise it is a byte 0, the id, and its zero
+    # byte.
     instance_id = None if rest == b"\1" else rest[1:-1].decode()
     number = int.from_bytes(generation, sys.byteorder, signed=True)
     return GroupMember(group.decode(), number, member_id.decode(), instance_id)
@@ -105,7 +108,9 @@ def _connection(settings: config.Kafka) -> dict[str, Any]:
 
 
 def _protocol(settings: config.Kafka) -> dict[str, Any]:
-    """With "consumer" the broker decides these three, and librdkafka refuses them."""
+    """The options of the group's protocol. With "consumer" the broker decides about session,
+    heartbeat and assignor, and librdkafka refuses the options for them.
+    """
     if settings.group_protocol == "consumer":
         check_release(version("confluent-kafka"))
         return {"group.protocol": "consumer"}

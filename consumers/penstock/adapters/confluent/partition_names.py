@@ -1,7 +1,6 @@
-"""Names partitions as librdkafka wants them, and numbers the partitions that librdkafka names.
+"""Turns the worker's numbers of partitions into librdkafka's names for them, and back.
 
-Rule: the numbers are the source's, the same as with aiokafka (`partition_numbers`). Owner: the
-source.
+Rule: the numbers are those of `partition_numbers`, the same as with aiokafka. Owner: the source.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +17,7 @@ class PartitionNames:
         self._numbers = numbers
 
     def named(self, number: int) -> Any:
-        """As aiokafka names it, which asks about the group."""
+        """The partition for aiokafka, which asks for the group's positions."""
         return self._numbers.of(number)
 
     def place(self, number: int, offset: int = OFFSET_INVALID, metadata: str = "") -> Any:
@@ -29,8 +28,9 @@ class PartitionNames:
         return [self.place(number) for number in numbers]
 
     def starts(self, starts: Mapping[int, Commit]) -> list[Any]:
-        """At 0 where nothing is decided. Never at "the end", which librdkafka would have to ask the
-        broker for: it obeys the answer even if a seek came first.
+        """The partitions with their first offsets. If a position is undecided, the offset is 0, and
+        never "the end": librdkafka would ask the broker for the end, and go there even after a
+        later seek.
         """
         return [self.place(number, max(0, start.next_offset)) for number, start in starts.items()]
 

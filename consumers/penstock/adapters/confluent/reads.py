@@ -1,7 +1,8 @@
 """Reads: librdkafka hands over records on its thread, the inbox keeps them for the pipeline.
 
-Rule: one read at a time. The next seek or rebalance finds in the inbox all that was read before it:
-records that came later would be taken for those of the new place. Owner: the source.
+Rule: one read at a time. All records that were read before a seek or a rebalance are in the inbox
+when it begins: if they came later, they would be taken for records of the new position. Owner: the
+source.
 """
 
 import asyncio
@@ -23,18 +24,19 @@ from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
 from penstock.ports import UNDECIDED, Commit, Record
 
-# If so many records wait as a read begins, they come faster than they are read. aiokafka asks the
-# broker again only then, and what comes in that time makes its portions larger. librdkafka has
-# asked already, so a read waits for as long, unless there is enough to be worth a turn of all
-# stages. A lone record waits for nothing.
+# If `FLOW_RECORDS` or more wait when a read begins, records come faster than they are read. Then
+# the read waits for further ones, so that one turn of all stages handles more records; with
+# `ENOUGH_RECORDS` a turn is worth its cost, and nothing is waited for. (aiokafka gathers by itself:
+# it asks the broker only when the records before are taken, and librdkafka has asked already.)
+# A lone record does not wait.
 FLOW_RECORDS, ENOUGH_RECORDS = 3, 50
 GATHER_S = 0.003
 
 
 class Reads:
-    """`failure`: what ended a read. `lost`: by partition a position of this assignment that the log
-    does not have, until it is sought. `errors`: others that came among the records. `stopped`:
-    partitions that are not to be read until they are sought or assigned.
+    """`failure`: the exception that ended a read. `lost`: by partition, a position that the log
+    does not have; it stays until the partition is sought. `errors`: the other errors that came
+    among the records. `stopped`: partitions that may not be read until they are sought or assigned.
     """
 
     def __init__(self, handle: Handle, names: PartitionNames) -> None:
@@ -46,7 +48,7 @@ class Reads:
         self.failure: BaseException | None = None
         self._handle = handle
         self._names = names
-        # Sought by the thread, and not yet known to the inbox.
+        # The positions that the thread has sought and that the inbox does not know yet.
         self._sought: dict[int, Commit] = {}
         self._paused: set[int] = set()
         self._early: list[Any] = []
@@ -54,8 +56,8 @@ class Reads:
         self._woken: asyncio.Future[None] | None = None
 
     async def some(self, wanted: set[int], wait_ms: int) -> None:
-        """Return when a read has ended or a rebalance has begun. The read itself lasts as long as a
-        rebalance within it does.
+        """Return when a read has ended or a rebalance has begun. A read within which a rebalance
+        begins lasts until the rebalance has ended.
         """
         if self._reading is None:
             self._begin(wanted, wait_ms)
@@ -76,12 +78,12 @@ class Reads:
         self._reading.add_done_callback(self._arrived)
 
     def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """On the thread. Ends with all records that are there or come in a moment if many do, or
-        that come together after a wait.
+        """Read, on the thread: all records that are there and, if many are there, those that come
+        within a moment. If none is there, wait for the first, and take those that came with it.
 
-        At the end of a partition librdkafka tells it after nearly every record. That alone ends no
-        read: each read is a turn of all stages, and twice a turn of the interpreter between two
-        threads.
+        A notice that a partition was read to its end comes after nearly every record of a slow
+        topic. Notices alone do not end a read, because each read costs a turn of all stages, and
+        two changes of the interpreter between threads.
         """
         self._handle.follow_topics()
         consumer = self._handle.consumer
@@ -90,7 +92,7 @@ class Reads:
         if resume:
             consumer.resume(self._names.places(resume))
         until_s = time.monotonic() + wait_s
-        # Often something is there: one call then brings all of it.
+        # Often records are there: then one call brings all of them.
         self._early = consumer.consume(MAX_RECORDS, 0)
         if FLOW_RECORDS <= records_in(self._early) < ENOUGH_RECORDS:
             behind = consumer.consume(MAX_RECORDS - len(self._early), GATHER_S)
@@ -99,7 +101,7 @@ class Reads:
             # `consume` alone would wait until it had the full number.
             if (first := consumer.poll(left_s)) is not None:
                 self._early.append(first)
-                # A rebalance within this call takes what is early.
+                # Not one expression: a rebalance within this call empties `_early`.
                 behind = consumer.consume(MAX_RECORDS, 0)
                 self._early += behind
         found, self._early = self._early, []
@@ -115,7 +117,9 @@ class Reads:
         self.wake()
 
     def keep_early(self) -> None:
-        """Called while a rebalance holds up a read: keep what the read has found before it."""
+        """Keep the records that the read found before a rebalance began within it. Called at the
+        beginning of the rebalance.
+        """
         early, self._early = self._early, []
         self._keep(early)
 
@@ -133,12 +137,12 @@ class Reads:
             else:
                 self.errors.append(error)
 
-    # Where reading goes on.
+    # The positions at which reading goes on.
 
     def begin(self, starts: Mapping[int, Commit]) -> set[int]:
-        """These partitions are assigned at these positions. Returns those that are paused: their
-        positions are not decided, and a seek will tell them. librdkafka keeps the pauses of earlier
-        assignments: the caller takes those off.
+        """These partitions are assigned at these positions. Returns the partitions that must stay
+        paused, because their positions are undecided: a seek will set them. The caller resumes the
+        others, because librdkafka keeps the pauses of earlier assignments.
         """
         self.forget(starts)
         self.ours.begin(starts)
@@ -159,9 +163,9 @@ class Reads:
         self.inbox.forget(partitions)
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        """Move to new positions. The records that wait for these partitions are dropped, and so
-        are those of a read under way: the thread ends that read before it comes to the seek.
-        Partitions that are revoked meanwhile are left out.
+        """Move to new positions. The waiting records of these partitions are dropped, also those of
+        a read under way, because the thread ends that read before it makes the seek. Partitions
+        that are revoked meanwhile are left out.
         """
         if not (held := self.ours.held(starts)):
             return
@@ -174,7 +178,7 @@ class Reads:
                 del self._sought[one]
 
     def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
-        """On the thread. librdkafka refuses to seek a partition that it is not fetching (not yet,
+        """Seek, on the thread. librdkafka refuses to seek a partition that it does not fetch (yet,
         or because its position is gone): then all partitions are assigned anew, each at its
         position.
         """
@@ -193,7 +197,8 @@ class Reads:
                 consumer.incremental_unassign(anew)
                 consumer.incremental_assign(anew)
                 return
-            # What the inbox has not yet comes again, and it takes each record once.
+            # Records that were read but are not in the inbox yet come a second time; the inbox
+            # takes each record once.
             sought = {one: start.next_offset for one, start in dict(self._sought).items()}
             places = self.inbox.read_up_to() | sought
             consumer.assign([place(one, places.get(one, 0)) for one in all_held])

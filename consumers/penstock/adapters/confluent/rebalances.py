@@ -1,11 +1,13 @@
-"""The partitions of this member, and how they come and go.
+"""The callbacks by which librdkafka assigns and revokes this member's partitions.
 
-Rule: librdkafka calls us back from inside a read and waits for our return. So its thread waits in
-the callback while the event loop suspends or begins lanes, and makes the commits of that time.
+Rule: librdkafka calls back from inside a read, on the thread of the reads, and waits for the
+callback to return. So the thread waits in the callback while the event loop suspends or begins
+lanes, and makes the commits that come in this time.
 
-By `classic` the group takes all partitions and gives some of them back, so they are suspended, and
-those that do not come back are revoked. By `consumer` it takes only what moves: that is suspended,
-so that nobody waits for a drain, and revoked at once. Owner: the source.
+With the protocol `classic` the group takes all partitions and gives some of them back: all are
+suspended, and those that do not come back are revoked. With `consumer` the group takes only the
+partitions that move: they are suspended, so that no member waits for a drain, and revoked at once.
+Owner: the source.
 """
 
 import asyncio
@@ -21,9 +23,9 @@ T = TypeVar("T")
 
 
 class Rebalances:
-    """`changes` grows with every assignment and revocation. `joining_since_s`: None for a member.
-    `begins_at`: asks where partitions that come begin. `failed` gets what a rebalance raised, as it
-    has no other caller.
+    """`changes` grows with every assignment and revocation. `joining_since_s`: None while this is a
+    member. `begins_at` asks for the positions of assigned partitions. `failed` gets the exception
+    that a rebalance raised: librdkafka, which called, would lose it.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class Rebalances:
 
     @property
     def is_changing(self) -> bool:
-        """The thread is inside a read now: another call would wait for the end of the rebalance."""
+        """Is a rebalance under way? The thread is inside a read then, and another read would wait
+        for the end of the rebalance.
+        """
         return self._changing is not None
 
     def now_joining(self) -> None:
-        """By the protocol `consumer` a worker is a member at once. If the group has no partition
-        for it, no callback follows, so there is no join to time.
+        """The join begins. With the protocol `consumer` its time is not measured: a worker is a
+        member at once, and if the group has no partition for it, no callback tells the end.
         """
         self._reads.forget(self._reads.ours.all())
         self._reads.errors.clear()
@@ -63,7 +67,7 @@ class Rebalances:
         self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
 
     def nothing_to_join(self) -> None:
-        """The time that a join may take has not begun."""
+        """No topic matches the pattern yet, so the time that a join may take has not begun."""
         if self.joining_since_s is not None:
             self.joining_since_s = self._loop.time()
 
@@ -74,7 +78,7 @@ class Rebalances:
             self._changing.cancel()
             await asyncio.wait([self._changing])
 
-    # On the thread.
+    # These run on the thread of the reads.
 
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self._handle.note_member()
@@ -93,7 +97,9 @@ class Rebalances:
             consumer.unassign()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """None if we are stopping or it failed."""
+        """Let the event loop do this work, and return its result. None: the source stops, or the
+        work has failed.
+        """
         if self._is_over:
             work.close()
             return None
@@ -103,10 +109,10 @@ class Rebalances:
             self._failed(error)
             return None
 
-    # In the event loop.
+    # These run in the event loop.
 
     async def _as_change(self, work: Coroutine[Any, Any, T]) -> T | None:
-        if self._is_over:  # since the thread has called
+        if self._is_over:  # the source was stopped after the thread had called
             work.close()
             return None
         self._changing = asyncio.current_task()
@@ -118,9 +124,10 @@ class Rebalances:
             self._changing = None
 
     async def _assigned(self, numbers: Collection[int]) -> tuple[Mapping[int, Commit], set[int]]:
-        """Where they begin, and those of them that are not read yet."""
+        """Where the partitions begin, and those of them that stay paused for now."""
         if (held := self._reads.ours.all()) and not self._handle.is_incremental:
-            # librdkafka leaves out the revoke if its topics change while an assignment is made.
+            # If the topics change while an assignment is made, librdkafka does not call `on_revoke`
+            # before the next assignment.
             await self._revoked(held)
         lost = self._suspended.difference(numbers)
         self._suspended.clear()

@@ -1,8 +1,8 @@
 """The input topics by confluent-kafka: one member of the consumer group, by librdkafka.
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
-`revoked` has returned. The consumer has a thread of its own, on which it waits for records and for
-the event loop in a rebalance. Owner: the consume task polls, settle commits.
+`revoked` has returned. The consumer runs on a thread of its own: there it waits for records and, in
+a rebalance, for the event loop. Owner: the consume task polls, settle commits.
 """
 
 import asyncio
@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 
 class ConfluentSource:
     """`drain_ms`: the time that a rebalance may take; the group waits 10 s longer. `leaves`: a
-    member with an instance id gives up its place when it stops. `decided`: as `KafkaSource` has it.
+    member with an instance id leaves the group when it stops. `decided`: a position that an open
+    transaction may still move is told as `UNDECIDED`.
     """
 
     _rebalances: Rebalances
@@ -60,8 +61,8 @@ class ConfluentSource:
         self._settings = settings
         self._instance_id, self._leaves = instance_of(settings), leaves
         self._timeout_s = settings.timeout_ms / 1000
-        # The group removes a member that does not read for this long, and waits as long for it in
-        # a rebalance. librdkafka takes nothing below the session.
+        # The group removes a member that does not read for so long, and in a rebalance it waits for
+        # the member as long. librdkafka accepts no time below the session.
         patience_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         poll_ms = max(patience_ms, settings.session_ms)
         self._numbers = Numbers(settings.inputs)
@@ -107,7 +108,9 @@ class ConfluentSource:
         self._handle.join(self._rebalances.on_assign, self._rebalances.on_revoke)
 
     async def _join_again(self) -> None:
-        """The group has refused us for a dead member's place: ask again in a moment."""
+        """The group has refused us, because our instance id is in use, perhaps by a dead member:
+        join again in a moment.
+        """
         await self._instance_id_wait.pause(self._instance_id)
         await self._handle.leave()
         self._is_refused = False
@@ -141,13 +144,13 @@ class ConfluentSource:
     @property
     def _joining_since_s(self) -> float | None:
         if not self._handle.topics:
-            self._rebalances.nothing_to_join()  # until a topic matches the pattern
+            self._rebalances.nothing_to_join()
         return self._rebalances.joining_since_s if self._handle.topics else None
 
     async def _take_errors(self) -> None:
         """Handle the errors that came among the records."""
         for number, offset in list(self._reads.lost.items()):
-            if not self._reads.inbox.has_any(number):  # a seek drops what waits
+            if not self._reads.inbox.has_any(number):  # a seek would drop the waiting records
                 self._reads.lost.pop(number, None)
                 await self._find(number, offset)
         while self._reads.errors:
@@ -160,9 +163,13 @@ class ConfluentSource:
                 noted(error)
 
     async def _find(self, partition: int, offset: int) -> None:
-        """librdkafka says once that a position is lost, and reads the partition no more until it is
-        sought. Its position may be behind that of the last record, as it passes transaction marks;
-        if the log was cut, it names none. An earlier one is out of date.
+        """Find a new position for a partition whose position is lost. librdkafka reports the loss
+        only once, and does not read the partition until it is sought. If nothing was found now,
+        seek the lost position, so that librdkafka reports it again.
+
+        `offset`: the position that librdkafka reports. It may lie behind the last record, because
+        librdkafka also passes marks of transactions; it is below 0 if the log was cut. A report
+        of a position before the last record is out of date.
         """
         held = self._reads.ours.held([partition])
         reaches = self._reads.inbox.read_up_to().get(partition)
@@ -172,7 +179,7 @@ class ConfluentSource:
         await self._places.find(partition, lost, self._rebalance)
         is_there = self._reads.inbox.read_up_to().get(partition) == reaches
         if is_there and self._reads.ours.still(held):
-            with suppress(Transient):  # then the broker is away, and the next read says so
+            with suppress(Transient):  # the broker is away, and the next read reports it
                 await self.seek({partition: Commit(lost)})
 
     def pause(self, partition: int) -> None:
@@ -224,7 +231,9 @@ class ConfluentSource:
 
     async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         self._instance_id_wait.end()
-        with suppress(Transient):  # it is a figure for people; the next assignment asks again
+        with suppress(
+            Transient
+        ):  # people see the former count until the next assignment
             self._count = await self._calls.partitions() or self._count
         return await self._places.starts(partitions)
 
@@ -261,8 +270,8 @@ class ConfluentSource:
                 raise failure
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka calls this on the thread. After a fatal error it does nothing any more; all
-        others it gets over by itself.
+        """librdkafka calls this on the thread. After a fatal error it does nothing any more; from
+        all other errors it recovers by itself.
         """
         if is_unreleased(error):
             self._is_refused = True

@@ -1,8 +1,8 @@
 """Which topics librdkafka reads: those that are configured, or those that match a pattern now.
 
-Rule: the pattern is Python's, as with aiokafka; librdkafka and the broker each have regular
-expressions of their own. So we look which topics match, again and again, and name them. Owner: the
-handle, on its thread.
+Rule: the pattern is a regular expression of Python, as with aiokafka; librdkafka and the broker
+each have a syntax of their own. So we look again and again which topics match, and subscribe to
+them by their names. Owner: the handle, on its thread.
 """
 
 import re
@@ -16,9 +16,9 @@ from penstock import config
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 
 LOOK_S = METADATA_MAX_AGE_MS / 1000
-# No read is made meanwhile. A broker that is up answers within milliseconds.
+# Short, because no read is made meanwhile. A broker that is up answers within milliseconds.
 ANSWER_S = 1.0
-# Kafka's own, which aiokafka leaves out, too.
+# Kafka's own topics, which aiokafka leaves out, too.
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 
@@ -30,7 +30,9 @@ class Subscription:
         self._looked_s: float | None = None
 
     def changed(self, consumer: Any) -> bool:
-        """Are there other topics to be read than before? Without a pattern: never."""
+        """Look which topics match now. True if these are other topics than before; without a
+        pattern they never are.
+        """
         if self._matches is None:
             return False
         now_s = self._now_s()
@@ -40,7 +42,7 @@ class Subscription:
         try:
             known = consumer.list_topics(timeout=ANSWER_S).topics
         except KafkaException:
-            return False  # the broker is away; reads say so
+            return False  # the broker is away, and the next read reports it
         found = sorted(set(filter(self._matches, known)) - INTERNAL)
         if not found or found == self.topics:
             return False

@@ -1,9 +1,9 @@
-"""A source that reads the input topics up to given ends: for a replay.
+"""A source that reads the input topics up to given ends, for a replay or a job.
 
-Rule: all but reading is passed to the real source, so a bounded worker joins, commits, hands back
-and takes over like any other. From its end on a partition gives no records. The end itself counts
-as read, like a gap, so that the last committed position is the end. A partition without an end is
-not read at all. Owner: the consume task, as for any source.
+Rule: everything except reading is passed to the real source, so a bounded worker joins, commits,
+hands back and takes over like any other. A partition gives no record at or behind its end. The
+offsets before the end count as read even where they have no records, so that the last committed
+position is the end. A partition without an end is not read at all. Owner: the consume task.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +12,8 @@ from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 
 class BoundedSource:
-    """`ends`: for each partition the first offset that is not read. While `is_held` is set,
-    nothing is read.
+    """`ends`: for each partition the first offset that is not read. While `is_held` is set, nothing
+    is read at all.
     """
 
     def __init__(self, source: Source, ends: Mapping[Where, int]) -> None:
@@ -30,7 +30,9 @@ class BoundedSource:
         return [record for record in found if record.offset < self._end(record.partition)]
 
     def _unread(self, partitions: Collection[int]) -> list[int]:
-        """Those that are not at their end; the others are paused, so that they are not fetched."""
+        """The partitions that are not at their end. The others are paused, so that the client does
+        not fetch them.
+        """
         reached = self._source.reached()
         at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}
         for each in at_end:

@@ -1,8 +1,8 @@
-"""A source of the next few records of each partition, read without the group: for a dry run.
+"""A source for a dry run: the next few records of each partition, read without joining the group.
 
-Rule: it begins where the group would begin, reads the records before it is started, and keeps what
-is committed to itself. A partition counts as done when its last record is committed. Owner: the
-dry run.
+Rule: the records begin where the group would begin, and are read before the source is started.
+Commits are only noted here, never sent to Kafka. A partition is done when its last record is
+committed. Owner: the dry run.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Where
 
-# Of all records that are kept.
+# The most bytes of all records that are kept.
 MOST_BYTES = 64 << 20
 
 
@@ -28,8 +28,8 @@ class Head(NamedTuple):
 
 
 async def heads(reader: Reader, most: int) -> list[Head]:
-    """Of each partition of the input topics, the next `most` records that the group would read;
-    fewer if they are large, but one at least.
+    """For each partition of the input topics, the next `most` records that the group would read;
+    fewer if they are large, but at least one.
     """
     found: list[Head] = []
     there = {topic: await reader.spans(topic) for topic in await reader.inputs()}
@@ -65,8 +65,8 @@ async def _fill(
     most: int,
     most_bytes: int,
 ) -> None:
-    """Read in windows of `most` offsets, as some offsets have no record. A partition is full with
-    `most` records, or with its first one beyond `most_bytes`.
+    """Read spans of `most` offsets, one after the other, because some offsets have no record. A
+    partition is full with `most` records, or as soon as its records exceed `most_bytes`.
     """
     left = dict(left)
     room = dict.fromkeys(left, most_bytes)
@@ -91,7 +91,7 @@ def _record(read: Any) -> Record:
 
 
 class HeadSource(Groupless):
-    """`on_end` is called when all records are answered."""
+    """`on_end` is called when the last record of each partition is committed."""
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:
         self._heads = heads

@@ -1,5 +1,7 @@
-"""What a source does that is a member of no group: nobody takes its partitions away, and nobody
-says anything of their lines.
+"""The part of the port `Source` that a source without a consumer group need not do.
+
+Rule: nobody takes the partitions of such a source away, and no command tells it what to do with
+stopped lines. Owner: the source, whose base this is.
 """
 
 from collections.abc import Collection, Mapping
@@ -8,7 +10,7 @@ from penstock.ports import Commit
 
 
 class Groupless:
-    """These parts of the port `Source` have nothing to do."""
+    """A base for sources that are members of no group."""
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         return {}

@@ -17,7 +17,7 @@ from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.region_help import Standing
 
-# Client ids of helping workers begin with this; all other members are the group's own.
+# Client ids of helping workers begin with this; all other members are the group's own workers.
 HELPER: Final = "penstock-help"
 
 
@@ -25,7 +25,8 @@ class KafkaRegions(RegionalSource):
     """The sources of a worker that also helps the regions of `cfg.helped`."""
 
     def __init__(self, cfg: config.Config, *, leaves: bool) -> None:
-        # A helper comes and goes: in the groups that it helps it keeps no place.
+        # A helper has no instance id in the groups that it helps: when it leaves, its partitions
+        # must move at once.
         self._kafka = {
             name: replace(config.kafka_of(cfg, name), instance_id=None) for name in cfg.helped
         }
@@ -50,7 +51,9 @@ class KafkaRegions(RegionalSource):
         }
 
     def member_of(self, topic: str) -> GroupMember:
-        """A region that was left has no member: its generation says so."""
+        """Who this worker is to the group that reads this topic. For a region that it has left, the
+        generation is below 0.
+        """
         return self._members_by_region[self._region_by_topic.get(topic)].member_of(topic)
 
     def _member(self, region: str) -> KafkaSource:

@@ -1,8 +1,9 @@
-"""Which of the objects that URLs name are this process's to answer.
+"""Which of the objects that URLs name this process leaves out: those of other shards, and those
+that have a result already.
 
-Rule: a shard is decided by bucket and key alone, so that processes which list the same objects
-divide them and share nothing. An object whose result is there is done: results appear complete or
-not at all. Owner: `library.predict`.
+Rule: bucket and key alone decide the shard of an object. So processes that list the same objects
+divide them without talking to each other. An object whose result exists is done, because a result
+appears complete or not at all. Owner: `library.predict`.
 """
 
 import asyncio
@@ -19,12 +20,12 @@ from penstock.errors import Poison, first_cause
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Record, Results
 
-# So many results are asked for at a time.
+# How many results are asked for at a time.
 LOOKS: Final = 64
 
 
 class Shard(NamedTuple):
-    """Part `number` of `parts`, from 0."""
+    """Shard `number` of `parts` shards. Numbers begin at 0."""
 
     number: int
     parts: int
@@ -42,7 +43,9 @@ async def of_shard(found: AsyncIterator[Reference], shard: Shard) -> AsyncGenera
 
 
 class ExistingResults:
-    """Knows the result of a reference. `names`: as the pipeline names results."""
+    """Asks the store of results whether the result of a reference exists. `names`: the names that
+    the pipeline gives to results.
+    """
 
     def __init__(
         self, results: Results, names: ResultNames, stream_from: str | None, places: StoreChoice
@@ -55,7 +58,9 @@ class ExistingResults:
     async def left_out(
         self, found: AsyncIterator[Reference], skipped: Callable[[], object]
     ) -> AsyncGenerator[Reference]:
-        """The references without a result, in order; calls `skipped` for each other one."""
+        """The references without a result, in order. For each reference with a result, `skipped` is
+        called.
+        """
         some: list[Reference] = []
         async for reference in found:
             some.append(reference)
@@ -86,9 +91,10 @@ class ExistingResults:
         try:
             store = self._places.of(reference.store, reference.bucket, reference.key)
         except Poison:
-            return False  # it is answered by this error
+            return False  # the pipeline answers the reference by this error
         stream = self._naming.of(reference, "")
-        # Of the place in the input the name says nothing: such templates are refused.
+        # Offset and partition are 0, because names of results do not have them here: a template
+        # with such a field is refused.
         record = Record(0, 0, None, b"", 0)
         ticket = Ticket(Over("predict", 0), record, 0, stream, reference, store=store)
         name = self._names.of(ticket)

@@ -1,8 +1,8 @@
-"""One source over several groups: its own region's, and those of regions that it helps for a while.
+"""One source over several groups: that of its own region, and those of the regions that it helps.
 
-Rule: a worker helps a region by joining that region's group, and stops helping by leaving it. The
-group decides, as in any rebalance, which member reads which partition and from which offset. The
-partitions of all regions have one numbering, so that the pipeline sees one source. Owner: the
+Rule: a worker helps a region by joining that region's group, and stops helping by leaving the
+group. As in any rebalance, the group decides which member reads which partition from which offset.
+A partition's number is unique over all regions, so that the pipeline sees one source. Owner: the
 application.
 """
 
@@ -15,11 +15,12 @@ from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 
 class RegionalSource:
-    """The ports `Source` and `Neighbours`. `poll` reads our own region only; records of a helped
-    region are polled from the member that `join` returned.
+    """Implements the ports `Source` and `Neighbours`. `poll` reads our own region only; records of
+    a helped region are polled from the member that `join` returned.
 
-    `make`: makes a member of a region, not started yet. `region_of`: the region of each topic that
-    is not our own. `look`: asks how a region's group stands; None: our own.
+    `make`: makes a member of a region, which is not started yet. `region_of`: the region of each
+    topic of another region. `look`: asks for lag and workers of a region's group (None: of our
+    own).
     """
 
     def __init__(
@@ -92,14 +93,16 @@ class RegionalSource:
         return ends
 
     async def stop(self) -> None:
-        """Stops our own member only. The caller of `join` stops the others."""
+        """Stop the member of our own region only. The caller of `join` stops the others."""
         await self._own.stop()
 
     def _members(self) -> list[Source]:
         return [self._own, *self._helping.values()]
 
     def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
-        """The partitions by the member that reads them; those of a region we left are dropped."""
+        """The partitions by the member that reads them. Partitions of a region that we have left
+        are omitted.
+        """
         found: dict[Source, list[int]] = defaultdict(list)
         for number in partitions:
             region = self._region_of.get(self.where(number).topic)

@@ -1,7 +1,8 @@
-"""The source and sink of `predict`: object URLs in, results out, no Kafka.
+"""The source and sink of `predict`: URLs of objects in, results out, without Kafka.
 
-Rule: the same pipeline with the same promises. URLs are the records of one partition, results come
-in their order, and the transfer waits while the caller does not read. Owner: `library.predict`.
+Rule: the pipeline is the same and keeps the same promises. The URLs are the records of one
+partition, and results come in the order of the URLs. While the caller does not read results, the
+transfer waits. Owner: `library.predict`.
 """
 
 import asyncio
@@ -16,9 +17,9 @@ from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
 from penstock.ports import Commit, Objects, Outgoing, Rebalance, Record, Where
 
-# How many references one poll gives; the store's client holds the rest of a listing page.
+# The most references of one poll; the store's client holds the rest of a page of its listing.
 POLL_RECORDS = 100
-# How many batches of results wait for their reader.
+# How many batches of results may wait for their reader.
 WAITING = 4
 _MAGIC = frozenset("*?[")
 
@@ -26,8 +27,9 @@ _MAGIC = frozenset("*?[")
 async def references(
     objects: Objects, urls: Sequence[str], places: StoreChoice
 ) -> AsyncIterator[Reference]:
-    """A reference for each object or file that the URLs and paths name; globs in the order of keys.
-    Raises `Fatal` if a glob matches nothing or its bucket cannot be listed.
+    """A reference for each object or file that the URLs and paths name. The matches of a glob come
+    in the order of their keys. Raises `Fatal` if a glob matches nothing, or its bucket cannot be
+    listed.
     """
     for url in urls:
         if (path := local_path(url)) is not None:
@@ -58,7 +60,7 @@ async def references(
 
 
 class UrlSource(Groupless):
-    """Makes records from references; calls `on_end` when all of them are answered."""
+    """Makes records from references. Calls `on_end` when the last record is committed."""
 
     def __init__(
         self, found: AsyncIterator[Reference], on_end: Callable[[], None], now_ms: int = 0

@@ -1,7 +1,7 @@
 """A model in memory for tests and simulations.
 
-Rule: it keeps the same promises as the real adapters (one contract suite). A test that needs other
-answers gives it a script. Owner: the test.
+Rule: the model keeps the same promises as the real adapters (all pass one contract suite). A test
+that needs other answers gives it a script. Owner: the test.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 
 @dataclass(slots=True)
 class MemoryModel:
-    """Answers rows with their sums, unless `script` waits, raises or answers instead."""
+    """Answers each row by the sum of its numbers. `script` may wait, raise, or answer instead."""
 
     script: Script | None = None
     calls: list[list[Payload]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class MemoryModel:
 
 
 def sums(payloads: Sequence[Payload]) -> Answers:
-    """`{"sum": x}` per row of float32 payloads."""
+    """`{"sum": x}` for each row of float32 payloads."""
     values: list[bytes] = []
     for payload in payloads:
         assert isinstance(payload, Matrix)

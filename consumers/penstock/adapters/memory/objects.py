@@ -1,7 +1,7 @@
 """Buckets in memory for tests and simulations.
 
-Rule: they keep the same promises as the real adapters (one contract suite) and fail when the test
-says so. Owner: the test.
+Rule: the buckets keep the same promises as the real adapters (all pass one contract suite), and
+fail when the test says so. Owner: the test.
 """
 
 import asyncio
@@ -43,10 +43,12 @@ class _MemoryBody:
 
 
 class MemoryObjects:
-    """Buckets as dictionaries. `on_open` may raise or wait before an object is opened. `faults`:
-    by object, one raised per try, after `faulty_after_chunks`. `part_faults`: one per part, None
-    for a part without a fault. `parts`: key and length of each part given out. Objects put while
-    `versioned` is set have a version id.
+    """Buckets as dictionaries. Objects that are put while `versioned` is set have a version id.
+
+    `on_open` may raise or wait before an object is opened. `faults`: by object, the errors of the
+    next tries, each raised after `faulty_after_chunks`. `part_faults`: the errors of the next
+    parts, None for a part without an error. `parts`: key and length of each part that was given
+    out.
     """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:

@@ -1,7 +1,7 @@
-"""A reader of partitions in memory: keeps a position in each, and waits for more records.
+"""Reads partitions in memory: keeps a position in each, and waits for more records.
 
-Rule: like a consumer's, a poll returns at once if there are records, else when the first arrives,
-else empty after its time. Owner: the source in memory, or the simulation's.
+Rule: a poll returns at once if there are records; otherwise when the first one arrives, or without
+records when its time is over. Owner: the source in memory, or the source of a simulation.
 """
 
 import asyncio
@@ -14,7 +14,9 @@ Read = Callable[[int, int], tuple[Sequence[Record], int]]
 
 
 class PartitionReader:
-    """Set `arrived` after writing a record. Partitions without a position are not read."""
+    """The owner sets `arrived` after it has written a record. Partitions without a position are not
+    read.
+    """
 
     def __init__(self, read: Read) -> None:
         self.positions: dict[int, int] = {}
@@ -46,5 +48,5 @@ class PartitionReader:
 
 
 def behind(records: Sequence[Record], position: int) -> int:
-    """The position after these records, or `position` if there are none."""
+    """The position after these records, or `position` if there are no records."""
     return records[-1].offset + 1 if records else position

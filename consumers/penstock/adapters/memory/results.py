@@ -1,7 +1,7 @@
 """Result objects in memory for tests and simulations.
 
-Rule: they keep the same promises as the real adapters (one contract suite) and fail when the test
-says so. Owner: the test.
+Rule: the results keep the same promises as the real adapters (all pass one contract suite), and
+fail when the test says so. Owner: the test.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ Name = tuple[str, str]
 
 
 class MemoryResults:
-    """`objects`: the complete ones. `written`: every version ever completed. `begun`: unfinished
-    ones. `on_step` may raise or wait before each write and each completion.
+    """`objects`: the complete results. `written`: every version that was ever completed. `begun`:
+    the uploads that are not complete. `on_step` may raise or wait before each write and each
+    completion.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class MemoryResults:
 
 
 class MemoryUpload:
-    """One object. `begun` keeps only the latest upload of a name."""
+    """The upload of one result. `begun` keeps only the latest upload of a name."""
 
     def __init__(self, results: MemoryResults, location: Location) -> None:
         self._results = results

@@ -1,7 +1,7 @@
 """Output topics in memory, for tests and simulations.
 
-Rule: they keep the same promises as the real adapter. They delay nothing by themselves; a test can
-hold delivery reports. Owner: the test.
+Rule: the sink keeps the same promises as the real adapter. It delays nothing unless the test holds
+back delivery reports. Owner: the test.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from penstock.ports import Headers, Outgoing
 
 
 class MemorySink:
-    """Output topics as lists. With `hold`, delivery reports wait for `deliver`."""
+    """Output topics as lists. While `hold` is set, delivery reports wait for `deliver`."""
 
     def __init__(self, *, partitions: int = 4, record_bytes: int = 1_000_000) -> None:
         self.topics: dict[str, dict[int, list[tuple[bytes | None, bytes]]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        # Of each record, by topic and partition.
+        # The headers of each record, by topic and partition.
         self.headers: dict[str, dict[int, list[Headers]]] = defaultdict(lambda: defaultdict(list))
         self.hold = False
         self.forgotten = 0

@@ -1,7 +1,7 @@
-"""Spans of traces to a receiver of OpenTelemetry's protocol.
+"""Sends the spans of traces to a receiver of OpenTelemetry's protocol.
 
-Rule: only this folder knows the SDK, which is an extra, and imports it only if `traces.endpoint` is
-set. Owner: the application.
+Rule: only this folder knows OpenTelemetry's SDK. The SDK is an extra, so it is imported only if
+`traces.endpoint` is set. Owner: the application.
 """
 
 from penstock import config

@@ -1,9 +1,9 @@
-"""Spans by the SDK's exporter of OTLP over HTTP, in protobuf, from a thread of its own.
+"""Sends spans by the SDK's exporter of OTLP over HTTP, in protobuf, on a thread of its own.
 
-Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread; more are dropped, and so
-are those of a request that the receiver did not take; both are counted. The SDK's tracer is not
-used: it makes a span's id itself, which ours need before the span begins, and takes six times as
-long. Owner: the application.
+Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread; further ones are
+dropped, and so are the spans of a request that the receiver did not accept; all of these are
+counted. The SDK's tracer is not used, because it makes a span's id only when the span begins and
+we need the id before that, and because it takes six times as long. Owner: the application.
 """
 
 import asyncio
@@ -27,12 +27,14 @@ from penstock.ports import Span, SpanIdentity
 
 log = logging.getLogger(__name__)
 
-# What 1 % of 60 streams at 20 Hz makes in some ten seconds, and 3 MB.
+# So many spans come from 1 % of 60 streams at 20 Hz in some ten seconds; they take 3 MB.
 MOST_WAITING: Final = 2_048
-# A request of so many keeps the interpreter some 5 ms; with more, rows would wait for it.
+# Encoding a request of so many spans holds the interpreter for some 5 ms. With more spans, rows
+# would wait for longer.
 BATCH: Final = 128
 DELAY_MS: Final = 1_000
-# Of one request with its repetitions: what waits behind it is dropped when there is too much.
+# The time for one request with its repetitions. Short, because spans that wait meanwhile are
+# dropped when there are too many.
 REQUEST_S: Final = 5.0
 FLUSH_S: Final = 2.0
 _PATH: Final = "/v1/traces"
@@ -49,7 +51,9 @@ _UNSET: Final = Status(StatusCode.UNSET)
 
 
 class _Counting(SpanExporter):
-    """The SDK's exporter, with counts of what it did. Its thread writes them, ours reads."""
+    """The SDK's exporter, with counts of exported and failed spans. The SDK's thread writes the
+    counts, the event loop reads them.
+    """
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
@@ -72,7 +76,9 @@ class _Counting(SpanExporter):
 
 
 class OtlpSpans:
-    """The port `Spans`. `endpoint`: of the receiver, without a path or with its whole path."""
+    """Implements the port `Spans`. `endpoint`: the URL of the receiver, either without a path or
+    with its whole path.
+    """
 
     def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
         self._shown_endpoint = config.shown_url(endpoint)
@@ -96,7 +102,7 @@ class OtlpSpans:
         return self._accepted - self._exporter.exported - self._exporter.failed
 
     def send(self, spans: Sequence[Span]) -> None:
-        # The processor would drop the oldest without a word.
+        # The processor would drop the oldest spans and not tell.
         if self._waiting + len(spans) > MOST_WAITING:
             self._refused += len(spans)
             return
@@ -105,7 +111,8 @@ class OtlpSpans:
             self._processor.on_end(self._readable(span))
 
     async def aclose(self) -> None:
-        # The processor waits for half a minute; a receiver that hangs must not keep the worker.
+        # The processor's own shutdown may take half a minute. A receiver that hangs must not keep
+        # the worker from ending.
         ending = threading.Thread(target=self._processor.shutdown, daemon=True)
         ending.start()
         await asyncio.to_thread(ending.join, FLUSH_S)
@@ -131,7 +138,7 @@ class OtlpSpans:
 
 
 def whole(endpoint: str) -> str:
-    """With the protocol's path, if it has none."""
+    """The URL with the protocol's path, if it has no path of its own."""
     parts = urlsplit(endpoint)
     return urlunsplit(parts._replace(path=_PATH)) if parts.path in ("", "/") else endpoint
 
@@ -141,7 +148,9 @@ def _context(identity: SpanIdentity, *, is_remote: bool) -> SpanContext:
 
 
 def _resource() -> Resource:
-    """`OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` have the last word."""
+    """What the spans come from. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override our
+    own attributes.
+    """
     host, process = socket.gethostname(), os.getpid()
     ours = Resource(
         {

@@ -60,7 +60,7 @@ def id_of(group: str, worker: str) -> str:
 
 
 def is_of(transactional_id: str, group: str) -> bool:
-    """Is it an id of a worker of this group? A group's name may have slashes, a worker's has none."""
+    """Is the id one of this group's workers? Only the group's name may have slashes."""
     return transactional_id.rsplit("/", 2)[:-2] == [group]
 
 

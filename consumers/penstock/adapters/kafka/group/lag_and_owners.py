@@ -56,7 +56,7 @@ class GroupStanding(_Looker):
         self._helpers = helpers
 
     async def of(self, group: config.Kafka) -> Standing:
-        """Lag and workers of the group and inputs of these settings. Raises `Transient` or `Fatal`."""
+        """Lag and workers of the group of these settings. Raises `Transient` or `Fatal`."""
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
