@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.bisect import Search, leading
+from penstock.core.bad_rows.bisect import Search
+from penstock.core.bad_rows.cuts import leading
 from penstock.core.bad_rows.suspects import Suspicions
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.rejections import Rejection

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.bisect import Search, rows_of
+from penstock.core.bad_rows.bisect import Search
+from penstock.core.bad_rows.cuts import rows_of
 from penstock.core.bad_rows.suspects import LOT, SENTENCE, Suspicions
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.rejections import Rejection
