@@ -6,7 +6,7 @@ import pytest
 
 from penstock import config
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.settings.worker import for_worker
+from penstock.settings.worker import settings_for_worker
 
 TEXT = """
 [objects]
@@ -41,7 +41,9 @@ def resolved(tmp_path: Path, region: str | None, **environ: str) -> config.Resol
 
 
 def settings_of(cfg: config.Config) -> object:
-    return for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
+    return settings_for_worker(
+        cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1
+    )
 
 
 def test_a_worker_reads_its_own_topics_in_a_group_of_its_region(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_where_a_key_of_the_region_comes_from_is_said(tmp_path: Path) -> None:
 
 
 def test_references_of_a_region_are_looked_for_in_its_own_store_first(tmp_path: Path) -> None:
-    settings = for_worker(
+    settings = settings_for_worker(
         resolved(tmp_path, "eu").config,
         None,
         input_partitions=1,

@@ -10,7 +10,7 @@ from penstock.errors import EXIT_USAGE, Fatal
 from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
 from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms
-from penstock.settings.worker import for_worker
+from penstock.settings.worker import settings_for_worker
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from penstock.settings.worker import for_worker
 )
 def test_a_pattern_that_can_name_no_stream_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(Fatal, match=said) as caught:
-        for_worker(
+        settings_for_worker(
             Config(kafka=Kafka(stream_from=pattern)),
             None,
             input_partitions=1,
@@ -58,7 +58,7 @@ def loaded(tmp_path: Path, text: str) -> Config:
 
 def test_what_is_allowed_of_a_store_that_is_not_there_is_refused() -> None:
     with pytest.raises(Fatal, match=r"names the store 'aws'.*one of objects before ://") as caught:
-        for_worker(
+        settings_for_worker(
             Config(objects=Objects(allow=["b/", "aws://b/"])),
             None,
             input_partitions=1,
@@ -70,7 +70,7 @@ def test_what_is_allowed_of_a_store_that_is_not_there_is_refused() -> None:
 
 def test_each_of_several_models_has_its_own_terms(tmp_path: Path) -> None:
     cfg = loaded(tmp_path, SEVERAL)
-    settings = for_worker(
+    settings = settings_for_worker(
         cfg, None, {"v2": "3"}, input_partitions=1, output_partitions=1, dead_letter_partitions=1
     )
     assert settings.models["v2"].window.max_rows == 7
@@ -118,7 +118,7 @@ def test_the_secrets_of_each_model_are_hidden(tmp_path: Path) -> None:
 )
 def test_models_and_routes_that_cannot_be_are_refused(tmp_path: Path, more: str, said: str) -> None:
     with pytest.raises(Fatal, match=said) as caught:
-        for_worker(
+        settings_for_worker(
             loaded(tmp_path, SEVERAL + more),
             None,
             input_partitions=1,
@@ -147,7 +147,9 @@ max_rows = 7
 
 
 def for_one(cfg: Config) -> Settings:
-    return for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
+    return settings_for_worker(
+        cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1
+    )
 
 
 def test_a_shadow_is_asked_as_its_own_keys_say_and_answers_nobody(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from penstock.core.progress.cursor import StopMark, without_stop
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unreachable
-from penstock.pipeline.takeover import FENCED_WAIT_S
 from penstock.pipeline.transaction_pool import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
+from penstock.stages.transaction_retry import FENCED_WAIT_S
 from tests.support.memory import MemoryProducers
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

@@ -41,7 +41,7 @@ from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters
 from penstock.process.clock import SystemClock
 from penstock.settings.results import results_for_call
-from penstock.settings.worker import for_call
+from penstock.settings.worker import settings_for_call
 from penstock.stages.result_objects import ResultPlan
 from penstock.telemetry.worker import Telemetry
 
@@ -206,7 +206,7 @@ def _call(
     decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
     opened.push_async_callback(decoders.aclose)
 
-    settings = for_call(cfg, model_name, model.version, results=plan)
+    settings = settings_for_call(cfg, model_name, model.version, results=plan)
     sink, clock, ended = ResultSink(cfg.output.topic), SystemClock(), asyncio.Event()
     named: AsyncIterator[Reference] = references(objects, urls, settings.intake.places)
     if share.shard is not None:

@@ -24,7 +24,7 @@ from penstock.scenes import settings as scenes
 from penstock.settings.inputs import check_inputs, stream_from
 from penstock.settings.results import results_for_worker
 from penstock.settings.routes import each_route, shadow_of
-from penstock.settings.worker import for_worker
+from penstock.settings.worker import settings_for_worker
 
 _NAMED = re.compile(
     r"\[\[(?P<table>\w+)\]\] number (?P<number>\d+)|\b(?P<section>[a-z]+)\.(?P<key>[a-z0-9_]+)"
@@ -161,7 +161,9 @@ def refused(cfg: config.Config) -> Iterator[Fatal]:
             yield error
     if not is_refused:
         try:
-            for_worker(cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1)
+            settings_for_worker(
+                cfg, None, input_partitions=1, output_partitions=1, dead_letter_partitions=1
+            )
         except Fatal as error:
             yield error
 

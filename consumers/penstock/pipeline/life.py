@@ -171,14 +171,14 @@ class Pipeline:
         for lane in lanes:
             if not self.assignments.may_begin_again(lane):
                 continue  # its words are acted on when the partition is assigned again
-            if words := self._news(lane, operator_words.decode(said.get(lane.number, ""))):
+            if words := self._new_words(lane, operator_words.decode(said.get(lane.number, ""))):
                 keys = of_place(lane.topic, lane.partition)
                 log.info("partition %d goes on: %s", lane.number, words, extra=keys)
                 await self.assignments.begin_again(lane.number)
                 acted = True
         return acted
 
-    def _news(self, lane: Lane, words: Sequence[Word]) -> list[str]:
+    def _new_words(self, lane: Lane, words: Sequence[Word]) -> list[str]:
         """The words about the lane's stops that were not acted on before. Records that they skip
         pass from now on.
         """

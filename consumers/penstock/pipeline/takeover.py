@@ -12,20 +12,17 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from penstock.core.health.retry import Backoff
 from penstock.core.rows.log_keys import of_place
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Undecided
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.lane.lane import Lane
 from penstock.pipeline.transaction_pool import TransactionPool
 from penstock.ports import Clock, Commit, Transactions
 from penstock.stages.publish import Publish
+from penstock.stages.transaction_retry import TransactionRetry
 from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# Heartbeats are 2 s apart, and a member learns with the next one that it has lost its partitions.
-# So a worker that still has the partition after two heartbeats is its owner.
-FENCED_WAIT_S = 5.0
 # While an open transaction may still move the position, the position is read so often.
 UNDECIDED_S = 0.1
 
@@ -58,14 +55,13 @@ class Takeover:
         self._jitter = jitter
         self._idle_s = idle_s
         self._patience_s = patience_s
-        self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
 
     async def live(self, partition: int, lane: Lane | None = None) -> None:
         """Work on the partition until its lane is closed or drains. After a failed transaction the
         partition is taken over again. `lane`: one that has begun already, at a position that no
         transaction may move.
         """
-        failures, since_s = 0, 0.0
+        retry = TransactionRetry(self._patience_s, self._clock, self._jitter)
         while True:
             try:
                 if lane is None and (lane := await self._begun(partition)) is None:
@@ -73,16 +69,16 @@ class Takeover:
                 began_at = lane.committed
                 return await self._work(lane)
             except Transient as error:
-                # A transaction that went through in between begins the count of failures anew.
-                if not failures or (lane is not None and lane.committed != began_at):
-                    failures, since_s = 0, self._clock.now()
-                failures += 1
+                if lane is not None and lane.committed != began_at:
+                    retry.went_through()
                 keys = of_place(*self._positions.where(partition))
                 log.warning("partition %d: %s", partition, error, extra=keys)
                 if lane is not None and (lane.draining or lane.suspended):
                     return None
                 lane = None
-                await asyncio.sleep(self._wait_s(error, failures, since_s))
+                self._telemetry.retried("publish")
+                self._telemetry.commit_failed()
+                await asyncio.sleep(retry.pause_s(error))
 
     async def _begun(self, partition: int) -> Lane | None:
         """A lane at the committed position; None: the partition is no longer ours."""
@@ -112,16 +108,3 @@ class Takeover:
             # A lane that stopped at a dead letter stays, for the status and for operators' words.
             if lane.stopped is None:
                 self._end(lane)
-
-    def _wait_s(self, error: Transient, failures: int, since_s: float) -> float:
-        self._telemetry.retried("publish")
-        self._telemetry.commit_failed()
-        if isinstance(error, Fenced):
-            return FENCED_WAIT_S
-        delay_s = self._backoff.delay_s(failures, self._clock.now() - since_s, self._jitter())
-        if delay_s is None:
-            raise Fatal(
-                f"no transaction for {self._patience_s:g} s: {error}",
-                exit_code=EXIT_UNREACHABLE,
-            ) from error
-        return delay_s

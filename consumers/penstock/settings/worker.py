@@ -44,7 +44,7 @@ CALL_INTERVAL_S = 0.02
 CALL_PATIENCE_S = 60.0
 
 
-def for_worker(
+def settings_for_worker(
     cfg: config.Config,
     model_version: str | None,
     versions: Mapping[str, str | None] | None = None,
@@ -72,7 +72,7 @@ def for_worker(
             places=places_near(cfg, cfg.region),
             near=near_of_topics(cfg),
         ),
-        lane=_lane(cfg, LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive)),
+        lane=_lane_limits(cfg, LineLimits(cfg.limits.dlq_ratio, cfg.limits.dlq_consecutive)),
         publish=PublishTerms(
             same_partition if is_same else by_stream(hashed(output_partitions)), blocks(cfg.output)
         ),
@@ -88,7 +88,7 @@ def for_worker(
         output_partitions=output_partitions if is_same else None,
         results=results_for_worker(cfg),
         helping=helping(cfg),
-        models={name: _terms(one) for name, one in cfg.with_each_live_model().items()},
+        models={name: _model_terms(one) for name, one in cfg.with_each_live_model().items()},
         routes=routes_of(cfg),
         shadow=_shadow(cfg, model_version),
         traces=_traces(cfg),
@@ -109,7 +109,7 @@ def _allow(cfg: config.Config) -> list[str] | None:
     return cfg.objects.allow
 
 
-def for_call(
+def settings_for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
     """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
@@ -133,9 +133,9 @@ def _settings(cfg: config.Config, labels: Labels) -> Settings:
     """
     return Settings(
         labels=labels,
-        main=_terms(cfg),
+        main=_model_terms(cfg),
         intake=IntakeTerms(),
-        lane=_lane(cfg, NO_LIMITS),
+        lane=_lane_limits(cfg, NO_LIMITS),
         objects=ObjectTerms(
             fetchers=cfg.objects.concurrency,
             object_bytes=cfg.limits.object_bytes,
@@ -159,7 +159,7 @@ def _settings(cfg: config.Config, labels: Labels) -> Settings:
     )
 
 
-def _lane(cfg: config.Config, line: LineLimits) -> LaneLimits:
+def _lane_limits(cfg: config.Config, line: LineLimits) -> LaneLimits:
     return LaneLimits(cfg.limits.in_flight_objects, line, cfg.output.order == "stream")
 
 
@@ -175,7 +175,7 @@ def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
             f"[model.shadow]: {shadow.model} takes other rows than {cfg.model.name}: model.request "
             f"is {other.model.request!r} there, {cfg.model.request!r} here"
         )
-    terms = _terms(other)
+    terms = _model_terms(other)
     pointers = tuple(shadow.pointers)
     live = ModelId(cfg.model.name, model_version)
     return ShadowPlan(
@@ -196,19 +196,19 @@ def _traces(cfg: config.Config) -> TraceTerms | None:
     return TraceTerms(cfg.traces.sample, cfg.traces.slowest, names)
 
 
-def _terms(cfg: config.Config) -> ModelTerms:
+def _model_terms(cfg: config.Config) -> ModelTerms:
     form = requests.find(cfg.model.request)
     target_ms = cfg.window.target_p99_ms
     return ModelTerms(
         rows=row_options(cfg),
-        window=_window(cfg.window, is_single=form.single),
+        window=_window_limits(cfg.window, is_single=form.single),
         target_p99_s=target_ms / 1000 or None,
         callers=cfg.model.max_in_flight,
         canary=canary_of(cfg.model.canary, form.takes),
     )
 
 
-def _window(settings: config.Window, *, is_single: bool) -> WindowLimits:
+def _window_limits(settings: config.Window, *, is_single: bool) -> WindowLimits:
     return WindowLimits(
         max_rows=1 if is_single else settings.max_rows,
         max_bytes=settings.max_bytes,

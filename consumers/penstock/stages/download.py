@@ -162,14 +162,14 @@ class Download:
             except Transient as error:
                 is_away = not tries.is_open and await self._is_away(ticket, error)
                 has_new = ticket.next_row > rows_before
-                delay_s = self._after(ticket, error, tries, is_away=is_away, has_new=has_new)
+                delay_s = self._delay_s(ticket, error, tries, is_away=is_away, has_new=has_new)
                 if delay_s is None:
                     ticket.close(Rejection("unavailable", str(error), "download", tries.count))
                     return
                 await asyncio.sleep(delay_s)
             else:
                 ticket.close()
-                self._microbatch.read(ticket)
+                self._microbatch.object_read(ticket)
                 return
 
     async def _is_away(self, ticket: Ticket, error: Transient) -> bool:
@@ -179,7 +179,7 @@ class Download:
         except Unforeseen:
             return False
 
-    def _after(
+    def _delay_s(
         self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
     ) -> float | None:
         """Seconds before the next try, or None: give up. The watchdog is told of tries at a store

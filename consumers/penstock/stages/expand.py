@@ -33,7 +33,7 @@ from penstock.stages.reading_permits import Permit
 _BAD_ROW = Rejection("bad_row", "", "expand")
 
 
-class _Asked(NamedTuple):
+class _HowToRead(NamedTuple):
     """How an object is to be read."""
 
     key: str
@@ -63,7 +63,7 @@ class Expand:
         if ticket.reference is None:
             return True
         with self._guard:
-            return ranged_format(self._options, **self._asked(ticket)._asdict()) is None
+            return ranged_format(self._options, **self._how_to_read(ticket)._asdict()) is None
 
     def is_large(self, ticket: Ticket) -> bool:
         """Does its reference say that it needs a decoder for its size?"""
@@ -72,10 +72,10 @@ class Expand:
 
     def begin_inline(self, ticket: Ticket, data: bytes) -> "InlineReading | None":
         """A reading of a whole object in this process. None: it needs a decoder."""
-        asked = self._asked(ticket)
+        how = self._how_to_read(ticket)
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
-            found = open_inline(self._options, data, most_bytes, **asked._asdict())
+            found = open_inline(self._options, data, most_bytes, **how._asdict())
         if found is None:
             return None
         return InlineReading(found, _Rows(ticket, self._microbatch), self._guard)
@@ -83,19 +83,19 @@ class Expand:
     def begin(self, ticket: Ticket, size: int) -> "DecoderReading":
         task = Task(
             self._options,
-            *self._asked(ticket),
+            *self._how_to_read(ticket),
             size=size,
             next_row=ticket.next_row,
             rows=ticket.reference.rows if ticket.reference is not None else None,
         )
         return DecoderReading(task, _Rows(ticket, self._microbatch), self._guard)
 
-    def _asked(self, ticket: Ticket) -> _Asked:
+    def _how_to_read(self, ticket: Ticket) -> _HowToRead:
         reference = ticket.reference
         if reference is None:
-            return _Asked("", "json", "none")
+            return _HowToRead("", "json", "none")
         format = reference.format or self._options.format
-        return _Asked(reference.key, format, reference.compression)
+        return _HowToRead(reference.key, format, reference.compression)
 
 
 class DecoderReading:

@@ -17,11 +17,11 @@ from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
 
 class FailedCalls:
-    """`follow` applies limits that were learned meanwhile."""
+    """`apply_limits`: called before a row is tried again, as calls may have taught new limits."""
 
-    def __init__(self, calls: ModelCalls, follow: Callable[[], None]) -> None:
+    def __init__(self, calls: ModelCalls, apply_limits: Callable[[], None]) -> None:
         self._calls = calls
-        self._follow = follow
+        self._apply_limits = apply_limits
 
     async def lost(
         self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
@@ -50,7 +50,7 @@ class FailedCalls:
             await self._until_trial(rank)
         elif search.losses.kills_workers or isinstance(error, NoAnswer):
             await calls.until_healthy(rank)
-            self._follow()
+            self._apply_limits()
         else:
             await calls.pause(search.failures)
 
@@ -102,7 +102,7 @@ class FailedCalls:
             await asyncio.sleep(self._calls.jitter() * KILL_PERIOD_S)
             if await self._calls.is_healthy(rank):
                 break
-        self._follow()
+        self._apply_limits()
 
     async def refused(self, search: Search, error: Poison, rank: Rank | None) -> None:
         if search.rows > 1:
@@ -112,7 +112,7 @@ class FailedCalls:
                 return
         elif self._calls.has_canary and not await self._calls.is_healthy(rank):
             # The server also refuses a row that it took before: the fault is not this row's.
-            self._follow()
+            self._apply_limits()
             search.again()
             await self._calls.pause(search.failures)
             return

@@ -129,7 +129,7 @@ class Microbatch:
                 waiting.set_result(None)
         self._crowd = still
 
-    def pace(self, plan: BatchPlan) -> None:
+    def apply(self, plan: BatchPlan) -> None:
         """Batches and calls have these limits from now on."""
         limits = self._window.limits
         # Called after every answer; most plans change nothing and cost only this comparison.
@@ -140,7 +140,7 @@ class Microbatch:
             )
             self._note_use()
 
-    def read(self, ticket: Ticket) -> None:
+    def object_read(self, ticket: Ticket) -> None:
         """This object was read to its end. If it was small and fresh, bulk gives way to it."""
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
         self._bulk.read(ticket.rows, age_s, self._clock.now())

@@ -54,7 +54,7 @@ class Predict:
         sampling: Sampling | None = None,
     ) -> None:
         self._calls = calls
-        self._failed = FailedCalls(calls, self._follow)
+        self._failed = FailedCalls(calls, self._apply_limits)
         self._sampling = sampling
         self._shadow = shadow
         self._microbatch = microbatch
@@ -62,7 +62,7 @@ class Predict:
         self._pace = pace
         self._clock = clock
         self._most_bytes = most_bytes
-        self._followed: tuple[int, int | None] = (fixed.calls, None)
+        self._applied: tuple[int, int | None] = (fixed.calls, None)
         # The search of each suspected object: all rows of the object go there.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
@@ -74,7 +74,7 @@ class Predict:
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
-        self._follow()
+        self._apply_limits()
         async with asyncio.TaskGroup() as self._tasks:
             for _ in range(self._fixed.calls):
                 self._tasks.create_task(self._call_forever())
@@ -166,7 +166,7 @@ class Predict:
         try:
             answers = await self._calls.send(call, part)
         except Transient as error:
-            self._follow()
+            self._apply_limits()
             if isinstance(error, WorkerDied | NoAnswer):
                 await self._failed.lost(search, error, self._clock.now() - began_s, rank)
             else:
@@ -176,7 +176,7 @@ class Predict:
                     search.again()
                 await self._calls.pause(search.failures)
         except Poison as error:
-            self._follow()
+            self._apply_limits()
             await self._failed.refused(search, error, rank)
         else:
             search.answered()
@@ -193,7 +193,7 @@ class Predict:
             if self._pace is not None:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
-            self._follow()
+            self._apply_limits()
             # The lanes first: copying for the shadow must not delay the live answers.
             if copied is not None and self._shadow is not None:
                 self._wake(part)
@@ -215,20 +215,20 @@ class Predict:
                 said = "the model refuses row after row of %s: %s"
                 log.warning(said, _name(ticket), why.message, extra=of_ticket(ticket))
 
-    def _follow(self) -> None:
+    def _apply_limits(self) -> None:
         """Apply the limits learned so far. Calls in flight: the smaller of pace and breaker. Rows a
         batch: the smaller of pace and the server's own limit.
         """
         allowed, most_rows = self._calls.health.allowed, self._calls.most_rows
-        if self._pace is None and (allowed, most_rows) == self._followed:
+        if self._pace is None and (allowed, most_rows) == self._applied:
             return
-        self._followed = (allowed, most_rows)
+        self._applied = (allowed, most_rows)
         plan = self._pace.plan() if self._pace is not None else self._fixed
         if allowed < plan.calls:
             plan = replace(plan, calls=allowed)
         if most_rows is not None and most_rows < plan.max_rows:
             plan = replace(plan, max_rows=most_rows)
-        self._microbatch.pace(plan)
+        self._microbatch.apply(plan)
 
 
 def _distribute(blocks: Sequence[Block], answers: Answers, request: int) -> None:

@@ -134,7 +134,7 @@ class Publish:
         is committed alone, because records without objects may have moved it.
         """
         async with self._results_of_lane() as results:
-            while (found := await self._within(lane, idle_s)) is not None:
+            while (found := await self._next(lane, idle_s)) is not None:
                 if not found and (lane.due is None or lane.suspended):
                     continue
                 with lane.leaving():
@@ -195,7 +195,7 @@ class Publish:
             if lane.alive:
                 lane.stop(one.stop, one.releases)
 
-    async def _within(self, lane: Lane, idle_s: float) -> list[Release] | None:
+    async def _next(self, lane: Lane, idle_s: float) -> list[Release] | None:
         """The releases to publish next. Empty: there were none for `idle_s`; None: the lane is
         closed.
         """

@@ -16,12 +16,11 @@ from functools import partial
 from typing import Protocol
 
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.health.retry import Backoff
 from penstock.core.order.time_order import Latest, Merge
 from penstock.core.routing.rekeying import Keyed, keyed, unread
 from penstock.core.routing.stream_names import StreamNames
 from penstock.core.rows.log_keys import of_place
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, Unforeseen
+from penstock.errors import Transient, Unforeseen
 from penstock.ports import (
     Clock,
     Commit,
@@ -31,6 +30,7 @@ from penstock.ports import (
     Record,
     Where,
 )
+from penstock.stages.transaction_retry import TransactionRetry
 from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,6 @@ POLL_MS = 50
 SOURCE = "penstock-source"
 # That header with its name: a topic of 249 characters, and two numbers.
 SOURCE_BYTES = 300
-# Heartbeats are 2 s apart, and a member learns with the next one that it has lost its partitions.
-# A member that still has them after two heartbeats is their owner.
-FENCED_WAIT_S = 5.0
 # When a question for the ends was not answered, the ends that came with the last reads are used for
 # so long; then the question is asked again.
 UNANSWERED_S = 5.0
@@ -54,7 +51,7 @@ CUT_BYTES = 1_000
 Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
 
 
-class Source(Followed, Protocol):
+class RekeyedSource(Followed, Protocol):
     """The part of `ports.Source` that the rekeyer needs, and `known_ends`."""
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
@@ -85,7 +82,7 @@ class Rekeyer:
 
     def __init__(
         self,
-        source: Source,
+        source: RekeyedSource,
         open_passage: Callable[[], Awaitable[Passage]],
         ask: Ask,
         terms: RekeyTerms,
@@ -99,18 +96,15 @@ class Rekeyer:
         self._terms = terms
         self._clock = clock
         self._telemetry = telemetry
-        self._jitter = jitter
         self._guard = Guards(telemetry, clock).at("message")
         self._naming = StreamNames(terms.stream_from)
         self._merge: Merge[Record] = Merge(terms.wait_s)
         self._latest = Latest()
-        self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=terms.patience_s)
+        self._retry = TransactionRetry(terms.patience_s, clock, jitter)
         self._ours: frozenset[int] = frozenset()
         self._life = 0
         self._publishing = asyncio.Lock()
         self._ask_again_s = 0.0
-        self._failing_since_s: float | None = None
-        self._failures = 0
         telemetry.backlog = self._backlog
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
@@ -139,7 +133,8 @@ class Rekeyer:
             try:
                 await self._lead(stop)
             except Transient as error:
-                await self._pause(error)
+                log.warning("rekeying to %s: %s", self._terms.topic, error)
+                await asyncio.sleep(self._retry.pause_s(error))
         await self._source.stop()
 
     async def _lead(self, stop: asyncio.Event) -> None:
@@ -177,7 +172,7 @@ class Rekeyer:
                 return
             passed = [(record, self._keyed(record)) for record in records]
             await passage.publish(self._outgoing(passed), self._positions(records))
-        self._failures, self._failing_since_s = 0, None
+        self._retry.went_through()
         self._count(passed)
 
     async def _ends(self) -> Mapping[int, int]:
@@ -266,21 +261,3 @@ class Rekeyer:
         return len(self._merge) + sum(
             max(0, end - reached.get(number, end)) for number, end in ends.items()
         )
-
-    async def _pause(self, error: Transient) -> None:
-        log.warning("rekeying to %s: %s", self._terms.topic, error)
-        if isinstance(error, Fenced):
-            await asyncio.sleep(FENCED_WAIT_S)
-            return
-        now_s = self._clock.now()
-        self._failures += 1
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-        waited_s = now_s - self._failing_since_s
-        delay_s = self._backoff.delay_s(self._failures, waited_s, self._jitter())
-        if delay_s is None:
-            raise Fatal(
-                f"no transaction for {self._terms.patience_s:g} s: {error}",
-                exit_code=EXIT_UNREACHABLE,
-            ) from error
-        await asyncio.sleep(delay_s)

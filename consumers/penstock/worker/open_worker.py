@@ -32,7 +32,7 @@ from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.process.stopping import stopped_after
 from penstock.settings.routes import shadow_of
-from penstock.settings.worker import for_worker
+from penstock.settings.worker import settings_for_worker
 from penstock.stages.shadow.topic import LAST_S
 from penstock.telemetry.worker import Telemetry
 from penstock.worker.variant import AS_CONFIGURED, Variant
@@ -65,7 +65,7 @@ async def open_worker(
     limits = cfg.limits
     decoders = Pool(limits.decoders, limits.decode_ms_per_mib, telemetry.decoder_died)
     regions: KafkaRegions | None = None
-    _say_where(cfg, telemetry)
+    _tell_region(cfg, telemetry)
     guest = _guest(cfg, clock)
     spans = open_spans(cfg.traces)
     try:
@@ -105,7 +105,7 @@ async def open_worker(
         for one in (model, *models.values()):
             await one.aclose()
         if guest is not None:
-            await _dismiss(guest)
+            await _close_guest(guest)
         await decoders.aclose()
         await objects.aclose()
         if results is not None:
@@ -116,7 +116,7 @@ async def open_worker(
             await spans.aclose()
 
 
-def _say_where(cfg: config.Config, telemetry: Telemetry) -> None:
+def _tell_region(cfg: config.Config, telemetry: Telemetry) -> None:
     if cfg.region is not None:
         owners = {
             store: name for name, region in cfg.regions.items() for store in region.stores or ()
@@ -135,7 +135,7 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
     return Guest(open_model(found[1]), sink)
 
 
-async def _dismiss(guest: Guest) -> None:
+async def _close_guest(guest: Guest) -> None:
     """Close the shadow's clients. Its producer is still open only if the start failed."""
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(LAST_S):
@@ -145,7 +145,7 @@ async def _dismiss(guest: Guest) -> None:
 
 async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
     partitions = await check_topics(cfg, adapters.sink)
-    return for_worker(
+    return settings_for_worker(
         cfg,
         adapters.model.version,
         {name: model.version for name, model in adapters.models.items()},
