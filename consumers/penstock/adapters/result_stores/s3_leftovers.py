@@ -16,7 +16,7 @@ from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
 from penstock.ports import Location
 
-# Each upload costs two requests; later results of the same name abort those beyond this number.
+# Each upload costs two requests or more; later results of the same name abort those beyond these.
 AT_A_TIME: Final = 100
 
 # How many parts each upload had, by its id.
@@ -67,6 +67,12 @@ class S3Leftovers:
         await self._store.aclose()
 
     async def _parts(self, client: Any, location: Location, upload: str) -> int:
-        """How many parts an upload has, counted up to a thousand."""
-        listed = await client.list_parts(Bucket=location.bucket, Key=location.key, UploadId=upload)
-        return len(listed.get("Parts") or ())
+        """How many parts an upload has. All are counted (a page has a thousand): otherwise a large
+        upload of another worker would seem not to grow.
+        """
+        parts = 0
+        pages = client.get_paginator("list_parts")
+        named = {"Bucket": location.bucket, "Key": location.key, "UploadId": upload}
+        async for page in pages.paginate(**named):
+            parts += len(page.get("Parts") or ())
+        return parts
