@@ -80,12 +80,45 @@ def too_large(reply: Reply) -> bool:
     return reply.status == TOO_LARGE
 
 
-class ModelHttp:
-    """`post` sends rows; `look` asks the server about itself.
+class Token:
+    """`model.token`, or the content of `model.token_file`."""
 
-    Several rows are never sent in more than `most_bytes`, which falls whenever the server answers
-    that a request `is_too_large`. A single row is always sent, in case the server takes it.
-    `is_denied` recognises the answer to an expired token.
+    def __init__(self, settings: config.Model) -> None:
+        self._file = Path(settings.token_file) if settings.token_file else None
+        self.text = read_token(self._file) if self._file else settings.token
+
+    async def read_again(self) -> bool:
+        """Read the file again, as tokens in files are replaced while we run: TorchServe's and
+        Kubernetes' every hour. False if there is no file. Raises `Fatal` if it cannot be read.
+        """
+        if self._file is None:
+            return False
+        self.text = await asyncio.to_thread(read_token, self._file)
+        return True
+
+
+class SizeLimit:
+    """The most bytes of a request with several rows. It falls whenever the server refuses such a
+    request for its size. A single row is always sent, in case the server takes it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+
+    def check(self, rows: int, sent_bytes: int) -> None:
+        """Raises `Poison` if the request must not be sent."""
+        if sent_bytes > self.most_bytes and rows > 1:
+            raise Poison("too_large", f"{rows} rows are {sent_bytes} bytes")
+
+    def refused(self, rows: int, sent_bytes: int) -> None:
+        if rows > 1:
+            learned = int(sent_bytes * LEARNED_SHARE)
+            self.most_bytes = max(LEAST_LIMIT_BYTES, min(self.most_bytes, learned))
+
+
+class ModelHttp:
+    """`post` sends rows; `look` asks the server about itself. `is_denied` recognises the answer to
+    an expired token, `is_too_large` the refusal of a request for its size.
     """
 
     def __init__(
@@ -98,14 +131,13 @@ class ModelHttp:
     ) -> None:
         self.base = address_of(settings)
         self._timeout_s = settings.timeout_ms / 1000
-        self._token_file = Path(settings.token_file) if settings.token_file else None
-        self._token = read_token(self._token_file) if self._token_file else settings.token
-        if self.base.user is not None and self._token is not None:
+        self._token = Token(settings)
+        if self.base.user is not None and self._token.text is not None:
             raise usage(
                 "model.url has a user in it, and there is a model.token: both are sent as "
                 "Authorization; leave one out"
             )
-        self._most_bytes = most_bytes
+        self._limit = SizeLimit(most_bytes)
         self._is_denied = is_denied
         self._is_too_large = is_too_large
         self._url_secrets = config.url_secrets(settings.url)
@@ -122,16 +154,14 @@ class ModelHttp:
         `Unreachable`.
         """
         sent_bytes = len(request.body)
-        if sent_bytes > self._most_bytes and rows > 1:
-            raise Poison("too_large", f"{rows} rows are {sent_bytes} bytes")
+        self._limit.check(rows, sent_bytes)
         try:
             reply = await self._with_good_token("POST", url, request, self._timeout_s)
         except NoAnswer as error:
             error.sent = request.shown(rows)
             raise
-        if rows > 1 and self._is_too_large(reply):
-            learned = int(sent_bytes * LEARNED_SHARE)
-            self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+        if self._is_too_large(reply):
+            self._limit.refused(rows, sent_bytes)
         return reply
 
     async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
@@ -145,9 +175,7 @@ class ModelHttp:
         self, method: str, url: URL, request: Request, timeout_s: float
     ) -> Reply:
         reply = await self._send(method, url, request, timeout_s)
-        if self._token_file and self._is_denied(reply):
-            # Tokens in files are replaced while we run: TorchServe's and Kubernetes' every hour.
-            self._token = await asyncio.to_thread(read_token, self._token_file)
+        if self._is_denied(reply) and await self._token.read_again():
             self._start_of.cache_clear()
             reply = await self._send(method, url, request, timeout_s)
         return reply if reply.status == OK else reply._replace(body=self._masked(reply.body))
@@ -172,21 +200,21 @@ class ModelHttp:
             reason = f"{type(error).__name__}: {said}"
         # The server may have hung up because the request is larger than it reads, or it died: for
         # an oversize request the caller tries smaller ones first.
-        is_oversize = len(request.body) > self._most_bytes
+        is_oversize = len(request.body) > self._limit.most_bytes
         if is_oversize:
             reason = f"{reason} under a request of {len(request.body)} bytes"
         raise HungUp(self._said(url, reason), is_oversize=is_oversize)
 
     def _make_start(self, method: str, url: URL) -> bytes:
         """The beginning of a request's head, the same for all requests to this address."""
-        if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token or ""):
+        if _UNSENDABLE.search(url.raw_path_qs) or _UNSENDABLE.search(self._token.text or ""):
             raise usage(
                 "model.url, model.name or the model's token has a blank or a control character in "
                 "it, which a request cannot carry"
             )
         lines = [f"{method} {url.raw_path_qs} HTTP/1.1", f"Host: {url.host_port_subcomponent}"]
-        if self._token is not None:
-            lines.append(f"Authorization: Bearer {self._token}")
+        if self._token.text is not None:
+            lines.append(f"Authorization: Bearer {self._token.text}")
         elif url.user is not None:
             name = f"{url.user}:{url.password or ''}".encode()
             lines.append(f"Authorization: Basic {base64.b64encode(name).decode()}")
@@ -198,7 +226,7 @@ class ModelHttp:
 
     def _masked(self, body: bytes) -> bytes:
         """Mask our secrets: a server may quote the request in its error, which is published."""
-        for secret in self._url_secrets | ({self._token} - {None, ""}):
+        for secret in self._url_secrets | ({self._token.text} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body
 

@@ -106,7 +106,7 @@ def complaint(raw: bytes) -> str:
 
 
 def of_server(error: PenstockError) -> PenstockError:
-    """The error for a request without rows: a refusal then tells about the server's state."""
+    """The error for a request without rows: its refusal is about the server, not about rows."""
     return Transient(str(error)) if isinstance(error, Poison) else error
 
 

@@ -174,7 +174,7 @@ class ReplicatedModel:
             if due is None:
                 await asyncio.sleep(PAUSE_S)
             else:
-                # Its errors are ignored: the next call with rows meets them again.
+                # The probe's errors are ignored: the next call with rows meets them again.
                 await asyncio.gather(self._look(due), return_exceptions=True)
         limit.reschedule(_now_s())
 

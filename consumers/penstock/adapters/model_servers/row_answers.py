@@ -187,7 +187,8 @@ def compact(text: bytes) -> bytes:
 
 
 def _cut(array: bytes, values: Sequence[Any]) -> tuple[list[bytes], int]:
-    """The JSON text of each of `values`, cut from the compact array, and the most bytes they have.
+    """The JSON text of each of `values`, cut from the compact array, and the most bytes that the
+    texts have together.
 
     In compact text a separator stands between any two elements. So if the split gives as many parts
     as there are elements, no separator was inside an element. Otherwise a real decoder cuts.

@@ -110,7 +110,7 @@ def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
     if dtype.kind == "f":
         misfits = np.isfinite(values) & ~np.isfinite(made) if values.dtype.kind == "f" else None
     else:
-        # A value that the conversion changed differs from the result; so does NaN.
+        # A value differs from its result if the conversion changed it. NaN always differs.
         misfits = made != values
     if misfits is None or not misfits.any():
         return made, {}

@@ -5,10 +5,8 @@ Every call has a deadline. A call is repeated only with a fresh token, or if its
 read. Owner: the model's adapter; there is one channel, made at first use.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,12 +17,11 @@ from yarl import URL
 from penstock import config
 from penstock.adapters.http.certificates import authorities
 from penstock.adapters.model_servers.http_calls import (
-    LEARNED_SHARE,
-    LEAST_LIMIT_BYTES,
     LOOK_S,
     MOST_REQUEST_BYTES,
     Request,
-    read_token,
+    SizeLimit,
+    Token,
 )
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
@@ -68,10 +65,9 @@ class GrpcWire:
         self.url = URL(f"grpc://{self._target}")
         self._is_secure = parts.scheme in _SECURE
         self._timeout_s = settings.timeout_ms / 1000
-        self._token_file = Path(settings.token_file) if settings.token_file else None
-        self._token = read_token(self._token_file) if self._token_file else settings.token
+        self._token = Token(settings)
         self._names = {"name": settings.name, "version": settings.version or ""}
-        self._most_bytes = MOST_REQUEST_BYTES
+        self._limit = SizeLimit(MOST_REQUEST_BYTES)
         self._channel: grpc.aio.Channel | None = None
 
     async def describe(self) -> Description:
@@ -110,14 +106,12 @@ class GrpcWire:
     ) -> tuple[list[Output], Filled]:
         fields = self._fields(filled, identity, outputs)
         sent_bytes = sum(map(len, fields["raw_input_contents"]))
-        if sent_bytes > self._most_bytes and filled.sent > 1:
-            raise Poison("too_large", f"{filled.sent} rows are {sent_bytes} bytes")
+        self._limit.check(filled.sent, sent_bytes)
         try:
             answer = await self._call("ModelInfer", fields, self._timeout_s)
         except Poison as error:
-            if error.code == "too_large" and filled.sent > 1:
-                learned = int(sent_bytes * LEARNED_SHARE)
-                self._most_bytes = max(LEAST_LIMIT_BYTES, min(self._most_bytes, learned))
+            if error.code == "too_large":
+                self._limit.refused(filled.sent, sent_bytes)
             raise
         return _outputs(answer), filled
 
@@ -158,7 +152,7 @@ class GrpcWire:
         raise unusable(f"{self._target} {method}: OK, but without a message that can be read")
 
     async def _call_once(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
-        """The answer; None, as the library returns it, if that is empty or cannot be read."""
+        """The answer. The library returns None for an answer that is empty or cannot be read."""
         request = MESSAGES[f"{method}Request"](**fields)
         call = self._open().unary_unary(
             f"/{SERVICE}/{method}",
@@ -169,10 +163,9 @@ class GrpcWire:
         try:
             return await call(request, timeout=timeout_s, metadata=self._metadata())
         except grpc.aio.AioRpcError as error:
-            if self._token_file is None or error.code() not in DENIED:
+            is_new = error.code() in DENIED and await self._token.read_again()
+            if not is_new:
                 raise self._refusal(error, method) from None
-        # Refused: the file may have a new token by now.
-        self._token = await asyncio.to_thread(read_token, self._token_file)
         try:
             return await call(request, timeout=timeout_s, metadata=self._metadata())
         except grpc.aio.AioRpcError as error:
@@ -180,13 +173,14 @@ class GrpcWire:
 
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
         said = error.details() or ""
-        if self._token:
+        if self._token.text:
             # A server may quote the request in its error, which we log and publish.
-            said = said.replace(self._token, config.MASK)
+            said = said.replace(self._token.text, config.MASK)
         return refusal(error.code(), said, f"{self._target} {method}")
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        found = [("authorization", f"Bearer {self._token}")] if self._token else []
+        token = self._token.text
+        found = [("authorization", f"Bearer {token}")] if token else []
         if (traceparent := outgoing_traceparent.get()) is not None:
             found.append(("traceparent", traceparent))
         return tuple(found)

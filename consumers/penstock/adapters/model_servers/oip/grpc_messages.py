@@ -12,7 +12,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 SERVICE: Final = "inference.GRPCInferenceService"
 _PACKAGE: Final = "inference"
-# Message: fields as `name number type`, a `*` for repeated; a type with a capital is a message.
+# The fields of each message, written `name number type`. A `*` stands for a repeated field, and a
+# type with a capital is another message.
 _MESSAGES: Final = {
     "ModelReadyRequest": "name 1 string, version 2 string",
     "ModelReadyResponse": "ready 1 bool",

@@ -192,7 +192,7 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
 
 
 def _picked(wanted: Signature, element: Any) -> list[Any] | str:
-    """A row's value for each input, texts in a list; or a text with the reason it is refused."""
+    """A row's value for each input (texts in a list), or why the row is refused, as a text."""
     inputs = wanted.inputs
     if isinstance(element, dict):
         missing = [one.name for one in inputs if one.name not in element]
@@ -211,7 +211,7 @@ def _picked(wanted: Signature, element: Any) -> list[Any] | str:
 
 
 def _json_value(tensor: Tensor, given: Any) -> Any:
-    """An array of the row's shape, or a list of texts; or a text with the reason it is refused."""
+    """An array of the row's shape, or a list of texts; or why the row is refused, as a text."""
     misfit = f"the row is not what the model wants: {tensor}"
     if tensor.datatype == BYTES:
         texts = given if isinstance(given, list) and math.prod(tensor.shape) != 1 else [given]

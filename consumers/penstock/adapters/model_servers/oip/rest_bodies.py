@@ -26,7 +26,8 @@ from penstock.adapters.model_servers.refusals import (
 from penstock.errors import PenstockError, Rejected, Transient
 
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
-# Servers without versions answer it if a version is asked for; also for an unknown method.
+# Answered by servers without versions to a request that names a version, and by all servers to an
+# unknown method.
 NOT_IMPLEMENTED: Final = 501
 # Triton's text, with status 404, while it is still loading the model.
 LOADING: Final = "has no available versions"
@@ -128,6 +129,6 @@ def _said(raw: bytes) -> str:
 
 
 def raised(said: str) -> str:
-    """The exception of a traceback, that is its last line that looks like one; else the text."""
+    """The exception of a traceback: the last line that looks like one. Else the whole text."""
     found = _RAISED.findall(said)
     return str(found[-1]) if found else said.strip()

@@ -74,7 +74,7 @@ class Signature(NamedTuple):
 
 
 def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) -> Signature:
-    """The signature, from the answers about the model and about its configuration, if any."""
+    """The signature, as the server describes the model; `limits`: its configuration, if any."""
     inputs, fixed_rows = _inputs(metadata, settings)
     if not inputs:
         raise usage(

@@ -26,7 +26,7 @@ BATCHES_A_WORKER: Final = 2
 
 
 class ServerBatching(NamedTuple):
-    """How TorchServe gathers the requests of a model. It does not always tell the last values."""
+    """How TorchServe gathers the requests of a model. Some versions do not tell the last three."""
 
     batch_size: int
     max_batch_delay_ms: int
