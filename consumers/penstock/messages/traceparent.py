@@ -14,7 +14,7 @@ HEADER: Final = "traceparent"
 _HEX: Final = b"0123456789abcdef"
 _LENGTH: Final = 55
 _DASH: Final = ord("-")
-# Last digits of flags with the lowest bit, "sampled".
+# The last digits of flags whose lowest bit, "sampled", is set.
 _ODD: Final = b"13579bdf"
 # Attributes of an event are looked for in messages up to this size; longer ones carry rows.
 MOST_EVENT_BYTES: Final = 65_536

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from penstock.messages.errors import SchemaError
 
 S3: Final = "s3"
-# Names of Hadoop and fsspec for the same clouds.
+# The names that Hadoop and fsspec have for these clouds.
 _SCHEMES: Final = {
     "s3a": S3,
     "s3n": S3,

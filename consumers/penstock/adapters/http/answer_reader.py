@@ -13,7 +13,7 @@ import httptools
 # The most bytes of all heads and of the trailer together, and of anything else between two pieces
 # of the body.
 HEAD_BYTES: Final = 64 * 1024
-# How much the first line of a head counts.
+# How many bytes of `HEAD_BYTES` the first line of a head takes.
 _LINE_BYTES: Final = 20
 # How many bytes an error shows if they are not HTTP.
 _SHOWN_BYTES: Final = 200

@@ -199,7 +199,7 @@ class Host:
         self._open: set[Connection] = set()
 
     def take(self) -> Connection | None:
-        """The idle connection used last, or None. The server has closed it least likely."""
+        """The idle connection used last, which is the least likely to be closed; else None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_fresh:

@@ -1,8 +1,8 @@
 """Asks running workers: the one at `http.host` and `http.port` for its status and its pages, and
 also those of `http.peers` for the way of one object.
 
-Rule: if no worker listens at an address, or another server does, there is no error but an answer
-that says this; the caller decides what it means. Owner: the commands that ask.
+Rule: if no worker listens at an address, or another server does, the result says so, and nothing is
+raised; the caller decides what this means. Owner: the commands that ask.
 """
 
 import asyncio

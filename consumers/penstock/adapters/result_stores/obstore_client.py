@@ -156,7 +156,7 @@ class ObstoreUpload:
         except (BaseError, OSError) as error:
             found = await self._found() if NO_SUCH_UPLOAD in str(error) else None
             if found is None:
-                raise self._blamed(error) from None
+                raise self._refusal(error) from None
             stored = found
         if self._leftovers is not None and self._seen:
             await self._leftovers.remove(self._location, self._seen)
@@ -235,9 +235,9 @@ class ObstoreUpload:
         try:
             await sending
         except (BaseError, OSError) as error:
-            raise self._blamed(error) from None
+            raise self._refusal(error) from None
 
-    def _blamed(self, error: Exception) -> PenstockError:
+    def _refusal(self, error: Exception) -> PenstockError:
         """The error for a failed upload. A refusal is `Fatal`, not the object's fault: the store
         would refuse the next result, too.
         """

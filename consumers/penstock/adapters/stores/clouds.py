@@ -73,8 +73,8 @@ def cloud_buckets(
     read_timeout_s: float = READ_TIMEOUT_S,
     retries: "RetryConfig | None" = None,
 ) -> Buckets:
-    """How to reach a bucket of `gs`, or a container of `az`. The caller retries reads; `retries`
-    is for writes.
+    """The function that opens a bucket of `gs`, or a container of `az`. `retries`: only for writes,
+    because the caller retries reads.
     """
     maker: Any = GCSStore if scheme == "gs" else AzureStore
     options = _google(settings) if scheme == "gs" else _azure(settings, section)

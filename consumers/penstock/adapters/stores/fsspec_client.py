@@ -74,7 +74,7 @@ class FsspecObjects:
 
     async def open(self, location: Location) -> "FsspecBody":
         path = self._path(location)
-        size, etag = await self.said(location, path)
+        size, etag = await self.size_and_tag(location, path)
         if location.version_id is not None:
             raise Poison("changed", f"{name(location)}: there are no versions; pin by etag")
         if location.etag is not None and quoted(location.etag) != etag:
@@ -117,7 +117,7 @@ class FsspecObjects:
             raise Poison("not_found", f"{name(location)}: no file has such a name")
         return root + (quote(location.key) if self._scheme in _BY_ADDRESS else location.key)
 
-    async def said(self, location: Location, path: str) -> tuple[int, str | None]:
+    async def size_and_tag(self, location: Location, path: str) -> tuple[int, str | None]:
         """The file's size, and the tag that tells its version."""
 
         def look() -> dict[str, Any]:
@@ -212,7 +212,7 @@ class FsspecBody:
 
     async def _check(self) -> None:
         """Raises `Poison` if the file is another one than when it was opened."""
-        if await self._objects.said(self._location, self._path) != (self.size, self.etag):
+        if await self._objects.size_and_tag(self._location, self._path) != (self.size, self.etag):
             raise Poison("changed", f"{name(self._location)}: replaced while it was read")
 
     async def aclose(self) -> None:
