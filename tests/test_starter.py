@@ -111,6 +111,23 @@ def test_an_answer_that_cannot_be_read_is_refused_with_an_example(
     assert refused.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "kafka", "says"),
+    [
+        ("mine.toml", "no-topic", "SERVER:PORT"),
+        ("no-folder/mine.toml", "kafka-1:9092/objects", "No such file or directory"),
+    ],
+)
+def test_the_command_leaves_no_file_if_it_cannot_write_one(
+    tmp_path: Path, name: str, kafka: str, says: str
+) -> None:
+    words = ["config", "--init", "--config", str(tmp_path / name), "--kafka", kafka]
+    refused = CliRunner().invoke(cli, words)
+    assert isinstance(refused.exception, Fatal)
+    assert says in str(refused.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_writes_once_and_leaves_nothing_that_lint_refuses(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     words = ["config", "--init", "--config", str(file), "--kafka", "kafka-1:9092/objects"]

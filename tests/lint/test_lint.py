@@ -1,5 +1,8 @@
 """`penstock lint`: everything that is wrong in one run, with its line, and nothing in health."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.commands.root import cli
+from penstock.errors import Fatal
 from penstock.lint.check import Finding, lint
 
 ROUTED = '[[models]]\nname = "ts"\n[[routes]]\nstream = "{}"\nmodel = "{}"\n'
@@ -106,3 +110,27 @@ def test_the_exit_code_says_whether_there_is_anything(tmp_path: Path) -> None:
     assert [one["key"] for one in orjson.loads(told.stdout)] == ["window.max_bytes"]
     kept = run(cli, ["lint", "--config", str(file), "--ignore", "window.max_bytes"])
     assert (kept.exit_code, kept.stdout) == (0, f"{file}: nothing is wrong\n")
+
+
+def test_a_list_of_streams_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "streams.txt"
+    file.write_bytes(b"\xff\xfe")
+    refused = CliRunner().invoke(cli, ["lint", "--streams", str(file)])
+    assert isinstance(refused.exception, Fatal)
+    assert f"--streams {file}" in str(refused.exception)
+
+
+def test_a_file_is_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_bytes('[kafka]\ninput_topic = "Öfen"  # ü\n'.encode())
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    for command in ("config", "lint"):
+        told = subprocess.run(
+            [sys.executable, "-m", "penstock", command, "--config", str(file)],
+            env={**os.environ, **ascii_only, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "decode" not in told.stderr, command
+        assert "Öfen" in told.stdout or command == "lint"

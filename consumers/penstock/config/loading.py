@@ -179,7 +179,7 @@ def _explained(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(path.read_text())
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise usage(f"configuration file {path}: {error.strerror}; correct --config") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

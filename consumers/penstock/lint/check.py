@@ -89,7 +89,7 @@ def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) 
 
 def _text(file: File | None) -> str:
     try:
-        return file.read_text() if file is not None else ""
+        return file.read_text(encoding="utf-8") if file is not None else ""
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{file}: {error}; correct --config") from None
 

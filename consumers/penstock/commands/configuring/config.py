@@ -112,8 +112,12 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     if path.exists():
         raise usage(f"{path} is there already; name another by --config")
     answers = Answers(**{name: given[name] or _ask(name) for name in QUESTIONS})
-    with path.open("x", encoding="utf-8") as file:
-        file.write(starter(answers))
+    text = starter(answers)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise usage(f"{path}: {error.strerror}; name another file by --config") from None
     if found := lint(path, {}, ()):
         path.unlink()
         raise usage("\n".join(str(one) for one in found))

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from penstock.commands.common_options import Context, common
-from penstock.errors import EXIT_CHECK_FAILED
+from penstock.errors import EXIT_CHECK_FAILED, usage
 
 
 @click.command()
@@ -41,4 +41,7 @@ def lint(
 
 def _named(text: str) -> list[str]:
     file = Path(text)
-    return file.read_text().splitlines() if file.is_file() else [text]
+    try:
+        return file.read_text(encoding="utf-8").splitlines() if file.is_file() else [text]
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"--streams {file}: {error}; name a file of text, a name or a glob") from None
