@@ -145,7 +145,10 @@ def test_the_command_shows_it(file: Path) -> None:
         ('[rows]\nimage_scale = "0-255"\n', "rows.image_scale = '0-255' is not known; write none"),
         ('[scenes]\nsite = "("\n', "scenes.site = '(' is no regular expression"),
         ('[scenes]\nsite = "x"\n', "needs the groups (?P<site>...) and (?P<member>...)"),
-        ('[scenes]\nanchor = "first"\n', "scenes.anchor = 'first' is none; it is grid"),
+        (
+            '[scenes]\nanchor = "first"\n',
+            "scenes.anchor = 'first' is unknown; write grid, smallest or leader:MEMBER",
+        ),
         ('[output]\nobjects = "/out/{key}.csv"\n', "file:///folder/{key}.csv"),
         ('[[routes]]\nmodel = "v2"\n', "neither [model] nor [[models]] has 'v2'"),
         ('[model]\nprotocol = "http"\ntemplate = "{row}"\n', "{rows}"),
