@@ -3,69 +3,69 @@
     consume → download → expand → microbatch → predict → publish → reject → settle
      Kafka      S3        rows     window      TorchServe  Kafka     DLQ     offsets
 
-Where to look, from what a person starts down to what everything rests on:
+Where to look. Each part rests on those below it:
 
-    cli, commands/  what a person types: parse, call one function, print
+    cli, commands/  the commands: parse, call one function, print
     worker/         `penstock run`: picks adapters, checks topics, turns signals into a drain
     library/        `predict` for Python programs: the pipeline without Kafka; results as tables
-    settings/       from configuration to what the parts need: the one translator
+    settings/       translates the configuration into what each part needs
     config/         every key with its default (sections); TOML, the environment, secrets
-    pipeline/       the life: start, rebalance, drain, stop; begin reading here
-    stages/         the verbs of the flow, a file each; beside them what helps one of them; shadow/
-    lane/           one assignment of one partition: what it owes, what may leave
-    calls/          calling a service that may be unavailable: gate, outage, start, probe
+    pipeline/       a worker's life: start, rebalance, drain, stop; begin reading here
+    stages/         a file for each step of the flow, and files that help one step; shadow/
+    lane/           one assignment of one partition: which answers it owes, which may be published
+    calls/          calls to services that may be unavailable: gate, outage, start, probe
     formats/        bytes to rows
       base/         what all formats share: runs, members, reading by parts
       csv/, text/, tables/, archives/, media/, pictures/    the formats
-    decoders/       processes with nothing to lose, in which objects become rows
-    encodings/      answers to bytes of a result object, one file a format
-    requests        what a batch looks like to a model
+    decoders/       processes without partitions or credentials, in which objects become rows
+    encodings/      answers to the bytes of a result object, a file for each format
+    requests        the body of a model call, in each form
     plugins         formats and requests of users' packages
     adapters/       the only code that knows a client library
       inputs/       which input is read: topics, several regions, a bounded span, URLs
-      kafka/        Kafka by aiokafka; in kafka/inside/ what aiokafka keeps to itself
-        group/        what a member owes its group, for both clients
-        exactly_once/ transactions as a member of the group, and positions that are decided
+      kafka/        Kafka by aiokafka; kafka/inside/ uses parts of it that are not public
+        group/        what a member of a group must do, for both clients
+        exactly_once/ transactions as a member of the group; positions that none can still move
       confluent/    the input topic by librdkafka
-      s3/, stores/  objects: S3; which client reads which store, and all other stores
-      result_stores/  where result objects are written
+      s3/, stores/  reading objects: from S3; from all other stores, and which client does it
+      result_stores/  writing result objects
       http/         our own connections, and which authorities TLS trusts
       model_servers/  TorchServe, the Open Inference Protocol, JSON servers
       otel/         spans of traces, by OpenTelemetry's SDK
-      memory/       adapters that a test or a simulation owns
-    ports/          the promises an adapter keeps
+      memory/       adapters without a service, for tests and the simulation
+    ports/          the promises that an adapter keeps
     core/           decisions without waiting, by question:
       rows/         what travels: blocks on the chain of their ticket
-      progress/     how far may I commit?
-      order/        what may leave, what comes next, when does a line stop?
+      progress/     how far may a partition be committed?
+      order/        what may be published, what is fetched next, when does a line stop?
       window/       when does a batch close?
-      bad_rows/     whose fault was it?
-      health/       may I ask again?
+      bad_rows/     which row made the model refuse a batch?
+      health/       may a service be asked again?
       records/      what is published, under which name?
       routing/      which model, which store, which stream?
-      comparing/    do two models say the same?
-    messages/       what crosses the wire, held against schemas/*.schema.json by a test
+      comparing/    do two models answer alike?
+    messages/       the messages on topics and pages; a test holds them against schemas/
     errors          the three families: transient, poison, fatal; the exit codes
     telemetry/      metrics: of every worker; of several models, a shadow, regions
     tracing/        which objects are sampled, and the spans of their way
     logs            log lines, without secrets
-    terminal_text   texts, times and tables for people, as several commands print them
-    process/        our own processes: children, ending with the parent, leaving; clock, threads
-    scenes/         one picture from many streams: what every member of a site said of one instant
+    terminal_text   texts, times and tables for people, shared by several commands
+    process/        our own processes: children, ending with the parent, exits; clock, threads
+    scenes/         one picture from many streams: the predictions of a site's members at an instant
     verify/, dlq/   the judge of the topics; dead letters
-    jobs/           a job is a topic: a backlog announced from a list, and worked off to its end
-    replay/         what was announced before, answered again beside the live group
+    jobs/           a backlog that is announced from a list and worked off to its end
+    replay/         answers again what was announced before, beside the live group
     ops/            health page, status, several processes
-    lint/           what is wrong in a configuration, all of it, without a service
-    doctor/         what a worker needs, looked at one by one, with what mends it
+    lint/           finds all errors of a configuration, without a service
+    doctor/         checks everything that a worker needs, and says how to mend it
     handlers/       the TorchServe handler to deploy with a model
     embedded/       broker and model server of `penstock demo`
-    demo/, bench/   the job at home, with its proof; the measuring commands
+    demo/, bench/   `penstock demo`, with its proof; `penstock bench`, which measures
     simulation/     virtual time and simulated failures, for tests of your own
 
 Imports go one way: cli → commands → worker → settings → pipeline → stages → lane → core → messages;
-adapters → ports. The configuration is read by the adapters and the commands' own folders, each its
-section; the parts of the pipeline get plain values. A test holds all this and the map.
+adapters → ports. The adapters and the folders of single commands read their sections of the
+configuration; the parts of the pipeline get plain values. A test holds all this and the map.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -89,9 +89,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`from penstock import predict`, loaded when asked for: the core must not pull
-    in the clients.
-    """
+    """Import a public name when it is first used: `import penstock` alone must load no client."""
     if name in ("predict", "predict_sync"):
         from penstock.library import predicting
 
@@ -112,5 +110,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Names that are not loaded yet are completed by a notebook, too."""
+    """Include names that are not imported yet, so that a notebook completes them."""
     return sorted({*globals(), *__all__})
