@@ -89,7 +89,7 @@ async def test_an_object_s_way_is_told_by_the_member_that_delivered_it() -> None
             ("refs/0/7/0/5", "rows", "elsewhere"),  # another job's
         ):
             why = await way_of(http, id, model, topic)
-            assert why == "no worker that answered (http.port, http.peers) has delivered it of late"
+            assert why == "no worker that answered (http.port, http.peers) has delivered it lately"
 
 
 async def test_peers_are_asked_where_the_worker_itself_is_not_here() -> None:

@@ -141,10 +141,10 @@ def _batch(value: bytes, wrappings: int) -> References | Ignored:
     for one in events:
         inner = _decode(bytes(one), wrappings + 1)
         if isinstance(inner, Inline):
-            raise SchemaError("inline rows are a message of their own")
+            raise SchemaError("inline rows must be a message of their own")
         if isinstance(inner, References):
             if not inner.announced:
-                raise SchemaError('several references are written {"objects": [...]}')
+                raise SchemaError('write several references as {"objects": [...]}')
             found += inner.items
     return References(tuple(found), announced=True) if found else Ignored()
 

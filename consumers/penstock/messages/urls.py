@@ -64,5 +64,5 @@ def split_place(url: str) -> tuple[str, str | None, str, str]:
     scheme = _SCHEMES.get(scheme, scheme)
     bucket, _, host = bucket.partition("@") if scheme == "az" else (bucket, "", "")
     if "@" in bucket:
-        raise SchemaError("credentials in a url would stand in every record; configure a store")
+        raise SchemaError("credentials in a url would be in every record; configure a store")
     return scheme, host.partition(".")[0] or None, bucket, key

@@ -65,7 +65,7 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
     async with _session(http) as session:
         code, document = await _asked(session, f"{url}/api/status")
     if code == UNAUTHORIZED:
-        said = f"{url} wants another token than http.token: give the worker's"
+        said = f"{url} wants another token than http.token: set it to the worker's"
         raise usage(said)
     return document if isinstance(document.get("problems"), list) else None
 
@@ -111,7 +111,7 @@ def _why_not(codes: Sequence[int]) -> str:
     silent, refusing = codes.count(0), codes.count(UNAUTHORIZED)
     if silent == len(codes):
         return "no worker answers (http.port, http.peers)"
-    whys = ["no worker that answered (http.port, http.peers) has delivered it of late"]
+    whys = ["no worker that answered (http.port, http.peers) has delivered it lately"]
     if silent:
         whys.append(f"{silent} of {len(codes)} did not answer")
     if refusing:

@@ -88,8 +88,7 @@ def _check_request(settings: config.Model, known: tuple[str, ...]) -> None:
     if settings.request not in known:
         raise usage(
             f"model.request = {settings.request!r} does not go with model.protocol = "
-            f"{settings.protocol!r}, which needs only to know what a row is; choose one of "
-            f"{', '.join(known)}"
+            f"{settings.protocol!r}; choose one of {', '.join(known)}"
         )
 
 

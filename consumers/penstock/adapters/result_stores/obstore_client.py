@@ -73,7 +73,7 @@ class ObstoreResults:
             meant = self._meaning(error, location._replace(store=self._name))
             if isinstance(meant, Poison):
                 raise usage(
-                    f"whether there is a result cannot be told: {meant}; without the right to list "
+                    f"it cannot be told if there is a result: {meant}; without the right to list "
                     "the bucket (s3:ListBucket) stores do not say that an object is missing"
                 ) from None
             raise meant from None
@@ -243,8 +243,8 @@ class ObstoreUpload:
         """
         if NO_SUCH_UPLOAD in str(error):
             return Transient(
-                f"the result {self._location.key}: this upload was ended in the store, by "
-                "a worker that wrote the same or by hand"
+                f"the result {self._location.key}: the store has ended this upload: "
+                "another worker wrote the same result, or the upload was aborted by hand"
             )
         meant = self._meaning(error, self._location)
         if isinstance(meant, Poison):
