@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from penstock import config
+from penstock.adapters.model_servers.choice import open_model
 from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
 from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.embedded.model_server import EmbeddedModelServer
+from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Model
 from tests.adapters.model_servers.contract import ModelContract
 from tests.support.oip_grpc_server import OipGrpcServer
@@ -61,3 +63,13 @@ class TestOipGrpcAdapter(ModelContract):
             model = OipModel(settings, GrpcWire(settings))
             yield model
             await model.aclose()
+
+
+@pytest.mark.parametrize("protocol", ["torchserve", "http", "openai-embeddings", "oip", "oip-grpc"])
+@pytest.mark.parametrize("url", ["http://user:pass@host:abc", "grpc://host:99999", "http://[::1"])
+def test_an_address_that_cannot_be_read_is_a_setting_to_mend(protocol: str, url: str) -> None:
+    model = {"url": url, "protocol": protocol, "request": "json"}
+    with pytest.raises(Fatal, match=r"model\.url cannot be read") as caught:
+        open_model(config.Config(model=msgspec.convert(model, config.Model)))
+    assert caught.value.exit_code == EXIT_USAGE
+    assert "pass" not in str(caught.value)

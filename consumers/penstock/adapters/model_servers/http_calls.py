@@ -254,7 +254,12 @@ def _reply(answer: Answer) -> Reply:
 
 def address_of(settings: config.Model) -> URL:
     """`model.url`, checked: http or https, with a host."""
-    base = URL(settings.url)
+    try:
+        base = URL(settings.url)
+    except ValueError:
+        # Without the URL: its parts cannot be told, so the secrets in it cannot be masked.
+        said = "model.url cannot be read: check host and port, as in http://host:8080"
+        raise usage(said) from None
     if base.scheme not in ("http", "https") or not base.host:
         raise usage(
             f"model.url = {config.shown_url(settings.url)!r} is not an address; "

@@ -54,16 +54,9 @@ class GrpcWire:
     """One model of one server."""
 
     def __init__(self, settings: config.Model) -> None:
-        parts = urlsplit(settings.url)
-        if parts.scheme not in (*_PLAIN, *_SECURE) or not parts.hostname or not parts.port:
-            raise usage(
-                f"model.url = {config.shown_url(settings.url)!r} is not an address of a gRPC "
-                "server; write grpc://host:8001, or grpcs:// with TLS"
-            )
         self._settings = settings
-        self._target = f"{parts.hostname}:{parts.port}"
+        self._target, self._is_secure = _target_of(settings)
         self.url = URL(f"grpc://{self._target}")
-        self._is_secure = parts.scheme in _SECURE
         self._timeout_s = settings.timeout_ms / 1000
         self._token = Token(settings)
         self._names = {"name": settings.name, "version": settings.version or ""}
@@ -210,6 +203,23 @@ async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
                 raise refusal(error.code(), error.details() or "", url) from None
 
         yield post
+
+
+def _target_of(settings: config.Model) -> tuple[str, bool]:
+    """`host:port` of `model.url`, and whether its scheme asks for TLS."""
+    try:
+        parts = urlsplit(settings.url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        # Without the URL: its parts cannot be told, so the secrets in it cannot be masked.
+        said = "model.url cannot be read: check host and port, as in grpc://host:8001"
+        raise usage(said) from None
+    if not host or not port or parts.scheme not in (*_PLAIN, *_SECURE):
+        raise usage(
+            f"model.url = {config.shown_url(settings.url)!r} is not an address of a gRPC "
+            "server; write grpc://host:8001, or grpcs:// with TLS"
+        )
+    return f"{host}:{port}", parts.scheme in _SECURE
 
 
 def _outputs(answer: Any) -> list[Output]:
