@@ -10,12 +10,15 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.ports import Answers
+from penstock.simulation import recovery
+from penstock.simulation.checks.history import Violation
 from penstock.simulation.shadow import MANNERS
 from penstock.simulation.simulation import Scenario, simulate
 
@@ -49,6 +52,15 @@ def test_with_a_shadow_each_history_is_the_one_without_it() -> None:
         assert (shaded.instants, shaded.rows) == (alone.instants, alone.rows), seed
         seen |= shaded.counts.keys()
     assert seen >= {f"shadow {manner}" for manner in MANNERS}
+
+
+def test_a_promise_that_is_broken_at_the_end_is_raised_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "MOVES_S", -1.0)
+    for seed in range(3, 6):
+        with pytest.raises(Violation, match=f"seed {seed}: partition . does not move"):
+            simulate(seed)
 
 
 def means(payload: Payload) -> Answers:

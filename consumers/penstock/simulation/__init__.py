@@ -1,4 +1,3 @@
-"""Tools to test a pipeline without services and without waiting: virtual time, and the simulation
-of whole worlds from a seed. For tests of single cases there are the ports in
-`penstock.adapters.memory`.
+"""Tests a pipeline without services and without waiting: virtual time, and the simulation of a
+whole world from a seed. A test of a single case uses `penstock.adapters.memory` instead.
 """

@@ -1,8 +1,7 @@
-"""What is announced in a simulated world: every shape of message, every kind of object, huge next
-to tiny.
+"""The messages of a simulated world and the objects that they name: every shape, format and size.
 
 Rule: everything is drawn from one seeded source. A row is two numbers: its own, and a flag that
-tells the model how to treat it. Owner: the simulation.
+tells the model how to treat the row (`echo_model`). Owner: the simulation.
 """
 
 import gzip
@@ -21,7 +20,8 @@ from penstock.simulation.echo_model import FINE, REFUSED_ALONE, REFUSED_WITH_ALL
 
 BUCKET = "b"
 MOST_OBJECTS = 4
-# Makes the footer larger than what is fetched with it, so that row groups must be fetched.
+# So much padding makes a Parquet file larger than the tail that is fetched first, so that row
+# groups must be fetched by themselves.
 PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
 
@@ -42,13 +42,13 @@ def tar(members: Sequence[tuple[str, bytes]]) -> bytes:
 
 @dataclass
 class Objects:
-    """Makes objects; rows are numbered on through all of them."""
+    """Makes objects. Each row has a number of its own, over all objects."""
 
     random: Random
     number: int = field(default=0, init=False)
 
     def make(self) -> tuple[str, bytes]:
-        """Returns a file name's extension and the object's bytes."""
+        """Returns the suffix of the object's name and the object's bytes."""
         kinds = {
             self._csv: 8,
             self._zipped: 2,
@@ -96,8 +96,8 @@ class Objects:
         return ".json", orjson.dumps(self.rows())
 
     def _parquet(self) -> tuple[str, bytes]:
-        """A Parquet file with several row groups, larger than the tail that is fetched first;
-        sometimes without the extension.
+        """A Parquet file with several row groups, larger than the tail that is fetched first. Some
+        have no suffix.
         """
         rows = self.rows()
         columns = {"number": [row[0] for row in rows], "flag": [row[1] for row in rows]}
@@ -153,7 +153,7 @@ class Messages:
         return message
 
     def again(self, suffix: str) -> bytes:
-        """Other bytes for a key with this suffix; empty if such objects are too rare."""
+        """Other bytes for a key with this suffix; empty if no such object is drawn soon."""
         for _ in range(20):
             made, data = self._make()
             if made == suffix:

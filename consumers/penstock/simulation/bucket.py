@@ -1,9 +1,8 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
 Rule: every version of an object is also told to the deployments, which know its right answers. When
-an
-object changes, `unsteady` notes the errors that readers may get from that, and the checks allow
-them. Owner: one simulation.
+an object changes, the errors that readers may get from the change are noted in `unsteady`, and the
+checks allow them. Owner: one simulation.
 """
 
 from random import Random
@@ -27,8 +26,8 @@ class Draws(NamedTuple):
 
 
 class Bucket:
-    """`message` draws messages and stores most of the objects that they name. Objects in `cursed`
-    can never be read to their end; the transfer of those in `cut` always breaks at the same byte.
+    """`message` draws a message and stores most of the objects that it names. Objects in `cursed`
+    can never be opened; the transfer of an object in `cut` always breaks at the same byte.
     """
 
     def __init__(
@@ -52,7 +51,8 @@ class Bucket:
         self._draws = draws
         zoo, make = announcements.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
-        # In a world where failures in a row stop a line, its few objects are of one stream.
+        # Where failures in a row stop a line, all objects are of one stream: otherwise the few
+        # objects of a world would not stop any.
         streams = 1 if troubles.lines else 5
         self._messages = announcements.Messages(draws.load, make_object, self.put, streams)
         self._poison = PoisonMessages(draws.poison, self.put, streams)
@@ -64,7 +64,7 @@ class Bucket:
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
-        """The next message. Its objects are stored by now, or never will be."""
+        """The next message. An object of it that is not stored now never will be."""
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
         else:
@@ -91,7 +91,7 @@ class Bucket:
             self.put(key, self._messages.again(suffix))
 
     def broke(self, key: str) -> None:
-        """A transfer broke off. The object may be replaced before the next try."""
+        """The transfer of an object has broken. The object may be replaced before the next try."""
         if self._troubles.objects and self._draws.spoil.random() < 0.5:
             for one in self._messages.present:
                 if one[0] == key:

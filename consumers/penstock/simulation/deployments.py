@@ -1,10 +1,8 @@
-"""From one deployment to the next: each deployment has its own settings, and its workers their own
-promises.
+"""The deployments of a world, one after the other: each has its own settings and its own promises.
 
-Rule: commits of one deployment are read in the next; docs/guarantees.md says what may happen then.
-The
-first deployment of a seed is drawn the same way whether or not the world changes later. Owner: one
-simulation.
+Rule: workers of one deployment read the commits of the former ones; docs/guarantees.md says what
+may happen then. The first deployment of a seed is the same whether or not the world changes later.
+Owner: one simulation.
 """
 
 from collections.abc import Sequence
@@ -24,7 +22,7 @@ from penstock.stages.result_objects import ResultPlan
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """What happens to a world besides delays and failures; each kind in a part of the seeds."""
+    """What else happens to a world than delays and failures: each kind in some of the seeds."""
 
     settings: bool = False
     objects: bool = False
@@ -41,7 +39,7 @@ NONE = Troubles()
 
 
 def drawn_troubles(random: Random) -> Troubles:
-    """Half of the worlds have no troubles; the others a mix."""
+    """Half of the worlds have no troubles, the others a mix of them."""
     if random.random() < 0.5:
         return NONE
     return Troubles(*(random.random() < 0.4 for _ in Troubles.__slots__))
@@ -49,7 +47,7 @@ def drawn_troubles(random: Random) -> Troubles:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The settings and promises of the workers that are hired in this deployment."""
+    """The settings and promises of the workers that are hired during this deployment."""
 
     settings: Settings
     terms: Terms
@@ -94,7 +92,9 @@ class Deployments:
             truths.announced(record, asked)
 
     def change(self, partitions: int) -> None:
-        """Begin a deployment: everything in it may differ from the last one, or rows alone do."""
+        """Begin another deployment. Either everything may differ from the last one, or only the row
+        options and what the troubles change.
+        """
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)
         if random.random() < 0.5:
@@ -103,12 +103,12 @@ class Deployments:
         self.now = self._deployment(settings, exactly_once=random.random() < 0.4)
 
     def mend_lines(self) -> None:
-        """From now on, workers start without the limits that stop a line."""
+        """Workers that start from now on have no limits that stop a line."""
         settings = _with_line(self.now.settings, LineLimits(0.0, 0))
         self.now = Deployment(settings, self.now.terms)
 
     def grow(self, partitions: int) -> None:
-        """Workers that start from now on find this number of partitions."""
+        """Workers that start from now on know this number of partitions."""
         settings = replace(self.now.settings, input_partitions=partitions)
         self.now = Deployment(settings, self.now.terms)
 
@@ -164,6 +164,6 @@ def _with_line(settings: Settings, line: LineLimits) -> Settings:
 
 
 def _with_rows(settings: Settings, rows: RowOptions) -> Settings:
-    """The same terms of rows for all models."""
+    """The settings with these row options for all models."""
     models = {name: replace(terms, rows=rows) for name, terms in settings.models.items()}
     return replace(settings, main=replace(settings.main, rows=rows), models=models)

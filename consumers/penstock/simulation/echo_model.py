@@ -1,8 +1,7 @@
 """The model of a simulated world: it answers each row by the row's own number.
 
 Rule: a row is two numbers, its own and a flag. The flag tells the model how to treat the row, so
-the
-right answer to a row depends on nothing else. Owner: the simulation.
+the right answer to a row depends on the row alone. Owner: the simulation.
 """
 
 from typing import Any
@@ -16,13 +15,13 @@ from penstock.ports import Answers
 FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE, HUNG_UP_ON = 0, 1, 2, 3, 4, 5, 6
 # More than the output topic takes, in worlds where records must be small.
 LARGE_BYTES = 8_000
-# After this time the server gives up a process that hangs.
+# After this time the server ends a process that hangs.
 HANGS_S = 8.0
 
 
 class Deadly(Poison):
-    """One of these rows costs all rows of its call their answer: the model's process ends after
-    `after_s`, or the server hangs up. `code` is the right answer for the row alone.
+    """A call with such a row gets no answers: the model's process ends after `after_s`, or the
+    server hangs up. `code`: the error by which the row must be answered in the end.
     """
 
     def __init__(self, code: ErrorCode, loss: Transient, after_s: float = 0.0) -> None:
@@ -32,7 +31,7 @@ class Deadly(Poison):
 
 
 def echo(payload: Payload) -> Answers:
-    """The model: answers each row by its number, in whatever form the rows come."""
+    """The answers of the model to rows in any form."""
     pairs = _pairs(payload)
     flags = {flag for _, flag in pairs}
     if flags & {KILLS, HANGS}:
@@ -67,13 +66,15 @@ def _pairs(payload: Payload) -> list[Any]:
 
 
 def _pair_of(line: bytes) -> Any:
-    """The two numbers of a line of text. Other lines reach the model, too, which refuses them."""
+    """The two numbers of a line of text. Any other line gets the flag with which the model refuses
+    it.
+    """
     number, _, flag = line.partition(b",")
     return (int(number), int(flag)) if number.isdigit() and flag.isdigit() else (0, REFUSED_ALONE)
 
 
 def _pair(row: object) -> Any:
-    """A row of text as the model gets it; other rows it refuses."""
+    """The two numbers of a JSON row. Any other row gets the flag of a row that is refused."""
     if isinstance(row, list) and len(row) == 2 and all(_is_number(cell) for cell in row):
         return row
     return (0, REFUSED_ALONE)

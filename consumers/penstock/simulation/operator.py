@@ -1,7 +1,7 @@
-"""The operator, who releases stopped lines: by words that the workers hear without a restart.
+"""The operator, who tells workers what to do with stopped lines, without restarting them.
 
-Rule: the operator says one word at a time about each stop. The first may be to try again, which is
-in vain while nothing is mended. Owner: one simulation.
+Rule: the operator says one word at a time about each stop. The first word may be "resume", which
+does not help, because the cause is not mended; the next one is "skip". Owner: one simulation.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from penstock.core.order.operator_words import Verb, Word, decode, digest, encod
 from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
-# Longer than a worker takes to hear a word and to stop again.
+# Longer than a worker takes to read a word and to stop again.
 PATIENCE_S = 10.0
 
 
@@ -24,7 +24,7 @@ class Operator:
         self._spoke_s = -PATIENCE_S
 
     def speak(self) -> None:
-        """Say a word about each stopped line, unless the last words may not have been heard yet."""
+        """Say a word about each stopped line, once workers have had time to read the last words."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._spoke_s < PATIENCE_S:
             return

@@ -1,8 +1,9 @@
-"""Messages and objects that are meant to stop a worker, each legal or nearly so.
+"""Messages and objects that try to stop a worker, although they are legal or nearly legal.
 
-Rule: each kind has once stopped or slowed a worker: a letter too large for every topic, a letter
-for each row with the whole message in it, bad rows that count no bytes, a transfer that always
-breaks at one byte, rows that kill or stall the model's process. Owner: the simulation.
+Rule: each kind has once stopped or slowed a worker: a dead letter that is too large for every
+topic, a letter for each row with the whole message in it, bad rows that count no bytes, a transfer
+that always breaks at the same byte, rows that kill or stall the model's process. Owner: the
+simulation.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ UNPARSABLE = (
     b'{"inline":7}',
     b"nonsense" * 2_000,
 )
-# Each is refused for another reason.
+# Rows that are refused, each for a reason of its own.
 UNLIKE = (
     b'[1,"x"]', b'"text"', b"[[1]]", b'{"a":1}', b"null", b"[1,2,3]", b"[true,0]", b"[]",
     b"[1e400,0]",
@@ -42,8 +43,8 @@ UNLIKE = (
 
 
 class PoisonMessages:
-    """`put` stores an object; `cut` makes its transfer always break after this many bytes. `slow`
-    counts objects that take minutes until they are given up.
+    """`put` stores an object. `cut`: by key, the number of bytes after which the object's transfer
+    always breaks. `slow`: how many objects take minutes until they are given up.
     """
 
     def __init__(self, random: Random, put: Callable[[str, bytes], str], streams: int) -> None:
@@ -83,7 +84,7 @@ class PoisonMessages:
         return b"".join(b"%d,%d\n" % (number, flag) for number, flag in numbered)
 
     def _many_ranges(self) -> bytes:
-        """Its dead letter repeats all of these ranges twice."""
+        """A message with many row ranges, all of which its dead letter repeats twice."""
         ranges = [(2 * number, 2 * number + 1) for number in range(self._random.choice((20, 300)))]
         kind = self._random.randrange(3)
         if kind == 0:

@@ -1,6 +1,6 @@
-"""After the storm: no service fails any more, so everything must be answered and come to an end.
+"""The end of a world: no service fails any more, so all rows must be answered and all workers end.
 
-Rule: each partition with uncommitted records moves within a bounded time. An operator releases
+Rule: each partition with uncommitted records must move within a bounded time. An operator releases
 lines that have stopped. Owner: one simulation.
 """
 
@@ -10,8 +10,8 @@ from penstock.simulation.operator import Operator
 from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
-# What is not answered within this time after the storm never will be.
-CALM_S = 7_200.0
+# Rows that are not answered within this time after the last fault count as never answered.
+RECOVERY_S = 7_200.0
 # A partition must move within this time. An object that cannot be read is given up after two
 # minutes, a row that stalls the model after nearly as long, and with few fetchers these add up.
 MOVES_S = 300.0
@@ -36,7 +36,7 @@ class Recovery:
 
     async def _answered(self) -> None:
         world = self._world
-        deadline_s = asyncio.get_running_loop().time() + CALM_S
+        deadline_s = asyncio.get_running_loop().time() + RECOVERY_S
         while owed := [
             number
             for number in range(world.partitions)
@@ -67,7 +67,9 @@ class Recovery:
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
-        """Release lines that have stopped: by a word to each, or new settings for all workers."""
+        """Release lines that have stopped: by a command for each, or by new settings for all
+        workers.
+        """
         world, fleet = self._world, self._fleet
         stopped = [worker for worker in fleet.running() if worker.pipeline.stopped]
         if not stopped:
@@ -83,7 +85,7 @@ class Recovery:
         self._moved.clear()
 
     async def _stopped(self) -> None:
-        """All workers must drain, end, and return every byte of their budget."""
+        """Stop all workers. Each must end, and give back every byte of its budget."""
         last = self._fleet.running()
         for worker in last:
             if not worker.stopping:

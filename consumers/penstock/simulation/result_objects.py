@@ -1,7 +1,8 @@
-"""Result objects in a simulated world: how each worker writes them, and whether they are true.
+"""Result objects in a simulated world: how each worker writes them, and the check that they are
+true.
 
-Rule: when a record that names a result arrives, the record is compared with the bytes that were
-complete by then. So a reader always finds what the record says, and it is the truth. Owner: one
+Rule: when a record that names a result arrives on the topic, it is compared with the bytes that
+were complete by then. So a reader finds the result as soon as it finds the record. Owner: one
 simulation.
 """
 
@@ -21,12 +22,12 @@ from penstock.simulation.faults import FaultInjector
 from penstock.simulation.worker_process import Process
 from penstock.stages.result_objects import ResultPlan
 
-# One name for each record and model, so that each result has one truth.
+# One name for each record and model, so that each result has one right content.
 _NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", Scope())
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:
-    """Half of the worlds write no result objects."""
+    """How results are written; None in the half of the worlds without result objects."""
     mode = random.choice((None, None, "objects", "both"))
     if mode is None:
         return None
@@ -52,7 +53,7 @@ class SimulatedResults:
 
 
 class SimulatedUpload:
-    """An upload that a dead worker began stays until another worker begins the same one again."""
+    """An upload that a dead worker has begun stays until another worker begins one of that name."""
 
     def __init__(self, upload: MemoryUpload, process: Process, injector: FaultInjector) -> None:
         self._upload = upload
@@ -85,8 +86,8 @@ class SimulatedUpload:
 def as_rows(
     records: Sequence[Mapping[str, Any]], results: MemoryResults, history: History, *, of_rows: bool
 ) -> Iterator[Mapping[str, Any]]:
-    """The records as if each row had one. Where rows have no records of their own, the record of an
-    object is replaced by the rows in its result.
+    """The records of a world without result objects. If rows have no records of their own, the
+    record of an object is replaced by a record for each row in its result.
     """
     for record in records:
         if "result" not in record:

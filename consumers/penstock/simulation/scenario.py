@@ -1,4 +1,4 @@
-"""What a world is given: the scenario of the test, and settings drawn from the seed.
+"""What decides about a world: the scenario of the test, and settings drawn from the seed.
 
 Rule: sizes are small and limits tight, so that a world reaches each limit within a few seconds.
 Owner: one simulation.
@@ -22,7 +22,7 @@ from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 
-# Some of the worlds have this model beside the default one.
+# In some worlds this model answers beside the default one.
 OTHER = "other"
 INPUT, OUTPUT, DEAD_LETTERS = "refs", "predictions", "predictions.dlq"
 
@@ -32,9 +32,9 @@ class Scenario:
     """What is simulated: your model, your objects, your formats. By default, every kind that
     exists.
 
-    `answer` is the model, asked with one payload at a time; a row's answer must not depend on its
-    neighbours. `make_object` returns a file's suffix and its bytes. With `shadow` each worker has a
-    shadow, which behaves as it likes.
+    `answer` is the model, which gets one payload at a time; a row's answer must not depend on its
+    neighbours. `make_object` returns the suffix of a file's name and the file's bytes. With
+    `shadow` each worker has a shadow model, which fails and is slow at random.
     """
 
     answer: Answer = echo
@@ -43,7 +43,7 @@ class Scenario:
     shadow: bool = False
 
 
-# Numbers, JSON, and opaque rows: for these every object is lines of text.
+# Rows of numbers, rows of JSON, and opaque rows, for which every object is read as lines of text.
 _ROWS = (
     *[RowOptions(), RowOptions(form="json")] * 2,
     RowOptions(form="bytes", format="text"),
@@ -75,7 +75,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
             wait_for_object_s=0.0,
         ),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
-        # A line that stops is not answered, but in this world all must be.
+        # A line that stops would not be answered, but in this world every row must be answered.
         lane=LaneLimits(pick((1, 3, 16)), NO_LIMITS, order_by_stream=by_stream),
         times=TimeLimits(
             commit_interval_s=pick((0.02, 0.2)),
@@ -88,15 +88,15 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         publish=PublishTerms(same_partition),
         letters=LetterTerms(DEAD_LETTERS, partitions),
         input_partitions=partitions,
-        # With order by stream a pointer may be published before the answer it points to, if that is
-        # of another stream.
+        # Not with order by stream: there a pointer to an earlier answer may be published before
+        # that answer, if the answer is of another stream.
         dedupe=not by_stream and pick((False, True, True)),
     )
     return _with_another_model(made, random) if random.random() < 0.3 else made
 
 
-# Shared by all workers of a world, as workers whose routes differ cannot trust each other's
-# answers. Some streams have one model, others the other, two of them both.
+# All workers of a world have the same routes, because workers with different routes cannot trust
+# each other's answers. Some streams are answered by one model, some by the other, two by both.
 FAN_OUT = Routes(
     ["rows", OTHER],
     [Route(("rows", OTHER), stream="s[12]"), Route(("rows",), split={OTHER: 50.0})],
@@ -104,12 +104,12 @@ FAN_OUT = Routes(
 
 
 def with_fan_out(settings: Settings) -> Settings:
-    """Let two models answer some of the rows."""
+    """The settings with a second model, so that two models answer some of the rows."""
     return replace(settings, models=settings.models or {OTHER: settings.main}, routes=FAN_OUT)
 
 
 def _with_another_model(settings: Settings, random: Random) -> Settings:
-    """Send half of the streams to the second model."""
+    """The settings with a second model, which answers half of the streams."""
     pick = random.choice
     main = settings.main
     window = replace(main.window, max_rows=pick((1, 4, 64)), max_wait_s=pick((0.0, 0.02)))

@@ -1,7 +1,8 @@
-"""A shadow of a simulated worker: slow, mute, away, wrong or of another opinion, call by call.
+"""The shadow model of a simulated worker: call by call slow, mute, away, wrong or of another
+opinion.
 
-Rule: it draws from its own source and notes nothing. So a world has the same history with and
-without it, as long as it does not disturb live work. Owner: one simulation.
+Rule: the shadow draws from a source of its own and notes nothing in the history. So a world has the
+same history with and without it, unless it disturbs live work. Owner: one simulation.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ def drawn_shadow(random: Random) -> ShadowPlan:
 
 
 class SimulatedShadow:
-    """The shadow model, through this worker's connection. `seen` counts how it behaved."""
+    """The shadow model, through this worker's connection. `seen` counts the calls by manner."""
 
     version: str | None = None
     most_rows: int | None = None
@@ -78,7 +79,7 @@ class SimulatedShadow:
 
 
 class ShadowSink:
-    """The shadow's own producer, which often fails."""
+    """The producer of the shadow's topic, which often fails."""
 
     def __init__(self, process: Process, random: Random) -> None:
         self._process = process

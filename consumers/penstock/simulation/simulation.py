@@ -1,20 +1,22 @@
 """A whole world from one seed: workers run, die, freeze and come back; five promises are checked.
 
-    not ahead   a worker commits nothing before its delivery was acknowledged to that worker
-    in order    each assignment publishes row after row, from where it was committed to begin
-    answered    when the storm is over, everything that was asked is on the output topic
+    not ahead   a worker commits only what was acknowledged to this worker
+    in order    each assignment publishes row after row, from its committed position on
+    answered    when the storm of faults is over, everything that was asked is on the output topic
     in bounds   bytes, objects and calls in flight never exceed their limits
-    progress    once all is well, each partition moves; no message ends worker after worker; a stop
-                and a hand-back end in time, whatever fails in them
+    progress    when nothing fails any more, each partition moves; no message ends worker after
+                worker; a stop and a hand-back end in time, whatever fails in them
 
-Order per stream and exactly once are promised in some of the worlds, and then checked as such. In
-half of them settings, partitions and objects change from life to life, or messages are poison.
+Some of the worlds have order per stream or exactly once, whose promises are then checked instead.
+In half of the worlds settings, partitions and objects change from deployment to deployment, or some
+messages are poison.
 
-Rule: one seed, one history, on every machine. Owner: the test that calls `simulate`.
+Rule: one seed gives one history, on every machine. Owner: the test that calls `simulate`.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.simulation.checks.history import Violation
@@ -28,14 +30,15 @@ from penstock.simulation.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]
 
-# A world takes 30 ms on average, so 2,000 seeds are one to two minutes of CPU time.
+# With so many disturbances a world takes 30 ms on average, so 2,000 seeds take one to two minutes
+# of CPU time.
 MOST_DISTURBANCES = 16
 MOST_PARTITIONS = 4
 
 
 class Report(NamedTuple):
-    """What a simulation went through. Equal histories have equal `digest`s. `instants` are equal
-    also if events of one instant came in another order.
+    """What happened in a simulation. Two equal histories have the same `digest`. They have the same
+    `instants` even if events of one instant came in another order.
     """
 
     seed: int
@@ -48,11 +51,11 @@ class Report(NamedTuple):
 
 def simulate(seed: int, scenario: Scenario | None = None) -> Report:
     """Raises `Violation` with the seed and the history when a promise is broken."""
-    return run(_Storm(World(seed, scenario or Scenario())).blow())
+    return run(_Events(World(seed, scenario or Scenario())).run())
 
 
-class _Storm:
-    """The events of a world, drawn from the seed."""
+class _Events:
+    """Draws the events of a world from the seed, and lets them happen."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -61,7 +64,7 @@ class _Storm:
         self._fleet = WorkerFleet(world, self._random, self._tasks)
         self._operator = Operator(world, self._fleet)
 
-    async def blow(self) -> Report:
+    async def run(self) -> Report:
         world = self._world
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
@@ -91,7 +94,13 @@ class _Storm:
         )
 
     async def _live(self) -> None:
-        """Let something happen again and again; then comes the calm, and the end."""
+        # The history keeps the violation, and `failed` is set. If it were raised, it would reach
+        # the caller in a group with the errors of tasks that it interrupts.
+        with suppress(Violation):
+            await self._disturb_and_recover()
+
+    async def _disturb_and_recover(self) -> None:
+        """Disturb the world again and again. Then let it recover, and end all workers."""
         world, random = self._world, self._random
         self._fleet.hire()
         for _ in range(random.randint(1, 6)):
@@ -103,7 +112,7 @@ class _Storm:
         await Recovery(world, self._fleet).run()
 
     async def _wait(self) -> None:
-        """Wait by turns of the loop as often as by time, as races happen between two turns."""
+        """Wait for some time, or for some turns of the loop, because races happen between turns."""
         if self._random.random() < 0.5:
             await asyncio.sleep(self._random.choice((0.01, 0.3, 3.0)) * self._random.random())
         else:
@@ -146,7 +155,7 @@ class _Storm:
         self._fleet.hire()
 
     def _deploy(self) -> None:
-        """Deploy other settings: stop or kill each worker, and hire a new one."""
+        """Deploy other settings: stop or kill each worker, and start a new one."""
         self._world.change()
         for worker in self._fleet.running():
             if worker.stopping or self._random.random() < 0.5:

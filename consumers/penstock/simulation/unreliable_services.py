@@ -1,8 +1,8 @@
 """Object store and model of one worker, in memory, slow and unreliable.
 
-Rule: a request that is on the wire may still have its effect after the worker's death, but a dead
-worker gets no answer, and a paused one gets it when it goes on. Owner: the simulation, one of each
-per worker.
+Rule: a request that is on the wire may still have its effect after the worker's death. But a dead
+worker gets no answer, and a paused worker gets it when it goes on. Owner: the simulation, one of
+each per worker.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from penstock.simulation.faults import FaultInjector
 from penstock.simulation.worker_process import Process
 
 T = TypeVar("T")
-# Some of the objects up to this size come at once, as small ones do from a real store.
+# Some of the objects up to this size come in one piece, like small objects from a real store.
 WHOLE_BYTES = 400
 AskModel = Callable[[Sequence[Payload]], Answers]
 
 
 @dataclass(eq=False)
 class SimulatedObjects:
-    """The bucket that all workers share, through this worker's connection. Objects in `cursed`
-    never answer; the transfer of one in `cut` always breaks after that many bytes. `broke` is
-    called when any other transfer breaks.
+    """The bucket that all workers share, through this worker's connection. Objects in `cursed` can
+    never be opened; the transfer of an object in `cut` always breaks after that many bytes. `broke`
+    is called when any other transfer breaks.
     """
 
     objects: MemoryObjects

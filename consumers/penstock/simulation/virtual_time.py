@@ -1,8 +1,8 @@
 """An event loop whose clock jumps to the next timer as soon as no task can go on.
 
-Rule: no real second passes; a drain of 15 s costs nothing. If every task waits and no timer is set,
-nothing can ever happen again: `Deadlock` is raised then, so that the test does not hang. Threads do
-not work on this loop.
+Rule: no real time passes; a drain of 15 s costs nothing. If every task waits and no timer is set,
+nothing can ever happen again: then `Deadlock` is raised, so that the test does not hang. Work on
+other threads is not waited for, so threads cannot be used with this loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ EPOCH_MS = 1_800_000_000_000
 
 
 async def inline(work: Callable[[], T]) -> T:
-    """Works in place, for loops on which threads do not work."""
+    """Do the work in the event loop itself, in place of a thread."""
     return work()
 
 
@@ -26,7 +26,7 @@ class Deadlock(Exception):
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Never blocks: it adds the time it should have waited to the clock."""
+    """Never blocks: instead of waiting, it adds the time of the wait to the clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,8 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.on_turn is not None:
             self.on_turn()
-        # Asking the system takes as long as a short task, and whatever is ready can wait.
+        # With `timeout` 0, tasks are ready: the system is asked only when none is, because asking
+        # takes as long as a short task.
         events = [] if timeout == 0 else super().select(0)
         if not events:
             if timeout is None:
@@ -56,7 +57,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def each_turn(self, look: Callable[[], None] | None) -> None:
-        """Call `look` between any two turns of the loop: after every step of every task."""
+        """Call `look` between any two turns of the loop: after the steps of all ready tasks."""
         self._jumping.on_turn = look
 
 
@@ -67,7 +68,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Makes a test function of a coroutine function, which then runs on virtual time."""
+    """Turn a coroutine function into a test function that runs on virtual time."""
 
     @functools.wraps(test)
     def on_virtual_time(*args: P.args, **kwargs: P.kwargs) -> T:

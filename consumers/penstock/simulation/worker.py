@@ -1,4 +1,4 @@
-"""One simulated worker: the real pipeline, and how it dies.
+"""One simulated worker: it runs the real pipeline, and can be killed, frozen and stopped.
 
 Rule: once a worker is killed, nothing calls it any more. Owner: the simulation.
 """
@@ -18,7 +18,7 @@ from penstock.simulation.worker_process import Process
 
 @dataclass(eq=False)
 class Worker:
-    """`run` it as a task; `kill`, `pause` or `stop` it."""
+    """`run` it in a task of its own; `kill`, `pause` or `stop` it from outside."""
 
     pipeline: Pipeline
     source: SimulatedSource[Life]
@@ -36,7 +36,7 @@ class Worker:
         return self.source.name
 
     async def run(self) -> None:
-        """Returns when the pipeline ends, or after `kill`; raises what the pipeline raises."""
+        """Return when the pipeline ends, or after `kill`. Raises what the pipeline raises."""
         self._task = asyncio.current_task()
         async with asyncio.TaskGroup() as tasks:
             self._listening = tasks.create_task(self.source.listen())
@@ -44,14 +44,16 @@ class Worker:
             self._listening.cancel()
 
     def kill(self, *, is_cut: bool) -> None:
-        """Die as by `kill -9`: the group is not told, and notices when the session is over."""
+        """Die as by `kill -9`. The group notices it when the session is over."""
         self.process.die(is_cut=is_cut)
         asyncio.get_running_loop().call_later(SESSION_S, self.group.leave, self.source)
         if self._task is not None:
             self._task.cancel()
 
     def pause(self) -> None:
-        """Freeze as by SIGSTOP. After more than a session the worker goes on as a zombie."""
+        """Freeze as by SIGSTOP. If the worker is frozen for longer than its session, the group has
+        gone on without it when it goes on.
+        """
         self.process.pause()
         asyncio.get_running_loop().call_later(SESSION_S, self._expire)
 

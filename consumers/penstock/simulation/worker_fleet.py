@@ -1,7 +1,7 @@
-"""The workers of a world: hired, killed, frozen, stopped; and how each of them ends.
+"""The workers of a world: starts, kills, freezes and stops them, and judges how each one ends.
 
 Rule: a worker may end by itself only if the broker was away or all of its lines stopped; then
-another one takes its place. No message may end a worker. A stop must end in time, whatever fails
+another worker takes its place. No message may end a worker. A stop must end in time, whatever fails
 meanwhile. Owner: one simulation.
 """
 
@@ -21,7 +21,7 @@ LOOK_S = 0.5
 
 
 class WorkerFleet:
-    """`hire` one more worker; `kill`, `freeze` or `stop` any that runs."""
+    """`hire` starts one more worker; `kill`, `freeze` and `stop` choose a running one."""
 
     def __init__(self, world: World, random: Random, tasks: asyncio.TaskGroup) -> None:
         self._world = world
@@ -39,7 +39,9 @@ class WorkerFleet:
             self._employed[worker] = self._tasks.create_task(self._employ(worker))
 
     async def ended(self) -> None:
-        """Returns when no worker runs. Tasks of killed ones do not end and are not waited for."""
+        """Return when no worker runs. The tasks of killed workers never end, so they are not
+        awaited.
+        """
         if running := [self._employed[worker] for worker in self.running()]:
             await asyncio.wait(running)
 
@@ -54,13 +56,15 @@ class WorkerFleet:
             self.end(self._random.choice(running))
 
     def end(self, worker: Worker) -> None:
-        """Stop a worker as SIGTERM does; it must end soon after the drain's budget."""
+        """Stop a worker as SIGTERM does. It must end soon after the time for its drain."""
         self._world.history.note("stop", worker.name)
         worker.stop()
         self._tasks.create_task(self._ends(worker))
 
     def freeze(self) -> None:
-        """Freeze a worker, half of the times beyond its session: then it returns as a zombie."""
+        """Freeze a worker; in half of the cases for longer than its session, so that the group has
+        gone on without the worker when it goes on.
+        """
         if running := self.running():
             worker = self._random.choice(running)
             self._world.history.note("freeze", worker.name)
@@ -77,7 +81,7 @@ class WorkerFleet:
             self._world.history.broken(f"{worker.name} does not end when stopped")
 
     async def _employ(self, worker: Worker) -> None:
-        """Run the worker. If a failure of the broker ends it, another one takes its place."""
+        """Run the worker. If a failure of the broker ends it, start another worker."""
         try:
             await worker.run()
         except* asyncio.CancelledError:
@@ -86,7 +90,7 @@ class WorkerFleet:
             self._died(worker, group)
         if worker.process.alive:
             worker.process.die(is_cut=False)
-        # In a task of its own, as nothing live may wait for a shadow.
+        # The pipeline's shadow ends in a task of its own, because nothing live may wait for it.
         self._tasks.create_task(worker.pipeline.end())
 
     def _died(self, worker: Worker, group: BaseExceptionGroup[Exception]) -> None:
@@ -110,8 +114,8 @@ class WorkerFleet:
         if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
             world.history.counts["every line stopped"] += 1
             world.deployments.mend_lines()
-            # If the group went on without this worker, it left no mark; the next owner stops by
-            # itself.
+            # Each partition that is still this worker's must have the mark of a stop in its commit.
+            # The others need none: their next owner finds by itself that the line must stop.
             return all(
                 without_stop(world.group.decided(number).metadata)[1] is not None
                 for number in range(world.partitions)

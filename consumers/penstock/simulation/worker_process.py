@@ -8,8 +8,8 @@ import asyncio
 
 
 class Process:
-    """`is_cut`: the process is dead, and what it had sent is lost unless it has arrived. `going` is
-    set unless the process is paused.
+    """`is_cut`: the process is dead, and what it has sent and what has not arrived yet is lost.
+    `going` is set unless the process is paused.
     """
 
     def __init__(self) -> None:

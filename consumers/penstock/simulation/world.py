@@ -1,7 +1,7 @@
-"""What lasts longer than a worker: topics, group, bucket, model, injector, and the bounds to hold.
+"""What lasts longer than a worker: topics, group, bucket, models, faults; and makes the workers.
 
-Rule: everything a worker touches is made here and tells the checks what reaches it.
-Owner: one simulation.
+Rule: every service that a worker uses is made here, and tells the checks what reaches it. Owner:
+one simulation.
 """
 
 from collections import defaultdict
@@ -40,23 +40,26 @@ from penstock.simulation.worker import Worker
 from penstock.simulation.worker_process import Process
 from penstock.telemetry.worker import Telemetry
 
-# In worlds with small records only; a letter that names 300 ranges of rows does not fit.
+# The limit in worlds with small records: a letter that names 300 ranges of rows does not fit.
 MOST_RECORD_BYTES = 6_000
-# In worlds where objects are replaced, transfers break often, so that the next try meets another
-# object.
+# How often transfers break in worlds where objects are replaced: often, so that the next try meets
+# another object.
 OFTEN = 0.2
-# Two models take twice the time.
+# The share of the worlds in which two models answer the same rows. Small, because a world with two
+# models takes twice the time.
 FANNED_OUT = 0.15
-# How far beyond a partition's end a position is moved, so that the end does not reach it.
+# How far beyond a partition's end a position is moved: so far that the end never reaches it.
 FAR = 1_000
 
 
 class World:
-    """`announce` messages, `hire` workers; `look` checks the bounds after every turn."""
+    """`announce` appends messages and `hire` makes workers; `look` checks the bounds after every
+    turn of the loop.
+    """
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         def source(part: str) -> Random:
-            """One for each part, so that a change in one does not shift the others."""
+            """Each part has its own source, so that a change in one does not shift the others."""
             return Random(f"{seed}/{part}")
 
         self.random = source("storm")
@@ -68,7 +71,7 @@ class World:
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
         self.results = MemoryResults()
         self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
-        # No results with small records: a row may fit into a result, but not into a record.
+        # No result objects with small records: a row may fit into a result and not into a record.
         plan = None if self.troubles.small_records else drawn_plan(source("results"))
         self.deployments = Deployments(
             source("settings"),
@@ -113,7 +116,7 @@ class World:
 
     @staticmethod
     def _injector_of_others(drawn: faults.Faults, random: Random) -> faults.FaultInjector:
-        """The failures of a model beside the default one; it may be away all the time."""
+        """The faults of the other models, which may be away nearly all the time."""
         is_away = random.random() < 0.5
         return faults.FaultInjector(replace(drawn, model_away=0.97) if is_away else drawn, random)
 
@@ -153,7 +156,7 @@ class World:
         self.group.rebalance()
 
     def leave_gap(self) -> None:
-        """A producer's transaction ends, which uses up an offset without a record."""
+        """Use up an offset without a record, as the end of a producer's transaction does."""
         number = self.random.randrange(self.partitions)
         self.topic.leave_gap(number)
         self.logs[number].gap_end = self.topic.end(number)
@@ -263,7 +266,7 @@ class World:
         return Transactions(producers, source)
 
     def _ask(self, payloads: Sequence[Payload]) -> Answers:
-        """One call: the answers to all payloads, as if they were one."""
+        """The answers of one call to all payloads, which count as one list of rows."""
         values: list[bytes] = []
         errors: dict[int, str] = {}
         for payload in payloads:

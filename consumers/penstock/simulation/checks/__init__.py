@@ -1,1 +1,1 @@
-"""The promises that must hold in a simulated world, and the right answers."""
+"""Checks that the promises hold in a simulated world, against the right answers."""

@@ -1,8 +1,7 @@
-"""The records that reach the topics, by a producer or in a transaction, and the life that published
-each.
+"""Finds, for each record that reaches a topic, the life that published it, and has it checked.
 
 Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
-nothing of lives. Owner: one simulation.
+nothing of lives. Records come from a producer or in a transaction. Owner: one simulation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,8 @@ from penstock.simulation.scenario import OUTPUT
 
 @dataclass(eq=False)
 class Arrivals:
-    """`accept` gets what a worker hands to its producer, `land` what a transaction commits. A topic
-    refuses records above `most_bytes`.
+    """`accept` is called when a worker hands a batch to its producer, `land` when a transaction is
+    committed. `most_bytes`: the largest record that a topic takes.
     """
 
     logs: Sequence[PartitionLog]
@@ -44,7 +43,7 @@ class Arrivals:
     def accept(
         self, source: SimulatedSource[Life], deployment: Deployment, outgoing: Outgoing
     ) -> Accepted:
-        """A worker hands over records: they belong to the life that its partition has now."""
+        """The records belong to the life that their partition has now."""
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
             self._check_kept(source.life, outgoing)
@@ -58,7 +57,9 @@ class Arrivals:
         return Accepted(life.sending, append)
 
     def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
-        """No record may be too large: the broker would refuse it again after every restart."""
+        """No record may be too large for its topic: the broker would refuse it after every restart
+        again.
+        """
         largest = max(map(len, outgoing.values))
         if self.most_bytes is not None and largest > self.most_bytes:
             raise self.history.broken(
@@ -67,8 +68,8 @@ class Arrivals:
             )
 
     def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
-        """If dead letters keep a message's bytes, each life keeps them in one letter only; with
-        several models, in one letter of each.
+        """A life may keep the bytes of a message in one of its dead letters only; with several
+        models, in one letter of each model.
         """
         for value in outgoing.values:
             if b'"value_b64":"' not in value:
@@ -110,7 +111,7 @@ class Arrivals:
                 )
 
     def land(self, source: SimulatedSource[Life], deployment: Deployment, landing: Landing) -> None:
-        """A transaction is committed: readers see all of its records, and none a second time."""
+        """A transaction is committed: readers now see all of its records. None may be a repeat."""
         lives = {life.partition: life for life, _ in landing.positions}
         for out in landing.outgoing:
             self._check_sizes(source, out)

@@ -1,6 +1,6 @@
-"""Checks between any two turns of the loop that a worker holds no more than its limits.
+"""Checks, between any two turns of the loop, that a worker holds no more than its limits.
 
-Rule: the limits are the worker's own settings. Owner: one simulation.
+Rule: the limits come from the worker's own settings. Owner: one simulation.
 """
 
 import asyncio
@@ -14,15 +14,16 @@ from penstock.simulation.checks.partition_log import PartitionLog
 from penstock.simulation.deployments import Deployment
 from penstock.simulation.worker import Worker
 
-# Far more than any world needs at one instant: time does not pass, so tasks keep waking each other.
+# Far more turns than any world needs at one instant. If time does not pass for so long, tasks wake
+# each other without end.
 MOST_TURNS = 300_000
-# A decoded row counts as at least 136 bytes. A row that is refused alone becomes a block of its own
-# with an error, about 900 bytes.
+# How much more memory refused rows may take: a decoded row counts at least 136 bytes, and a row
+# that is refused alone becomes a block of its own with an error, which counts about 900 bytes.
 GROWTH = 8
 
 
 class _Limits(NamedTuple):
-    """Of a worker: it keeps its settings. `calls` are those of each model."""
+    """The limits of a worker, which never change. `calls`: the most calls of each model."""
 
     objects: int
     is_by_stream: bool
@@ -31,7 +32,7 @@ class _Limits(NamedTuple):
 
 
 class Bounds:
-    """Call `turn` once per turn of the loop, and `check` for each living worker."""
+    """In each turn of the loop, `turn` is called once, and `check` for each living worker."""
 
     def __init__(self, logs: Sequence[PartitionLog], history: History) -> None:
         self._logs = logs
@@ -42,7 +43,7 @@ class Bounds:
 
     def turn(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        # Slow worlds last long, and take many turns in all.
+        # The count begins anew when time passes, because slow worlds take many turns in all.
         self._turns = self._turns + 1 if now_s == self._now_s else 1
         self._now_s = now_s
         if self._turns > MOST_TURNS:
@@ -51,10 +52,11 @@ class Bounds:
     def check(self, worker: Worker, deployment: Deployment) -> None:
         wiring = worker.pipeline.wiring
         limits = self._limits.get(worker)
-        if limits is None:  # a sixth of a simulation's time goes into this method
+        if limits is None:  # kept, because this method takes a sixth of a simulation's time
             limits = self._limits[worker] = _limits(worker, deployment)
         of_objects = wiring.budget.spent_bytes - wiring.budget.messages_bytes
-        # What may be held at most takes longer to add up than all the rest, and is rarely needed.
+        # The sum of all that may be held takes longer than all other checks. So it is only computed
+        # if this much simpler limit is exceeded, which is rare.
         if of_objects > GROWTH * deployment.settings.buffer_bytes:
             self._hold(worker, "bytes", of_objects, self._most_bytes(worker.pipeline, deployment))
         for lane in wiring.lanes.values():
@@ -71,10 +73,11 @@ class Bounds:
         self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
     def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
-        """The budget, and the steps that may exceed it: one step that began while a byte was left,
-        and two for each head (the next step, and the one that is kept until it is known whether it
-        is the last). If heads do not wait for each other's deliveries, twice as many. `GROWTH` is
-        for refused rows, which take more memory than decoded ones.
+        """The budget, and the decoding steps that may exceed it: one step that began while a byte
+        was left, and two for the object at each head (its next step, and the one that is kept until
+        it is known whether it is the last). With order by stream there are four for each head,
+        because heads do not wait for each other's deliveries. All of it times `GROWTH`, because
+        rows that are refused take more memory than decoded ones.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
@@ -93,11 +96,11 @@ class Bounds:
 def _limits(worker: Worker, deployment: Deployment) -> _Limits:
     settings = deployment.settings
     return _Limits(
-        # A record with several objects is admitted whole as soon as there is room for one of them.
+        # A record with several objects is admitted whole if there is room for one of them.
         settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(deployment),
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],
-        # Beyond the fetchers of each model there are places for objects that need a decoder.
+        # The fetchers of each model, and as many seats for objects that need a decoder.
         settings.objects.fetchers * (len(worker.models) + 1),
     )
 

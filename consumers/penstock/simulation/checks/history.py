@@ -1,23 +1,23 @@
-"""What happened, in order; and the first promise that was broken.
+"""What happened in a simulation, in order; and the first promise that was broken.
 
-Rule: a run notes the same on every machine, so equal digests of the notes show that a replay was
-exact. Noting is cheap. Owner: one simulation.
+Rule: the notes of a seed are the same on every machine, so equal digests of the notes show that a
+replay was exact. Owner: one simulation.
 """
 
 import asyncio
 import hashlib
 from collections import Counter
 
-# The whole history has thousands of notes; the last ones show what led to a failure.
+# How many of the last notes the error shows. A history has thousands.
 SHOWN_NOTES = 60
 
 
 class Violation(Exception):
-    """A promise was broken. The text has the seed, the promise and the last notes."""
+    """A promise is broken. The text has the seed, the promise and the last notes."""
 
 
 class History:
-    """`note` what happens; `broken` tells of a broken promise."""
+    """Call `note` for what happens, and `broken` for a promise that is broken."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -32,7 +32,9 @@ class History:
         self._notes.append(f"{now_s:10.4f} {what} {about}")
 
     def broken(self, promise: str) -> Violation:
-        """Returns the error for the caller to raise. The first one ends the simulation."""
+        """Returns the error, which the caller may raise. The first broken promise ends the
+        simulation.
+        """
         if self.failure is None:
             shown = "\n".join(self._notes[-SHOWN_NOTES:])
             self.failure = Violation(f"seed {self.seed}: {promise}\n{shown}")
@@ -43,5 +45,5 @@ class History:
         return hashlib.sha256("\n".join(self._notes).encode()).hexdigest()
 
     def instants(self) -> str:
-        """A digest in which the order of notes of the same instant does not matter."""
+        """A digest for which the order of the notes of one instant does not matter."""
         return hashlib.sha256("\n".join(sorted(self._notes)).encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""The commit that a life of a partition starts from, and which rows that commit lets it skip.
+"""The commit from which a life starts, and the rows that this commit allows the life to skip.
 
-Rule: a life may skip rows only by a cursor that fits what is read now: this object, this version,
+Rule: a life may skip rows only by a cursor that fits what it reads now: this object, this version,
 and row options that give the same rows. Owner: the checks of one life.
 """
 
@@ -16,8 +16,8 @@ from penstock.simulation.checks.truth import Truth, Truths
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a worker reads objects, and its optional promises. `from_first_row`: rows are in result
-    objects only, which are always written whole.
+    """How a worker reads objects (`truths`), and its optional promises. `from_first_row`: rows are
+    only in result objects, which are always written from the first row on.
     """
 
     truths: Truths
@@ -35,7 +35,7 @@ class Inherited:
         self._progress, _ = claimed(start)
 
     def is_done(self, number: Number) -> bool:
-        """Did a former life deliver all of this object?"""
+        """Does the commit say that all of this object was delivered?"""
         offset, before = self._log.records[number[0]].offset, self._progress
         place = self._log.asked(number).place
         return offset in before.completed or place in before.objects.get(offset, ())
@@ -49,7 +49,9 @@ class Inherited:
         return self._terms.truths.of(log.asked(number), log.records[number[0]], version)
 
     def begins(self, number: Number, version: str | None, row: int | None) -> int:
-        """The row at which this life must begin this object, if it publishes `row` first."""
+        """The row at which this life must begin the object, if the first row that it publishes is
+        `row`.
+        """
         allowed = self._may_begin(number, version)
         if len(allowed) > 1:
             truth = self.truth(number, version)
@@ -59,9 +61,9 @@ class Inherited:
         return max(allowed)
 
     def _may_begin(self, number: Number, version: str | None) -> set[int]:
-        """The rows at which it may begin. If row options changed but gave the same rows so far, it
-        may also begin at the first row. If an object cannot be read any more, its old cursor holds,
-        as no version contradicts it.
+        """The rows at which the life may begin. If row options have changed but give the same rows
+        so far, it may begin at the cursor or at the first row. If the object cannot be read any
+        more, its old cursor holds, because no version contradicts it.
         """
         log, asked, ours = self._log, self._log.asked(number), self._terms.truths
         at = self.cursor(number)
@@ -83,9 +85,9 @@ class Inherited:
     def may_be_silent(
         self, number: Number, before: tuple[str | None, int] | None, *, is_written: bool
     ) -> bool:
-        """Without markers an object may end without a record. Is that allowed here? With
-        `is_written`, a dead letter that stands for the end must exist. `before`: the version and
-        the number of rows that this life has published.
+        """May the object end without a record that says so? Only without markers. With `is_written`
+        a failed object must have its dead letter already. `before`: the version of the object, and
+        how many rows of it this life has published.
         """
         if self._terms.markers:
             return False
@@ -116,6 +118,6 @@ class Inherited:
 
 
 def claimed(commit: Commit) -> tuple[Progress, bool]:
-    """What a commit says is done, and whether all of its metadata could be read."""
+    """The progress that a commit claims, and whether all of its metadata could be read."""
     metadata, _ = cursor.without_stop(commit.metadata)
     return cursor.decode(metadata, commit.next_offset)

@@ -1,7 +1,7 @@
-"""The checks of one assignment of one partition: what it publishes, and what it commits.
+"""The checks of a life: what one assignment of one partition publishes, and what it commits.
 
 Rule: from its start on, a life publishes all rows that are asked for, in order, each once and with
-its true answer; the order is that of the partition, or of each stream. It commits only what was
+its true answer; the order is that of the partition, or of each stream. A life commits only what was
 acknowledged to it, and nothing after its end. Owner: the simulation, one per assignment.
 """
 
@@ -19,8 +19,8 @@ from penstock.simulation.kafka.lives import Watched
 
 
 class Reached(NamedTuple):
-    """How far an object is published: all rows below `row`. `ended`: its last record is published;
-    `failed`: that record is an error.
+    """How far an object is published: all rows before `row`. `ended`: the object's last record is
+    published. `failed`: the last record is an error.
     """
 
     number: Number
@@ -31,7 +31,7 @@ class Reached(NamedTuple):
 
 
 class Life(Watched):
-    """`published` and `acknowledged` come in the partition's order, `committing` at any time."""
+    """Records are `published` and `acknowledged` in the partition's order."""
 
     def __init__(
         self,
@@ -59,25 +59,27 @@ class Life(Watched):
         return self._history.broken(f"{self.name}, partition {self.partition}: {promise}")
 
     def sending(self) -> None:
-        """A batch leaves the worker, which can no longer hold it back."""
+        """A batch leaves the worker, which cannot hold it back any more."""
         if self.over or self.suspended:
             raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
-        """Check records that reach the output topic. Returns how far each has brought this life."""
+        """Check records that reach the output topic. Returns how far the object of each record is
+        published with it.
+        """
         return [self._publish(record) for record in records]
 
     def acknowledged(self, reached: Sequence[Reached]) -> None:
         self._acked |= {one.number: one for one in reached}
 
     def committing(self, commit: Commit) -> None:
-        """A commit leaves the worker, or the end of a transaction."""
+        """A commit, or the end of a transaction, leaves the worker."""
         if self.over or self.suspended:
             raise self.broken(f"{commit} is committed after the partition was handed back")
 
     def committed(self, commit: Commit) -> None:
-        """Check a commit: everything in it was delivered, it does not go back, and each cursor is
-        bound to the version that was read.
+        """Check a commit: everything that it claims was delivered, its offset is not before the
+        last commit, and each cursor is bound to the version that was read.
         """
         claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
@@ -97,10 +99,10 @@ class Life(Watched):
         self._swept = self._log.index(commit.next_offset)
 
     def _claimed(self, claims: Progress) -> Iterator[Number]:
-        """The objects that this commit says are done and the last one did not."""
+        """The objects that are done by this commit and were not by the last one."""
         log = self._log
-        # A life that began beyond the end covers no record by its offset: records that come later
-        # lie below its start.
+        # The offset of a life that began beyond the topic's end claims no record: records that came
+        # later lie before that offset.
         moves = claims.next_offset > self._committed
         for index in range(self._swept, log.index(claims.next_offset)) if moves else ():
             yield from ((index, number) for number in range(len(log.objects(index))))
@@ -132,7 +134,7 @@ class Life(Watched):
         return self._inherited.may_be_silent(number, at, is_written=is_written)
 
     def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
-        # If rows are in result objects only, a cursor counts dead letters instead of rows.
+        # If rows are only in result objects, a cursor counts dead letters instead of rows.
         if self._terms.from_first_row or self._inherited.cursor(number) == reached:
             return
         acked = self._acked.get(number)
@@ -154,8 +156,9 @@ class Life(Watched):
                 raise self.broken(f"{commit} is committed without the dead letter {letter}")
 
     def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
-        """The object whose turn it is: the first that is neither inherited nor ended and must have
-        a record. `found`: offset and number of the object that is published now.
+        """The object whose turn it is: the first one of the queue that was not done before this
+        life, has not ended, and must have a record. `found`: offset and number of the object of the
+        record that is published now.
         """
         log = self._log
         index, of_record = self._heads.get(queue, (self._first, 0))
@@ -197,7 +200,9 @@ class Life(Watched):
         return reached
 
     def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
-        """How far this object is. All of its rows must be of one version."""
+        """How far this object was published before the record. All of its rows must be of one
+        version.
+        """
         before = self._published.get(head)
         if before is None:
             return Reached(head, self._inherited.begins(head, version, record["row"]), version)
@@ -238,7 +243,9 @@ class Life(Watched):
         return before._replace(ended=True, failed=code is not None)
 
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
-        """Check a marker: this life gave the answer it points to, whole, for this version."""
+        """Check a marker that points to an earlier answer: this life must have given that answer,
+        to its end, for this version of this object.
+        """
         log, name = self._log, record["duplicate_of"]
         _, partition, offset, _, row = name.rsplit("/", 4)
         number = log.answered(int(offset), name, record["model"])

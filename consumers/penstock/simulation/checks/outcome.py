@@ -1,6 +1,6 @@
-"""Everything that all workers have put on the output topics by the end.
+"""What is on the output topic in the end, by all workers; and what is missing.
 
-Rule: it looks at the topics alone, never at what workers believe. Owner: one simulation.
+Rule: only the records decide, never the state of a worker. Owner: one simulation.
 """
 
 from collections import defaultdict
@@ -14,7 +14,10 @@ Object = tuple[int, int, int]
 
 
 class Outcome:
-    """`add` records as they reach the topic; at the end, `missing` tells what is not answered."""
+    """`add` is called with the records that reach the topic. At the end, `missing` gives the
+    objects that are not answered. `repeated`: how many rows came again. `repeated_once`: how many
+    came again in transactions.
+    """
 
     def __init__(self, logs: Sequence[PartitionLog]) -> None:
         self.rows = 0
@@ -29,7 +32,9 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """Records of a worker that reads objects as `truths` do; `once`: of a transaction."""
+        """Add records. `truths`: how their worker reads objects. `once`: they come from a
+        transaction.
+        """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
             where = self._where(source["partition"], source["offset"], record["id"], record)
@@ -56,7 +61,7 @@ class Outcome:
         return partition, offset, -1 if number is None else number
 
     def again(self, partition: int) -> None:
-        """From now on all of this partition may be answered once more."""
+        """From now on this partition may be answered once more, even in transactions."""
         self._once = defaultdict(
             set, {key: rows for key, rows in self._once.items() if key[0][0] != partition}
         )
@@ -84,7 +89,7 @@ class Outcome:
 
 
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
-    """The entries that one dead letter stands for: each of its rows, or the rest of an object."""
+    """The entries that one dead letter stands for: the rest of its object, and each of its rows."""
     offset, key, code = found["source"]["offset"], (found["object"] or {}).get("key"), found["code"]
     model = found["model"]
     yield Letter(offset, key, None, code, model)

@@ -1,5 +1,4 @@
-"""One partition of the input topic as the checks see it: its objects, their streams, and facts
-about them.
+"""One partition of the input topic as the checks see it: its objects, and what is known about them.
 
 Rule: an object's number (index of its record, index within the record) never changes. Owner: the
 simulation.
@@ -17,7 +16,7 @@ Number = tuple[int, int]
 
 
 class Letter(NamedTuple):
-    """A dead letter that must exist: about a row, or about the rest of an object (`row` None)."""
+    """A dead letter about one row, or about the rest of an object (`row` is None)."""
 
     offset: int
     key: str | None
@@ -35,9 +34,10 @@ class Bound(NamedTuple):
 
 
 class PartitionLog:
-    """`fan`: routes that may name several models; then an object has a number for each model.
-    `unsteady`: objects whose answer depends on when they are read, with the error codes that are
-    allowed. `silent`: objects that rightly got no record.
+    """`fan`: routes that may name several models for an object, which then has a number for each of
+    them. `letters`: the dead letters that were delivered. `unsteady`: objects whose answer depends
+    on when they are read, with the error codes that are allowed. `silent`: objects that rightly got
+    no record.
     """
 
     def __init__(self, records: Sequence[Record], fan: Routes | None = None) -> None:
@@ -56,7 +56,7 @@ class PartitionLog:
 
     @property
     def streams(self) -> set[str]:
-        """All streams; if several models may answer, once for each model."""
+        """All streams. If several models may answer, each stream is there once for each model."""
         return {asked.queue for objects in self._asked for asked in objects}
 
     def index(self, offset: int) -> int:
@@ -70,7 +70,9 @@ class PartitionLog:
         return self._asked[index]
 
     def answered(self, offset: int, id: str, model: str) -> int | None:
-        """The number, within its record, of the object that this id and model belong to."""
+        """The number, within its record, of the object that a record with this id and model
+        answers.
+        """
         object_index = int(id.rsplit("/", 2)[1])
         return self._find(
             offset,
@@ -91,18 +93,20 @@ class PartitionLog:
         return self.objects(number[0])[number[1]]
 
     def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
-        """Note a committed cursor. False: the same digest stands for another version."""
+        """Note a committed cursor. Returns False if its digest was committed for another version
+        before.
+        """
         name = self.asked(number).name
         before = self._bound.get((number, digest))
         self._bound[number, digest] = Bound(name, version, truths)
         return bool(digest) and (before is None or before.version == version)
 
     def bound(self, number: Number, digest: str) -> Bound | None:
-        """What the last committed cursor with this digest was made for."""
+        """The object, version and row options of the last committed cursor with this digest."""
         return self._bound.get((number, digest))
 
     def may_fail(self, asked: Asked, code: str) -> bool:
-        """Is this a failure that is not caused by the content of the object?"""
+        """May the object be answered by this error, whatever its content?"""
         if asked.reference is None:
             return code == "bad_reference" and asked.inline is None
         return code in self.unsteady.get(asked.name, ())

@@ -1,8 +1,8 @@
 """The right answer to every reference, computed in the simplest way.
 
-Rule: no batches, no retries, no order: an object is decoded whole, and the model is asked directly.
-Only the decoder and the model are shared with the pipeline. Owner: the simulation, one for each set
-of row options.
+Rule: an object is decoded whole and the model is called directly, without batches or retries. Only
+the decoder and the model are shared with the pipeline. Owner: the simulation, one `Truths` for each
+set of row options.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ MakeObject = Callable[[Random], tuple[str, bytes]]
 
 
 class Row(NamedTuple):
-    """One row's answer: the model's prediction, or the code of an error instead."""
+    """The answer to one row: the model's prediction, or the code of an error."""
 
     prediction: Any
     code: str | None
@@ -38,8 +38,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One version of one object: the rows that are asked for, in order (`numbers`, `answers`), how
-    many rows it has in all, and the code of the error that ends it early.
+    """The answers to one version of one object: the rows that are asked for, in order (`numbers`,
+    `answers`), how many rows the object has in all, and the code of the error that ends it early.
     """
 
     numbers: Sequence[int]
@@ -58,9 +58,10 @@ class Truth:
 
 
 class Asked(NamedTuple):
-    """One object of one record. If it has neither reference nor inline rows, the message could not
-    be read. `object_index`: its number in the record. `model`: if a route may name several, the one
-    that answers here, and `place` then counts objects and models.
+    """One object of one record. Without reference and inline rows, the message cannot be read.
+    `object_index`: the object's number in the record. `model`: the model that answers, if a route
+    may name several. `place`: the number of the object in commits; if several models answer an
+    object, it has a place for each.
     """
 
     reference: Reference | None
@@ -89,8 +90,8 @@ def queue_of(stream: str, model: str | None) -> str:
 
 
 def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
-    """The objects that a record names, none if it needs no answer. With `fan`, each appears once
-    for every model that its route names.
+    """The objects that a record names; none if the record needs no answer. With `fan`, each object
+    appears once for every model that its route names.
     """
     named = [
         one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
@@ -126,8 +127,8 @@ def _named_by(record: Record) -> Sequence[Asked]:
 
 
 class Truths:
-    """`put` every version of every object and tell every `announced` record; then `of` gives the
-    truth about each. A prediction above `most_bytes` is too large for the topic.
+    """`put` is called with every version of every object, and `announced` with every record; then
+    `of` gives the truth about each. A prediction above `most_bytes` is too large for the topic.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Truths:
         most_bytes: int | None = None,
     ) -> None:
         self.options = options
-        self.step_bytes = 0  # the most that the rows of one step cost, with their answers
+        self.step_bytes = 0  # the most that the rows of one decoding step cost, with their answers
         self._answer_bytes = 0
         self._answer = answer
         self._chunk_bytes = chunk_bytes
@@ -157,11 +158,11 @@ class Truths:
         self._versions[name].append(version)
 
     def versions(self, name: str) -> Sequence[str]:
-        """All versions that ever existed."""
+        """All versions of the object that ever existed."""
         return self._versions[name]
 
     def of(self, asked: Asked, record: Record, version: str | None) -> Truth | None:
-        """The truth about one version; None if it never existed."""
+        """The truth about one version of the object. None: there never was this version."""
         where = _inline(record) if asked.inline else (asked.name, version)
         selected = asked.reference.rows if asked.reference else None
         key = (*where, selected)
@@ -181,7 +182,7 @@ class Truths:
         rows: list[Row] = []
         failure = None
         try:
-            # Inline rows are fed in one piece, and closed without another look at the room.
+            # Inline rows are decoded in one piece, like the pipeline does.
             chunk_bytes = self._chunk_bytes if key else max(1, len(data))
             for runs in decoded(
                 self.options, data, chunk_bytes, key=key, format=format, compression=compression
@@ -219,7 +220,8 @@ class Truths:
         ]
 
     def _row(self, value: bytes, member: str | None) -> Row:
-        self._answer_bytes += len(value)  # short ones are part of `ROW_COST_BYTES`, too
+        # `ROW_COST_BYTES` covers short answers already, so this may count them twice.
+        self._answer_bytes += len(value)
         if self._most_bytes is not None and len(value) > self._most_bytes:
             return Row(None, "result_too_large", member)
         return Row(orjson.loads(value), None, member)

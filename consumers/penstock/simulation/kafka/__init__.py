@@ -1,1 +1,1 @@
-"""Kafka in memory: one group with members that die, sources, sinks, transactions."""
+"""Kafka in memory: a topic, a group whose members die, sources, sinks, transactions."""

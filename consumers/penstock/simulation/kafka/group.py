@@ -1,9 +1,10 @@
-"""The input topic and its consumer group in memory: several members, generations, silent deaths.
+"""The consumer group in memory: its coordinator, members, generations, positions, transactions.
 
-Rule: it acts as Kafka's coordinator does. A rebalance waits for every member to hand back, up to a
-deadline. A member that is silent or late is expelled and finds out later. A commit from another
-generation is refused. One of a member that has handed back and waits for the next generation would
-begin another rebalance, so it breaks a promise. Owner: the simulation.
+Rule: the group acts like Kafka's coordinator. A rebalance waits until every member has handed back
+its partitions, up to a deadline. A member that is silent or late is expelled, and finds out later.
+A commit from another generation is refused. A commit from a member that has handed back and waits
+for the next generation breaks a promise, because with Kafka it would begin another rebalance.
+Owner: the simulation.
 """
 
 import asyncio
@@ -16,34 +17,36 @@ from penstock.simulation.checks.history import History
 from penstock.simulation.kafka.topic import Topic
 
 SESSION_S = 8.0
-# Members that come within this time share one rebalance.
+# Members that join within this time share one rebalance.
 GATHERING_S = 0.05
-# So likely a partition stays with its member, beyond chance.
+# In so many cases a partition stays with its member; in the others chance decides.
 STAYS = 0.5
-# The broker takes back what is open for longer.
+# The broker takes back a transaction that is open for longer.
 TRANSACTION_S = 30.0
 
 
 class Member(Protocol):
-    """What the coordinator knows of a worker."""
+    """A member as the coordinator sees it."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def patience_s(self) -> float:
-        """How long the member may take to hand its partitions back."""
+        """The time in which the member must hand back its partitions."""
         ...
 
     def hand_back(self) -> asyncio.Future[None]:
-        """The future is done once the member will commit nothing more of the old generation."""
+        """Ask for all partitions back. The future is done when the member will not commit any more
+        in the old generation.
+        """
         ...
 
     def take_over(self, generation: int, partitions: Sequence[int]) -> None: ...
 
 
 class Open:
-    """A transaction of a member: open, then decided or taken back."""
+    """A transaction of a member. It is open until it is decided or taken back."""
 
     def __init__(self, member: Member, positions: Mapping[int, Commit], began_s: float) -> None:
         self.member = member
@@ -55,7 +58,9 @@ class Open:
 
 
 class Group:
-    """`coordinate` is its one task. It reads the whole topic, or only these partitions."""
+    """`coordinate` is the group's one task. `only`: the partitions of the group; empty: the whole
+    topic.
+    """
 
     def __init__(
         self, topic: Topic, random: Random, history: History, only: Sequence[int] = ()
@@ -66,8 +71,8 @@ class Group:
         # For each partition, the operator's words about its stopped lines.
         self.said: dict[int, str] = {}
         self._moved: dict[int, Commit] = {}
-        # For each partition, up to where everything was answered. A position that an operator moved
-        # further does not count.
+        # For each partition, the offset before which everything was answered. If an operator moves
+        # a position further, this offset stays.
         self._reached: dict[int, int] = {}
         self._written: dict[int, Commit] = {}
         self._topic = topic
@@ -77,8 +82,9 @@ class Group:
         self._owners: dict[int, Member] = {}
         # Members whose last commit was refused.
         self._fenced: set[Member] = set()
-        # The transactions that will move positions, in the order of their positions; and for each
-        # partition the place of the one that moved it last.
+        # The open transactions; for each partition the transactions that will move its position, in
+        # the order in which the positions arrived; and the place, in this order, of the transaction
+        # or commit that moved a partition's position last.
         self._open: dict[Open, None] = {}
         self._pending: dict[int, list[Open]] = {}
         self._places: dict[int, int] = {}
@@ -100,7 +106,7 @@ class Group:
         self._wanted.set()
 
     def leave(self, member: Member) -> None:
-        """The member leaves by itself, or its session is over."""
+        """Remove the member: it leaves by itself, or its session is over."""
         if self._members.pop(member, member) is None:
             self._history.note("leave", member.name)
             self._wanted.set()
@@ -114,7 +120,9 @@ class Group:
         return self.committed.get(partition, Commit(0))
 
     def move(self, partition: int, offset: int) -> None:
-        """Move the position as an operator, or as a topic that is made again: metadata stays."""
+        """Move the position and keep its metadata, as an operator does, or a topic that is made
+        again.
+        """
         if self.is_undecided(partition):
             return  # the end of a transaction would move it again
         before = self.start(partition)
@@ -127,11 +135,11 @@ class Group:
     # Transactions.
 
     def is_undecided(self, partition: int) -> bool:
-        """May a transaction still move the position? Nobody may begin there before."""
+        """May a transaction still move the position? Until it is decided nobody may begin there."""
         return bool(self._pending.get(partition))
 
     def decided(self, partition: int) -> Commit:
-        """Where the position is, or will be in a moment."""
+        """The position, or the one to which a decided transaction is about to move it."""
         ended = [one for one in self._pending.get(partition, ()) if one.is_decided]
         return ended[-1].positions[partition] if ended else self.start(partition)
 
@@ -143,7 +151,9 @@ class Group:
         return opened
 
     def stage(self, opened: Open, generation: int) -> bool:
-        """The positions arrive. Returns False if the group went on without this member."""
+        """The positions of the transaction arrive. Returns False if the group has gone on without
+        the member.
+        """
         member = opened.member
         if opened.is_taken_back or generation != self.generation or member not in self._members:
             self._history.note("fenced transaction", f"{member.name} {opened.positions}")
@@ -157,7 +167,7 @@ class Group:
         return True
 
     def decide(self, opened: Open, marked_in_s: float) -> bool:
-        """Commit the transaction, unless it was taken back; positions move a moment later."""
+        """Commit the transaction, unless it was taken back. Positions move after `marked_in_s`."""
         if opened.is_taken_back:
             return False
         opened.is_decided = True
@@ -178,7 +188,7 @@ class Group:
             self._forget(opened)
 
     def take_back_older(self, than_s: float) -> None:
-        """Of whatever member: one that lives begins again."""
+        """Take back transactions of all members. A member that lives repeats its transaction."""
         latest_s = asyncio.get_running_loop().time() - than_s
         for opened in [one for one in self._open if one.began_s <= latest_s]:
             self.take_back(opened)
@@ -193,14 +203,14 @@ class Group:
         return self._reached.get(partition, 0)
 
     def worth(self, partition: int, start: Commit) -> Commit:
-        """What a worker may use of a position. If it was moved, only the offset counts, unless it
-        was moved back to where a worker had left it.
+        """The part of a position that a worker may use. If an operator has moved the position, only
+        its offset counts, unless it is again the position that a worker has written.
         """
         is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
         return Commit(start.next_offset) if is_moved else start
 
     def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
-        """Returns False if the group went on without this member."""
+        """Returns False if the group has gone on without this member."""
         if generation != self.generation or member not in self._members:
             self._history.note("fenced", member.name)
             self._fenced.add(member)
@@ -217,7 +227,9 @@ class Group:
         return True
 
     def owned(self, member: Member, partition: int) -> bool:
-        """Is the partition's position this member's own? True also after it left."""
+        """Was this member the last owner of the partition, and was its last commit accepted? It may
+        have left since.
+        """
         return member not in self._fenced and self._owners.get(partition) is member
 
     def put(self, partition: int, commit: Commit) -> None:
@@ -242,7 +254,7 @@ class Group:
             if not handed.done():
                 self.leave(member)
         self.generation += 1
-        # A member that has come meanwhile takes part in the next rebalance.
+        # A member that has joined meanwhile takes part in the next rebalance.
         members = [one for one in self._handing if one in self._members]
         self._handing = {}
         if not members:

@@ -1,10 +1,11 @@
-"""The transactional producers of one worker, in memory: what a transaction holds is visible at
-once, or never.
+"""The transactional producers of one worker, in memory: the records and positions of a transaction
+become visible together, or never.
 
-Rule: as at the broker, a transaction is three requests. The positions are refused if the group has
-gone on without this member; they then wait at the group, whose positions nobody may read meanwhile.
-The end decides. What is on the wire may arrive after the worker's death, and who dies in between
-leaves an open transaction. Owner: the simulation, one of each per worker.
+Rule: as with a real broker, a transaction begins, sends its positions, and ends. The group refuses
+the positions if it has gone on without this member; otherwise they wait at the group, and nobody
+may read them before the transaction's end. A request that is on the wire may arrive after the
+worker's death, and a worker that dies before the end leaves an open transaction. Owner: the
+simulation, one of each per worker.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ CLOSE_S = 5.0
 
 
 class Landing(NamedTuple):
-    """The records of a transaction, and its positions with the life that each belongs to."""
+    """The records of a transaction, and its positions, each with the life that it belongs to."""
 
     outgoing: Sequence[Outgoing]
     positions: Sequence[tuple[Life, Commit]]
@@ -49,7 +50,9 @@ class SimulatedProducers:
         return "group"
 
     async def take_back_left(self) -> None:
-        """Nothing waits for an open transaction here but positions, which are looked after."""
+        """Nothing to do: here only positions wait for an open transaction, and the source, which
+        asks for them, takes it back.
+        """
 
     async def open(self, number: int) -> "SimulatedPassage":
         await self.process.gate()
@@ -95,7 +98,7 @@ class SimulatedProducers:
             raise Transient("another producer has taken the transaction back")
 
     async def _request(self, arrive: Callable[[], bool]) -> bool:
-        """The answer of the broker, which it also gives to requests of the dead."""
+        """Send a request and wait for its answer. A request of a dead worker is handled, too."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def reach_broker() -> None:
@@ -110,7 +113,7 @@ class SimulatedProducers:
         return found
 
     async def close(self, number: int) -> None:
-        """Takes back what is open, unless that request is lost."""
+        """Take back the last transaction if it is open, unless that request is lost."""
         await self.injector.delay()
         is_lost = not self.process.alive or self.process.is_cut
         if self.is_slow and self.injector.happens(self.injector.faults.commit_fails):

@@ -1,7 +1,8 @@
 """The output topics as one worker's producer reaches them, in memory, slow and unreliable.
 
-Rule: what is on the wire may still arrive after the worker's death. What was only accepted leaves
-while the process runs, unless the worker forgets it before. Owner: the simulation, one per worker.
+Rule: a batch that is on the wire may still arrive after the worker's death. A batch that the
+producer has only accepted leaves later, while the process runs, unless the worker calls `forget`
+before. Owner: the simulation, one per worker.
 """
 
 import asyncio
@@ -16,24 +17,25 @@ from penstock.simulation.worker_process import Process
 
 
 class Accepted(NamedTuple):
-    """`leave` is called when the batch goes on the wire. `append` appends it, and returns a
-    function to call when the delivery report has reached the worker.
+    """What happens to a batch: `leave` is called when it goes on the wire, `append` when it reaches
+    the broker. `append` returns a function, which is called when the delivery report reaches the
+    worker.
     """
 
     leave: Callable[[], None]
     append: Callable[[Outgoing], Callable[[], None]]
 
 
-# Keeps two events of one connection in order on the loop's heap.
+# The time between two events of one connection, which keeps them in order on the loop's heap.
 IN_ORDER_S = 1e-6
-# How often a batch checks whether its process goes on.
+# How often a batch of a frozen process looks whether the process goes on.
 LOOK_S = 0.5
 
 
 @dataclass(eq=False)
 class SimulatedSink:
-    """This worker's producer. `accept` decides what happens to records that reach the broker. A
-    slow producer keeps records for a while. `count`: how many partitions a topic has.
+    """This worker's producer. `count`: how many partitions a topic has. `accept`: decides what
+    happens to a batch. `is_slow`: the producer keeps batches for a while before they leave.
     """
 
     count: Callable[[], int]
@@ -101,7 +103,7 @@ class SimulatedSink:
         return self.most_bytes is None or len(key or b"") + value_bytes <= self.most_bytes
 
     async def forget(self) -> None:
-        if self.process.alive:  # a dead one would wait for ever
+        if self.process.alive:  # at the gate a dead process would wait for ever
             await self.process.gate()
         self._accepted.clear()
 
@@ -109,7 +111,9 @@ class SimulatedSink:
         return
 
     def _next_s(self, outgoing: Outgoing, what: str) -> float:
-        """When the next event of this kind happens; never before the one before it."""
+        """When the next event of this kind happens: a random time from now on, but always after the
+        event of this kind before it.
+        """
         where = (outgoing.topic, outgoing.partition, what)
         now_s = asyncio.get_running_loop().time()
         arrives_s = max(

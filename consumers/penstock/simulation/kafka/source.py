@@ -1,7 +1,9 @@
-"""A worker's membership of the group: what it is assigned, reads and commits.
+"""The source of one worker, a member of the group in memory: it is assigned partitions, reads and
+commits.
 
-Rule: `revoked` and `assigned` are called one after the other, as a consumer's listener is. Once a
-worker is killed, nothing calls it any more. Owner: the simulation.
+Rule: the pipeline's `suspended`, `revoked` and `assigned` are called one after the other, as the
+listener of a real consumer is. Once a worker is killed, nothing calls it any more. Owner: the
+simulation.
 """
 
 import asyncio
@@ -21,8 +23,8 @@ from penstock.simulation.kafka.sink import IN_ORDER_S
 from penstock.simulation.kafka.topic import Topic
 from penstock.simulation.worker_process import Process
 
-# A hand-back may take this much longer than the drain: commits may fail, producers may close
-# slowly, and the worker looks at those only every ten seconds.
+# A hand-back and a stop may take so much longer than the drain: commits may fail, producers may
+# close slowly, and the worker looks only every ten seconds whether they have closed.
 STOP_S = 30.0
 ASK_AGAIN_S = 0.2
 MOST_QUESTIONS = 20
@@ -31,8 +33,9 @@ ABANDONED_S = 1.0
 
 
 class SimulatedSource(Generic[W]):
-    """A member of the group. It tells the checks when a life begins, commits and is over. `watch`
-    makes the checks of a life from its name, its partition and the start that it may use.
+    """`watch`: makes the checks of a life, see `Lives`. `drain_s` and `margin_s`: together the time
+    in which the group expects a hand-back. `exactly_once`: positions that an open transaction may
+    move are told as `UNDECIDED`. `is_in_trouble`: the broker may not tell positions for a while.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class SimulatedSource(Generic[W]):
         self._ordered.set()
 
     async def listen(self) -> None:
-        """Do what the coordinator says, in its order."""
+        """Carry out the coordinator's orders, one after the other."""
         while True:
             await self._ordered.wait()
             self._ordered.clear()
@@ -104,7 +107,7 @@ class SimulatedSource(Generic[W]):
                     return  # the worker has left
                 if isinstance(order, asyncio.Future):
                     await self._hand_back()
-                    # On a connection the request to join comes after the commits before it.
+                    # The request to join arrives after the commits before it, as on one connection.
                     await asyncio.sleep(
                         max(0.0, self._arrives_s - asyncio.get_running_loop().time())
                     )
@@ -114,7 +117,9 @@ class SimulatedSource(Generic[W]):
                     await self._take_over(*order)
 
     def heartbeat(self) -> None:
-        """After a silence: if the group has expelled this member, hand back and join again."""
+        """The first heartbeat after a silence: if the group has expelled this member, hand back and
+        join again.
+        """
         if self not in self._group and self._rebalance is not None:
             self.hand_back()
             self._group.join(self)
@@ -146,14 +151,14 @@ class SimulatedSource(Generic[W]):
                 self._is_in_trouble and self._injector.happens(self._injector.faults.commit_fails)
             ):
                 break
-            await asyncio.sleep(ASK_AGAIN_S)  # as while the coordinator loads its log
+            await asyncio.sleep(ASK_AGAIN_S)  # like a coordinator that loads its log
         starts = {number: self._start(number) for number in partitions}
         await self._injector.delay()
         if self._rebalance is not None:  # the worker may have left
             await self._assigned(starts)
 
     async def _lose(self, partitions: Collection[int]) -> None:
-        """Partitions that were suspended and did not come back."""
+        """Revoke partitions that were suspended and did not come back."""
         assert self._rebalance is not None
         await self._rebalance.revoked(sorted(partitions))
         for number in sorted(partitions):
@@ -215,8 +220,9 @@ class SimulatedSource(Generic[W]):
         return await self._reader.poll(partitions, wait_ms)
 
     async def _begin_again(self, number: int) -> None:
-        """The position is beyond the end of the partition. Act as if the partition had been handed
-        back and was assigned again, at its beginning; unless a rebalance does that meanwhile.
+        """Handle a position beyond the end of the partition: tell the pipeline that the partition
+        was revoked and assigned again at its beginning. If a rebalance begins meanwhile, stop: the
+        rebalance decides about the partition.
         """
         assert self._rebalance is not None
         generation = self.generation
@@ -232,14 +238,16 @@ class SimulatedSource(Generic[W]):
             await self._assigned(start)
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
-        """The next records, and the position after them, which passes a gap at the end, too."""
+        """The next records, and the position after them. A gap at the end is passed, too."""
         log = self._topic.records[partition]
         index = bisect_left(log, position, key=lambda record: record.offset)
         fresh = log[index : index + 8]
         return fresh, behind(fresh, max(position, self._topic.end(partition)))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """It leaves at once, is applied in the order of the calls, and is answered later."""
+        """The commit leaves at once, reaches the group in the order of the calls, and is answered
+        some time later.
+        """
         await self._process.gate()
         ours = {number: commit for number, commit in commits.items() if number in self._ours}
         self._lives.committing(ours)

@@ -1,1 +1,1 @@
-"""Several regions, one of which is cut off."""
+"""The simulation of several regions, some of which are cut off and helped."""

@@ -1,6 +1,6 @@
-"""Regions in memory: the topics of all, and of each its consumer group, its store and its model.
+"""A region in memory: its consumer group, its store and its model; and the topics of all regions.
 
-Rule: a partition's number is unique in the whole world, as one worker has members in several
+Rule: a partition's number is unique in the whole world, because one worker has members in several
 regions. Owner: the simulation of regions.
 """
 
@@ -21,11 +21,11 @@ from penstock.simulation.kafka.topic import Topic
 NAMES = ("eu", "us", "ap")
 PARTITIONS = 2
 TOPIC = "refs."
-# As long as a client waits for an answer.
+# So long a client waits for an answer that does not come.
 SILENT_S = 30.0
 
 
-# What was published is judged at the end.
+# Its lives check nothing: what was published is judged at the end.
 Member = SimulatedSource[Watched]
 
 
@@ -40,7 +40,9 @@ def _where(number: int) -> Where:
 
 
 class Region:
-    """`members`: of the region's own workers; `helpers`: of other regions' workers."""
+    """`members`: the members of the region's own workers. `helpers`: those of other regions'
+    workers.
+    """
 
     def __init__(self, name: str, topic: Topic, random: Random, history: History) -> None:
         first = NAMES.index(name) * PARTITIONS
@@ -69,7 +71,7 @@ class Region:
         return Standing(self.lag, sum(one in self.group for one in self.members))
 
     def cut_off(self, *, is_silent: bool) -> None:
-        """Its store and its model are cut off: connections are refused, or no answer comes."""
+        """Cut off store and model: they refuse connections or, with `is_silent`, do not answer."""
 
         async def away(_: object) -> None:
             if is_silent:

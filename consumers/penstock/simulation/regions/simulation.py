@@ -1,12 +1,12 @@
-"""Three regions from one seed: one is cut off, comes back, and three promises are checked.
+"""Three regions from one seed: one is cut off and comes back; three promises are checked.
 
-    answered   every reference of every region is answered by the true prediction of each row
-    in order   within a partition no row comes before one that stands before it in the input
-    local      until something happens every byte is read in its own region; a region that is cut
-               off for long is helped, and the help ends when all services work again
+    answered   every row of every reference is answered by its true prediction
+    in order   within a partition, rows are first answered in the order of the input
+    local      until a region is cut off, every byte is read in its own region; a region without
+               workers is helped, and the help ends when all services work again
 
-Rule: one seed, one history. Workers are the real pipelines, with the real choice among stores,
-model servers and groups; only the services are in memory. Owner: the test that simulates.
+Rule: one seed gives one history. The workers run the real pipeline, with the real choice among
+stores, model servers and groups; only the services are in memory. Owner: the test that simulates.
 """
 
 import asyncio
@@ -23,14 +23,16 @@ from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Region,
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
 from penstock.simulation.virtual_time import VirtualClock, run
 
-# A session, two looks, the time for which help must be needed, and the joining.
+# Long enough for a session, two looks, the time for which help must be needed, and a join.
 HELPED_WITHIN_S = 30.0
-CALM_S = 300.0
+RECOVERY_S = 300.0
 BUCKET = "b"
 
 
 class Report(NamedTuple):
-    """`counts`: of `help`, `cut off` and `killed`. Equal histories have equal digests."""
+    """`counts`: the numbers of notes by kind, such as `help`, `cut off` and `killed`. Two equal
+    histories have the same `digest`.
+    """
 
     rows: int
     repeated: int
@@ -95,7 +97,7 @@ class _World:
             key, rows = f"{self._announced}.csv", self.random.randint(1, 5)
             data = b"".join(b"%d,%d\n" % (self._announced, row) for row in range(rows))
             region.objects.put(BUCKET, key, data)
-            # A replica gets the object at once, or some time later.
+            # The stores of the other regions get their copy at once, or some time later.
             late_s = self.random.choice((0.0, 0.0, 10.0 * self.random.random()))
             for other in self.regions.values():
                 if other is not region:
@@ -108,7 +110,7 @@ class _World:
             self._asked[region.name, number].append([self._announced + row for row in range(rows)])
 
     async def _storm(self) -> None:
-        """Cut something off at least once; besides, kill workers."""
+        """Cut a region off once or twice, and kill workers."""
         await asyncio.sleep(5.0 + 10.0 * self.random.random())
         if any(worker.region.local_share() < 1.0 for worker in self._workers):
             self.history.broken("bytes left their region while all was well")
@@ -122,7 +124,7 @@ class _World:
                 self._hire(victim.home)
 
     async def _cut_off(self, region: Region) -> None:
-        """Cut a region off: with its workers, or only its store and its model."""
+        """Cut a region off for a while: store and model, and in some cases its workers, too."""
         is_silent, with_workers = self.random.random() < 0.5, self.random.random() < 0.7
         self.history.note("cut off", f"{region.name} {is_silent=} {with_workers=}")
         region.cut_off(is_silent=is_silent)
@@ -144,13 +146,13 @@ class _World:
         worker.kill()
 
     async def _calm(self) -> None:
-        """All is well again: what is left is answered, and helpers leave the other group."""
+        """Wait, now that nothing is cut off, until all is answered and all helpers have left."""
         promises: dict[str, Callable[[], bool]] = {
             "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
             "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),
         }
         for promise, is_kept in promises.items():
-            until_s = self.clock.now() + CALM_S
+            until_s = self.clock.now() + RECOVERY_S
             while not is_kept():
                 if self.clock.now() > until_s:
                     raise self.history.broken(promise)

@@ -1,7 +1,7 @@
-"""A worker of one of several simulated regions, and what it can reach.
+"""A worker of one of several simulated regions, with its settings and the services that it reaches.
 
-Rule: it is the real pipeline, with the real choice among stores, model servers and groups; only the
-services are in memory. Owner: the simulation of regions.
+Rule: the worker runs the real pipeline, with the real choice among stores, model servers and
+groups; only the services are in memory. Owner: the simulation of regions.
 """
 
 import asyncio
@@ -45,14 +45,14 @@ from penstock.telemetry.worker import Telemetry
 TERMS = HelpTerms(lag=6, after_s=3.0)
 OUTPUT = "predictions"
 DRAIN_S = 5.0
-# What the group grants its members on top of the drain.
+# The time beyond the drain in which the group expects a hand-back.
 MARGIN_S = 55.0
 # The broker's longest ordinary delay; one answer in twenty takes ten times that.
 DELAY_S = 0.02
 
 
 class RegionsWorld(NamedTuple):
-    """What all workers share."""
+    """What all workers of a simulation share."""
 
     regions: Mapping[str, Region]
     sink: MemorySink
@@ -63,7 +63,7 @@ class RegionsWorld(NamedTuple):
 
 
 class RegionWorker:
-    """A real pipeline of one region, with all that it reaches."""
+    """Runs at once, in a task of its own. `home`: its own region."""
 
     def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
         self.name, self.home = name, home
@@ -125,7 +125,7 @@ class RegionWorker:
         return member
 
     def end(self) -> None:
-        """Ends the worker's tasks: those of a killed process would not end by themselves."""
+        """End the worker's tasks. Those of a killed worker would not end by themselves."""
         for task in (self.task, *self._listening):
             task.cancel()
 
