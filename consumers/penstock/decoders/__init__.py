@@ -1,3 +1,3 @@
-"""Processes that decode strangers' objects and hold nothing: no partition, no credential, and only
-one socket. So they may crash. See `pool`.
+"""Processes that decode objects. They hold no partition, no credential, and only one socket, so
+that they may crash. See `pool`.
 """

@@ -1,8 +1,8 @@
-"""Limits of a decoder process, which hold even if an object takes over the libraries that read it.
+"""What the kernel refuses a decoder, even if an object takes over the libraries that read it.
 
-Rule: the kernel, not our code, refuses it more memory, files to write, connections and other
-programs. If a kernel lacks one of these limits, the others hold. Owner: the decoder, before its
-first task.
+Rule: a decoder gets no more memory than its limit, writes no files, and starts no connections,
+processes and other programs. If a kernel cannot refuse one of these, it still refuses the others.
+Owner: the decoder, before its first task.
 """
 
 import ctypes
@@ -25,8 +25,9 @@ _SECCOMP_MODE_FILTER: Final = 2
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _ANY_OF, _RETURN = 0x20, 0x15, 0x45, 0x06  # BPF: ld, jeq, jset, ret
 
-# By machine: the number of its calling convention (linux/audit.h), and those of the system calls
-# (asm/unistd.h) that make sockets, programs, processes and files, or reach into other processes.
+# For each machine: the number of its calling convention (linux/audit.h), and the numbers of the
+# system calls (asm/unistd.h) that make sockets, programs, processes and files, or that reach into
+# other processes.
 _REFUSED: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
     "x86_64": (
         0xC000003E,
@@ -54,19 +55,19 @@ _REFUSED: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
         ),
     ),
 }
-# The flags of `open` and `openat` that write: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC. Beside each call,
-# which of its arguments has the flags.
+# `open` and `openat` are refused with flags that write (O_WRONLY, O_RDWR, O_CREAT, O_TRUNC). Beside
+# the number of each call: which of its arguments has the flags.
 _OPENS: Final[dict[str, dict[int, int]]] = {"x86_64": {2: 1, 257: 2}, "aarch64": {56: 2}}
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# With CLONE_VM `clone` makes a thread, which is allowed; without it, a new process.
+# With the flag CLONE_VM `clone` makes a thread, which is allowed; without the flag, a process.
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_VM: Final = 0x100
-# A decoder may signal only a thread of its own process: it aborts that way.
+# Signals are allowed only to threads of the decoder's own process: that is how it aborts.
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131}
-# Newer calls that cannot be filtered by their arguments. If they are refused, libraries use the
-# older ones.
+# The filter cannot see the arguments of these newer calls. If they are refused, libraries use the
+# older calls.
 _NEWER: Final = (435, 437)  # clone3 openat2
-# From this number on, x86_64 repeats its calls for programs of the x32 convention.
+# From this number on, x86_64 has its calls a second time, for programs of the x32 convention.
 _X32: Final = 0x40000000
 
 
@@ -78,10 +79,10 @@ def end_with_parent(parent: int) -> None:
 
 
 def bound(most_file_bytes: int) -> bool:
-    """Limit this process for good. `most_file_bytes`: for the memory that it hands over, which
-    counts as a file. False: the kernel has no filter for system calls.
+    """Limit this process until it ends. `most_file_bytes`: the largest memory that it may hand
+    over, which counts as a file. False: the kernel has no filter for system calls.
     """
-    with suppress(OSError):  # if memory runs out, the kernel kills decoders first
+    with suppress(OSError):  # so that the kernel kills decoders first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
     held_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     memory_bytes = held_bytes + MOST_MEMORY_BYTES
@@ -109,7 +110,7 @@ def _filter_calls() -> bool:
 
 
 def _program(machine: str) -> bytes:
-    """The filter. Refused calls return EPERM, or ENOSYS if libraries know another way."""
+    """The filter. A refused call returns EPERM; if libraries know another call for it, ENOSYS."""
     convention, refused = _REFUSED[machine]
     no_way, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     lines = [

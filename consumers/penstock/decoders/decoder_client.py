@@ -1,7 +1,7 @@
-"""One decoder as its worker sees it: turns, bounds of time, and what its end means.
+"""The worker's side of one decoder: takes turns with it, bounds its time, and says why it ended.
 
-Rule: worker and decoder take turns. A decoder that works longer than its input and output bytes
-allow is ended. Owner: the pool; lent to one object at a time.
+Rule: the time of a decoder grows with the bytes that it was given and gave; if it works longer, it
+is ended. Owner: the pool, which lends it to one object at a time.
 """
 
 import asyncio
@@ -42,19 +42,19 @@ from penstock.formats.base.source import Need
 
 log = logging.getLogger(__name__)
 
-# Even for a small object, as loading a library on a busy machine takes seconds.
+# A small object has this much, too: on a busy machine, loading a library takes seconds.
 LEAST_S: Final = 10.0
-# After a pause of ours, which took the time of a decoder that had answered.
+# What a decoder has left if it had answered in time, and our loop stood until its time was over.
 PAUSED_S: Final = 1.0
 _MIB: Final = 1 << 20
 
 
 class InDecoder(Exception):
-    """An unforeseen exception in the decoder, with its trace."""
+    """The trace of an unforeseen exception in the decoder."""
 
 
 class Decoder:
-    """`is_idle`: it can be given a task. `is_new`: it has had no task yet."""
+    """`is_idle`: it may be given a task. `is_new`: it has had no task yet."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Decoder:
             ending.cancel()
             self._answer = None
         spent_s = loop.time() - began_s
-        # If it is here after its time, it came in time, and our loop stood.
+        # If the answer is here although its time is over, it came in time, and our loop stood.
         self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
         self._left_s += len(found.body) * self._s_per_byte
         return found
@@ -176,7 +176,7 @@ class Decoder:
             answer.set_result(message)
 
     def _end_overrun(self) -> None:
-        # After a pause of the loop the answer and the deadline come in one turn.
+        # After a stand of the loop, answer and deadline come in one turn: the answer counts.
         if self._answer is not None and self._answer.done():
             return
         self._overran = True
@@ -191,7 +191,7 @@ class Decoder:
         if code >= 0:
             return self._died(f"ended with exit code {code}", "bad_format")
         name = signal.Signals(-code).name
-        # If memory runs out, the kernel kills the largest process.
+        # The kernel kills a decoder if the machine runs out of memory.
         why: ErrorCode = "too_large" if code == -signal.SIGKILL else "bad_format"
         return self._died(f"was killed by signal {-code} ({name})", why, code)
 

@@ -1,7 +1,7 @@
-"""The decoder's own side: it is given tasks, one after the other, until the worker hangs up.
+"""The decoder's own side: decodes one object after the other, until the worker closes the socket.
 
-Rule: it reads only its socket and its inbox, and answers only on the socket, also with lines to be
-logged. Owner: the zygote, which forks it.
+Rule: it reads only its socket and its inbox, and writes only to the socket; its log lines go there,
+too. Owner: the zygote, which forks it.
 """
 
 import logging
@@ -40,7 +40,7 @@ RANGE = struct.Struct("<qq")
 
 
 class _HungUp(BaseException):
-    """The worker is gone, or has closed this decoder."""
+    """The worker has ended, or has closed this decoder."""
 
 
 class _Notes(logging.Handler):
@@ -65,6 +65,8 @@ class _Notes(logging.Handler):
 
 
 class _Line:
+    """The decoder's end of the socket."""
+
     def __init__(self, end: socket.socket, inbox: Inbox) -> None:
         self._end = end
         self._inbox = inbox
@@ -106,7 +108,7 @@ def serve(end: socket.socket, memory: int) -> None:
 
 
 def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
-    # The worker knows which it has logged already.
+    # All notices go to the worker, which knows the ones that it has logged.
     object.__setattr__(task.options, "notices", Notices(notes.notice))
     try:
         decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))

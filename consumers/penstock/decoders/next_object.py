@@ -1,7 +1,8 @@
-"""Which object gets a decoder next.
+"""Which object gets a decoder next, or a seat of its store.
 
-Rule: at most `most` objects have one at a time. The others wait in order of arrival, but objects
-that everything behind them waits for come first. Owner: the pool; used from its event loop only.
+Rule: at most `most` objects have a place at a time. The others wait in the order in which they
+came, but an object for which everything behind it waits comes first. Owner: the pool, or a store's
+seats; used from one event loop only.
 """
 
 import asyncio
@@ -27,14 +28,16 @@ class Places:
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object that everything waits for find no free place?"""
+        """Does an object wait for a place for which everything behind it waits?"""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
         self, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
-        """Wait for a place. `review` is called when the wait begins."""
+        """A place, as soon as one is free. `is_head`: does everything behind this object wait for
+        it? `review` is called when the wait begins.
+        """
         while self._taken >= self._most:
             await self._turn(is_head, review)
         self._taken += 1

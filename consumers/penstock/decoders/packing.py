@@ -1,7 +1,8 @@
-"""Rows on their way from a decoder to its worker: a header, and arrays as they lie in memory.
+"""Packs runs of rows into a message from a decoder to its worker: a header, then arrays as they lie
+in memory.
 
-Rule: the worker does not trust a decoder's messages and refuses any whose lengths do not add up.
-The worker's arrays are views of the message, never copies. Pure.
+Rule: the worker does not trust the message, and refuses it if its lengths do not add up. The arrays
+of the worker are views of the message, not copies. Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Payload
 from penstock.formats.base.runs import Run
 
-# Of a cache line: arrays begin at multiples of it.
+# The size of a cache line. Arrays begin at multiples of it.
 _ALIGNED_BYTES: Final = 64
 _LENGTH_BYTES: Final = 4
 _SPACE: Final = bytes(_ALIGNED_BYTES)
@@ -25,7 +26,9 @@ Buffer = bytes | memoryview
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """The head of one run. `kind`: of its payload; `width`: columns of a matrix."""
+    """One run in the header. `kind`: of its payload; `width`: columns of a matrix; `schema`: of
+    Arrow columns; `lengths`: of its arrays, in the order in which they follow the header.
+    """
 
     rows: int
     kind: Literal["matrix", "json", "bytes", "columns", "none"]
@@ -122,7 +125,7 @@ def unpacked(message: memoryview) -> list[Run]:
 
 
 def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
-    buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so that `pop` takes them in order
+    buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # `pop` takes the first one first
     if head.rows < 1 or (head.kind == "none" and head.width):
         raise ValueError(f"a run of {head.rows} rows")
     payload = _payload(head, buffers)

@@ -1,8 +1,8 @@
-"""The decoders of a worker: how many there are, and who has one.
+"""The decoders of a worker: starts them, lends each to one object at a time, and ends them.
 
-Rule: at most `most` at a time, each started when it is first needed and then reused. A decoder that
-did not finish its object is ended and never gets another one. Owner: the worker; used from its
-event loop only.
+Rule: there are at most `most` at a time. Each is started when it is first needed, and then reused.
+A decoder that did not finish its object is ended; it never gets another object. Owner: the worker;
+used from its event loop only.
 """
 
 import os
@@ -20,13 +20,14 @@ MOST_BY_DEFAULT: Final = 4
 
 
 def default_decoders() -> int:
-    """One for each core, but at least two, so that one is left when another hangs."""
+    """One for each core, up to four; at least two, so that one is left while another hangs."""
     return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
 
 
 class Pool(Places):
-    """`most` None: as many as fit this machine. `ms_per_mib` and `least_s`: how long a decoder may
-    work. `died` is called for each one that ended badly, with the name of the signal.
+    """`most`: how many decoders; None: as many as fit this machine. `ms_per_mib` and `least_s`: how
+    long a decoder may work on an object. `died` is called for each decoder that died over an
+    object, with the name of the signal.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class Pool(Places):
             decoder = self._idle.pop()
             if decoder.is_idle:
                 return decoder
-            decoder.close()  # ended by something else while it was idle
-        if new and self._idle:  # to make room
+            decoder.close()  # it died while it was idle
+        if new and self._idle:  # or there would be more than `most`
             self._idle.pop().close()
         if self._zygote is None or not self._zygote.is_alive:
             self._zygote = Zygote()

@@ -1,6 +1,6 @@
-"""The messages of worker and decoder, independent of how they are carried.
+"""What worker and decoder say to each other, however the messages are carried.
 
-Rule: they take turns. The decoder asks for bytes, or gives rows, and then waits for the answer, so
+Rule: they take turns. The decoder asks for bytes, or gives rows, and then waits for the answer. So
 it never decodes ahead of the byte budget. Pure.
 """
 
@@ -15,7 +15,7 @@ from penstock.formats.base.reading import Pieces, read_object
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges
 
-# Asks for the next bytes of the stream; an empty answer is its end.
+# Asks for the next bytes of the object; an empty answer means that there are no more.
 NEXT: Final = Need(-1, -1)
 # Asks for the object's size (8 bytes, little-endian) and its last bytes.
 TAIL: Final = Need(-TAIL_BYTES, 0)
@@ -24,8 +24,8 @@ _SIZE_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One try at one object. Rows below `next_row` were decoded by an earlier try; `rows` are those
-    that the reference selects (None: all).
+    """One try at one object. Rows below `next_row` were decoded by an earlier try. `rows`: the
+    ranges of rows that the reference selects; None: all rows.
     """
 
     options: RowOptions
@@ -41,13 +41,14 @@ class Task:
         return fresh < stop and next(selected(self.rows, fresh, stop), None) is not None  # type: ignore[arg-type]
 
 
-# What a decoder says: it needs bytes, it gives rows, or (None) it is done.
+# A decoder needs these bytes, or gives these rows; None: it is done.
 Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
-    """A decoder process died over an object. `was_alone`: this was its first object, so no other
-    can be the cause, and it is answered by `poison`. `signal`: 0 if no signal ended it.
+    """A decoder process died over an object. `was_alone`: the object was its first, so no other
+    object can be the cause; then the object is answered by `poison`. `signal`: the signal that
+    ended the process; 0: none.
     """
 
     def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
@@ -59,8 +60,8 @@ class Died(PenstockError):
 
 class Decoder(Protocol):
     async def turn(self, said: Task | bytes) -> Said:
-        """Begin a task, or go on with it: `said` has the bytes that it needs, or none after rows.
-        Raises `Poison` if the object cannot be read, and `Died`.
+        """Begin a task, or go on with it. To go on, `said` is the bytes that the decoder needs, or
+        empty if it gave rows. Raises `Poison` if the object cannot be read, and `Died`.
         """
         ...
 
@@ -73,28 +74,29 @@ class Decoders(Protocol):
         *,
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder for one task, as soon as one is free. `is_head`: everything waits for this
-        object. `review` is called when the wait begins. `new`: take one that has had no task yet.
+        """A decoder for one task, as soon as one is free. `is_head`: does everything behind this
+        object wait for it? `review` is called when the wait begins. `new`: the decoder must not
+        have had a task before.
         """
         ...
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object that everything waits for need a decoder, while none is free? Then an
-        object that has one, and waits for room, gives it back.
+        """Does an object need a decoder for which everything behind it waits, while no decoder is
+        free? Then an object that has a decoder, and waits for room in the budget, gives it back.
         """
         ...
 
     @property
     def used(self) -> float:
-        """The share that has a task, from 0 to 1."""
+        """The share of the decoders that have a task, from 0 to 1."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class Asked:
-    """The source inside the decoder: it asks the worker for all bytes."""
+    """The object as the decoder reads it: all bytes come from the worker."""
 
     def __init__(self, size: int, ask: Callable[[Need], bytes]) -> None:
         self.size = size
@@ -114,12 +116,14 @@ class Asked:
 
 
 def tail_of(size: int, data: bytes) -> bytes:
-    """Answers `TAIL`."""
+    """The answer to `TAIL`."""
     return size.to_bytes(_SIZE_BYTES, "little") + data
 
 
 def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:
-    """All the work of a decoder on one task."""
+    """Decode the object of a task. All rows that are complete are given before bytes are
+    asked for.
+    """
     pieces = Pieces(give)
 
     def ask_after_rows(need: Need) -> bytes:

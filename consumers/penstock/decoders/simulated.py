@@ -1,7 +1,7 @@
-"""Decoders within this process, for the simulation.
+"""Decoders that are threads of this process, for the simulation.
 
-Rule: each works on a thread of its own and takes turns with its user, so only one of the two runs
-at a time, and the order of turns alone decides what happens.
+Rule: a thread and its user take turns, so that only one of the two runs at a time. So only the
+order of turns decides what happens, and a simulation can be repeated.
 """
 
 import threading
@@ -16,7 +16,7 @@ from penstock.formats.base.source import Need
 
 
 class _Abandoned(BaseException):
-    """Raised inside the reading of an object that was abandoned."""
+    """Ends the reading of an object whose user has gone."""
 
 
 class _Threaded:
@@ -35,7 +35,7 @@ class _Threaded:
         return found
 
     def abandon(self) -> None:
-        """Returns at once; the thread ends when it next asks for bytes."""
+        """Returns at once. The thread ends when it next waits for an answer."""
         self._answers.put(None)
 
     def _work(self, task: Task) -> None:

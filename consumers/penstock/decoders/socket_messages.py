@@ -1,8 +1,8 @@
-"""Messages between a worker and its decoder, over one socket that keeps them apart.
+"""How messages between a worker and its decoder are carried: by one socket, which keeps them apart.
 
-Rule: short data travels in the message. Long data to the worker travels in memory that is handed
-over and sealed, so that the decoder cannot change it later. Long data to the decoder goes through
-`inbox`, memory that both have mapped, a piece at a time. Owner: one end of one decoder.
+Rule: short data is part of the message. Long data to the worker is in memory that the decoder hands
+over, sealed, so that it cannot change it later. Long data to the decoder goes, a piece at a time,
+through the inbox: memory that both have mapped. Owner: one end of one decoder.
 """
 
 import fcntl
@@ -20,16 +20,17 @@ TASK, DATA, MORE = b"T", b"B", b"M"  # to the decoder; MORE: another piece follo
 NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # from the decoder
 
 INBOX_BYTES: Final = 1 << 20
-# Copying a message of this size costs less than mapping memory, and the socket takes it at once.
+# Up to this size a copy costs less than mapping memory, and the socket takes a message at once.
 SHORT_BYTES: Final = 32 << 10
-# The largest row and the bytes that are read ahead, several times over.
+# Several times as much as the largest row and the bytes that are read ahead together.
 MOST_BYTES: Final = 512 << 20
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-_PARTS: Final = 512  # Parts that the system takes at a time: at least 1,024 (IOV_MAX of Linux)
+# As many parts are written by one call. Linux takes 1,024 (IOV_MAX).
+_PARTS: Final = 512
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A line for the worker's log. `is_notice`: once, not for each object."""
+    """A line for the worker's log. `is_notice`: it is logged once, not for each object."""
 
     level: int
     text: str
@@ -37,8 +38,8 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """The end of an object. `code` and `message`: why the rest of it cannot be read, if so;
-    `trace`: of an unforeseen exception.
+    """The end of an object. `code` and `message`: why the rest of the object cannot be read; None:
+    all of it was read. `trace`: that of an unforeseen exception.
     """
 
     notes: list[Note]

@@ -1,7 +1,7 @@
-"""The worker's side of the zygote: it is started at first need, and asked for decoders.
+"""The worker's side of the zygote: starts that process, and asks it for decoders.
 
-Rule: a call here waits only for the zygote's answer. If the zygote ends, its decoders end with it,
-and the pool starts another one when it next needs a decoder. Owner: the pool.
+Rule: if the zygote ends, its decoders end with it, and the pool starts another zygote when it next
+needs a decoder. Owner: the pool; used from its event loop only.
 """
 
 import asyncio
@@ -21,15 +21,16 @@ from penstock.errors import Transient
 log = logging.getLogger(__name__)
 
 _MAIN: Final = "penstock.decoders.zygote_process"
-# Variables that a decoder gets: it must see no secrets; these are for Python and its libraries.
+# A decoder must not see secrets. So it gets these variables alone, which are for Python and
+# libraries.
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
-# One thread each, as there are as many decoders as cores.
+# Libraries have one thread in each decoder, because there are as many decoders as cores.
 _SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 _MESSAGE_BYTES: Final = 64
 
 
 class Zygote:
-    """`start` it on the loop that will use it."""
+    """Made on the event loop that uses it."""
 
     def __init__(self) -> None:
         self.is_alive = True
@@ -78,7 +79,7 @@ class Zygote:
         return number, ours, memory
 
     def ended(self, number: int) -> asyncio.Future[int]:
-        """The exit code of a decoder, or the negative signal."""
+        """The exit code of a decoder, or the signal that ended it as a negative number."""
         return self._ends[number]
 
     def kill(self, number: int) -> None:
@@ -86,12 +87,12 @@ class Zygote:
             self._end.send(KILL + b"%d" % number)
 
     def drop(self, number: int) -> None:
-        """End a decoder of which no caller will ask for the exit code."""
+        """End a decoder whose exit code nobody will ask for."""
         self.kill(number)
         del self._ends[number]
 
     def close(self) -> None:
-        """End it and all of its decoders."""
+        """End the zygote, and all its decoders."""
         if self.is_alive:
             self._gone()
         self._process.kill()

@@ -1,7 +1,8 @@
-"""The process that decoders are forked from: it has their code in memory, and no object.
+"""The zygote: the process that decoders are forked from. It has their code in memory, and no
+object.
 
-Rule: starting Python and our libraries takes half a second, forking them a few milliseconds. This
-process decodes no objects itself, so no object can damage it. It ends with the worker, and its
+Rule: to start Python with our libraries takes half a second; to fork takes a few milliseconds. The
+zygote decodes no objects itself, so no object can damage it. It ends with the worker, and its
 decoders end with it. Owner: `zygote_client`, which starts it.
 """
 
@@ -24,7 +25,7 @@ _MESSAGE_BYTES: Final = 64
 class _Zygote:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._decoders: dict[int, int] = {}  # by process id, the descriptor that tells its end
+        self._decoders: dict[int, int] = {}  # process id: descriptor that is ready when it ends
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(end, selectors.EVENT_READ)
 
@@ -82,7 +83,7 @@ class _Zygote:
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    gc.freeze()  # the collector leaves what exists now alone: it stays shared
+    gc.freeze()  # or the collector would write to all objects, and memory would not stay shared
     try:
         _Zygote(end).run()
     except OSError:
