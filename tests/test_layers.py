@@ -19,29 +19,29 @@ MAY_IMPORT: dict[str, str] = {
     "telemetry": "",
     "handlers": "",
     "config": "errors",
-    "plugins": "errors",
+    "packages": "errors",
     "process": "errors",
     "core": "errors messages",
     "terminal_text": "core",
     "logs": "terminal_text",
-    "embedded": "core errors handlers process",
+    "embedded": "core errors handlers packages process",
     "encodings": "core messages",
-    "formats": "core errors plugins",
+    "formats": "core errors packages",
     "ports": "core",
-    "requests": "core errors plugins",
+    "requests": "core errors packages",
     "tracing": "core messages ports",
     "decoders": "core errors formats process",
     "calls": "core errors ports telemetry",
     "lane": "core messages ports",
-    "adapters": "config core errors messages ports process requests",
+    "adapters": "config core errors messages packages ports process requests",
     "stages": (
         "calls core decoders encodings errors formats lane messages ports process telemetry tracing"
     ),
     "dlq": "adapters config terminal_text core errors messages ports process",
     "pipeline": "calls core decoders errors formats lane ports process stages telemetry tracing",
     "ops": (
-        "adapters calls config terminal_text core errors lane messages pipeline ports process "
-        "requests telemetry"
+        "adapters calls config terminal_text core errors lane messages packages pipeline ports "
+        "process requests telemetry"
     ),
     "settings": (
         "adapters calls config core encodings errors formats lane messages pipeline requests "
@@ -51,10 +51,10 @@ MAY_IMPORT: dict[str, str] = {
         "adapters core decoders encodings errors formats lane messages pipeline ports stages "
         "telemetry"
     ),
-    "scenes": "adapters config core errors messages ops ports process",
+    "scenes": "adapters config core errors messages ops packages ports process",
     "bench": "adapters config core errors formats messages ports process requests settings",
     "library": (
-        "adapters calls config decoders errors messages pipeline ports process requests "
+        "adapters calls config decoders errors messages packages pipeline ports process requests "
         "settings stages telemetry"
     ),
     "verify": "adapters config core encodings errors messages ports settings terminal_text",
@@ -76,8 +76,8 @@ MAY_IMPORT: dict[str, str] = {
         "adapters calls config core errors formats messages ops ports process requests settings"
     ),
     "commands": (
-        "adapters bench config demo dlq doctor errors jobs library lint logs messages ops process "
-        "replay scenes settings terminal_text verify worker"
+        "adapters bench config demo dlq doctor errors jobs library lint logs messages ops packages "
+        "process replay scenes settings terminal_text verify worker"
     ),
     "cli": "commands process",
     "__main__": "cli",

@@ -13,7 +13,7 @@ from penstock.adapters.model_servers.row_answers import parse_single
 from penstock.commands.predict import REQUEST_HELP
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Poison
-from penstock.plugins import plugins
+from penstock.packages import plugins
 
 
 def test_bytes_are_lengths_and_rows_of_all_payloads_in_order() -> None:
@@ -124,7 +124,7 @@ def test_the_help_of_predict_names_every_request() -> None:
 def asked(made: object, monkeypatch: pytest.MonkeyPatch) -> requests.Body:
     """What the adapters get of a user's request that makes this."""
     theirs = requests.RequestForm("theirs", "json", lambda _: made)  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr("penstock.plugins.entry_points", lambda group: [Entry(theirs)])
+    monkeypatch.setattr("penstock.packages.entry_points", lambda group: [Entry(theirs)])
     requests.known.cache_clear()
     plugins.cache_clear()
     try:

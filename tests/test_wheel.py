@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DISTRIBUTION, EXIT_USAGE, command_from, missing_extra
+from penstock.errors import EXIT_USAGE
+from penstock.packages import DISTRIBUTION, command_from, missing_extra
 
 ROOT = Path(__file__).parent.parent
 BUILT_WITHIN_S = 90
@@ -140,7 +141,7 @@ def test_extras_that_errors_name_exist(installed: Path) -> None:
     done = subprocess.run(
         [
             installed / "python", "-c",
-            "import penstock.errors as e; print(e.install_command('demo'))",
+            "import penstock.packages as e; print(e.install_command('demo'))",
         ],
         capture_output=True, text=True, cwd="/", check=True,
     )  # fmt: skip

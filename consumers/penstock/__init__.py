@@ -20,7 +20,7 @@ Where to look. Each part rests on those below it:
     decoders/       processes without partitions or credentials, in which objects become rows
     encodings/      answers to the bytes of a result object, a file for each format
     requests        the body of a model call, in each form
-    plugins         formats and requests of users' packages
+    packages        formats and requests of users' packages; the libraries of extras
     adapters/       the only code that knows a client library
       inputs/       which input is read: topics, several regions, a bounded span, URLs
       kafka/        Kafka by aiokafka; kafka/inside/ uses parts of it that are not public

@@ -19,11 +19,7 @@ Adapters and decoders translate every library error into one of these; any other
 fault: `calls/unexpected_errors.py` says what it costs.
 """
 
-import json
-import sys
-from pathlib import Path
 from typing import Literal, Self
-from urllib.parse import unquote, urlsplit
 
 ErrorCode = Literal[
     "bad_reference",
@@ -40,10 +36,6 @@ ErrorCode = Literal[
     "result_too_large",
     "unavailable",
 ]
-
-# The project's name for `pip`: on the package index `penstock` belongs to another project. The
-# command and the packages have names of their own.
-DISTRIBUTION = "penstock-stream"
 
 EXIT_DONE = 0
 EXIT_CHECK_FAILED = 1
@@ -184,41 +176,3 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
         for error in group.exceptions
     ]
     return min(flat, key=lambda error: not isinstance(error, PenstockError))
-
-
-def missing_extra(what: str, extra: str, error: ImportError | None = None) -> Fatal:
-    """`what` needs a library that is not installed: the error says what installs it."""
-    missing = f"{error.name or 'a library'} ({error})" if error is not None else "an extra"
-    return usage(f"{what} needs {missing}: {install_command(extra)}")
-
-
-def install_command(extra: str) -> str:
-    """What a person types here to install an extra."""
-    # Loaded for a message only: every process of ours imports this file.
-    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
-
-    try:
-        origin = distribution(DISTRIBUTION).read_text("direct_url.json")
-    except PackageNotFoundError:
-        origin = None
-    return command_from(origin, extra, Path.cwd(), Path(sys.prefix))
-
-
-def command_from(origin: str | None, extra: str, here: Path, prefix: Path) -> str:
-    """`origin`: what pip wrote about an installation that is not from the index (the Python
-    Packaging User Guide's "Direct URL Data Structure"). `here`: the folder of the person who types.
-    """
-    named = f"{DISTRIBUTION}[{extra}]"
-    if origin is None:
-        return f"pip install '{named}'"
-    told = json.loads(origin)
-    url = told["url"]
-    if told.get("dir_info", {}).get("editable"):
-        folder = Path(unquote(urlsplit(url).path))
-        pip, checkout = prefix / "bin" / "pip", str(folder)
-        if here == folder:
-            checkout, pip = ".", pip.relative_to(here) if pip.is_relative_to(here) else pip
-        return f"{pip} install -e '{checkout}[{extra}]'"
-    if "vcs_info" in told:
-        url = f"{told['vcs_info']['vcs']}+{url}@{told['vcs_info']['commit_id']}"
-    return f"pip install '{named} @ {url}'"

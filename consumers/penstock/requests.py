@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.core.rows.payload import BytesRows, Columns, Form, JsonRows, Matrix, Payload
 from penstock.errors import Poison, usage
-from penstock.plugins import plugins
+from penstock.packages import plugins
 
 GROUP: Final = "penstock.requests"
 # The form of a header that may be sent; and the headers that only the connection may set, because

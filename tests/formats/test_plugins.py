@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.format import Format
-from penstock.plugins import plugins
+from penstock.packages import plugins
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 _FILE = re.compile(r"^`([\w.]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ from penstock.encodings.base import Rows
 from penstock.encodings.jsonl import Lines
 from penstock.errors import PenstockError
 from penstock.formats.registry import formats, known_formats
-from penstock.plugins import plugins
+from penstock.packages import plugins
 from penstock.ports import Answers, Location, Part, Stored
 from penstock.simulation.virtual_time import virtual_time
 from tests.stages.test_result_objects import writing

@@ -35,7 +35,6 @@ from penstock.commands.schema import schema
 from penstock.commands.topics import topics
 from penstock.commands.verify import verify
 from penstock.errors import (
-    DISTRIBUTION,
     EXIT_DONE,
     EXIT_FATAL,
     EXIT_UNREACHABLE,
@@ -43,6 +42,7 @@ from penstock.errors import (
     PenstockError,
     Unreachable,
 )
+from penstock.packages import DISTRIBUTION
 from penstock.process import heap, parent
 from penstock.process.command_exit import leave
 from penstock.terminal_text import escaped

@@ -10,7 +10,8 @@ import click
 
 from penstock import config
 from penstock.commands.common_options import Context, common, run_async
-from penstock.errors import DISTRIBUTION, EXIT_CHECK_FAILED
+from penstock.errors import EXIT_CHECK_FAILED
+from penstock.packages import DISTRIBUTION
 from penstock.process import parent
 from penstock.process.without_pandas import without_pandas
 

@@ -9,7 +9,7 @@ first line. Owner: the block that opens it.
 import asyncio
 from typing import Any, Final, Self
 
-from penstock.errors import missing_extra
+from penstock.packages import missing_extra
 from penstock.process.signals import serve_until_asked
 
 # librdkafka's default for topics of its mock cluster; there is no setting for it.

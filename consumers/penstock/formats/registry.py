@@ -41,7 +41,7 @@ from penstock.formats.sniff import (
 )
 from penstock.formats.text.json_or_ndjson import JsonParser
 from penstock.formats.text.opaque import UnreadParser
-from penstock.plugins import plugins
+from penstock.packages import plugins
 
 GROUP: Final = "penstock.formats"
 TAR: Final = "tar"

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from penstock.errors import missing_extra
 from penstock.messages.prediction import Prediction
+from penstock.packages import missing_extra
 
 
 class Predictions(list[Prediction]):

@@ -15,12 +15,12 @@ from importlib.metadata import version
 from typing import Any
 
 from penstock.calls.outage import KAFKA
-from penstock.errors import DISTRIBUTION
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.lookout import Lookout
 from penstock.ops.problems.found_in_status import found_in
 from penstock.ops.problems.over_time import SteadyProblems
+from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
 

@@ -41,10 +41,12 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
         oldest_ms = min([oldest_ms, *(oldest for _, oldest in found.values())])
         if lane.undecoded_ms is not None:
             oldest_ms = min(oldest_ms, lane.undecoded_ms)
+        # The age of a stopped stream counts from the record that it stopped at.
         for stop in lane.stops:
             count, oldest = found.get(stop.stream, (0, now_ms))
             found[stop.stream] = count, min(oldest, stop.record_ms)
             oldest_stopped_ms = min(oldest_stopped_ms, stop.record_ms)
+        # A stream may be in several partitions.
         for stream, (count, oldest) in found.items():
             other = streams.get(stream, NOTHING_OWED)
             age_s = max(other.age_s, (now_ms - oldest) / 1000)

@@ -109,6 +109,7 @@ class HandingBack:
                 "the drain took longer than %.1f s; the rest will be repeated", self._drain_s
             )
         if not self._exactly_once:
+            # After a stop there is no later commit that would make up for a failed one.
             if self._stopping.is_set():
                 await self._wiring.settle.commit_at_last(lanes)
             else:

@@ -96,6 +96,7 @@ class Pipeline:
             consuming = tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
             self.wiring.consume.stop()
+            # To join may take as long as the broker is away, and nothing is to be drained yet.
             if not self.joined.is_set():
                 consuming.cancel()
             await asyncio.wait([consuming])
@@ -104,6 +105,7 @@ class Pipeline:
                 await help_regions.idle()
             await self.assignments.all_revoked()
             self.assignments.stop()
+            # The stages ran until now, because the drain needs them.
             for task in running:
                 task.cancel()
 

@@ -73,6 +73,7 @@ class Takeover:
                     retry.went_through()
                 keys = of_place(*self._positions.where(partition))
                 log.warning("partition %d: %s", partition, error, extra=keys)
+                # In a drain or a rebalance the partition is about to go: its next owner goes on.
                 if lane is not None and (lane.draining or lane.suspended):
                     return None
                 lane = None
@@ -92,6 +93,8 @@ class Takeover:
                     keys = of_place(*self._positions.where(partition))
                     log.info("partition %d waits: %s", partition, error, extra=keys)
                 is_told = True
+                # The broker ends a transaction by itself after its timeout. One that is still open
+                # after all our patience hangs, and people must end it.
                 if self._clock.now() - began_s > self._patience_s:
                     raise Fatal(
                         f"no position for {self._patience_s:g} s: {error}. Look for it by "

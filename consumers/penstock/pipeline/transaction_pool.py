@@ -207,6 +207,7 @@ class TransactionPool:
                 await self._open[number].publish(outgoing, positions)
             is_spent = False
         except Transient as error:
+            # A fenced transaction did not fail by its content: a partition has another owner.
             if not isinstance(error, Fenced):
                 self._suspects.update(share.where for share in shares)
             failure: PenstockError = error
@@ -215,6 +216,8 @@ class TransactionPool:
                 raise
             failure = error
         finally:
+            # After a failure or a cancellation it is not known what the producer still holds, so it
+            # is not used again.
             if is_spent:
                 await self._close(number)
         if is_spent:

@@ -180,6 +180,7 @@ class Wiring:
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.times.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
+        # With one model the worker's own metrics say all about it.
         per_model = self.telemetry.of_models(names) if settings.models else {}
         servers: dict[str | None, Model] = {None: adapters.model}
         servers.update(adapters.models)

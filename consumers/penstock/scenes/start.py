@@ -14,7 +14,8 @@ from penstock.adapters.kafka.topic_admin import (
     partition_counts,
     record_bytes,
 )
-from penstock.errors import missing_extra, usage
+from penstock.errors import usage
+from penstock.packages import missing_extra
 from penstock.scenes.engine import Engine
 from penstock.scenes.ledger import Ledger
 from penstock.scenes.ledger_ports import Fits

@@ -157,6 +157,7 @@ class Intake:
             why = Rejection("bad_reference", str(error), "consume")
             return [self._refused(lane, record, why)]
         self._telemetry.record_read(ignored=isinstance(message, Ignored))
+        # A notification of something else than a new object owes no answer.
         if isinstance(message, Ignored):
             return []
         streams = streams_of(message, self._naming, record.key, lane.partition)

@@ -151,6 +151,7 @@ class Reject:
             "value": None if ticket.value_kept else ticket.record.value,
         }
         ticket.value_kept = True
+        # With less from step to step, until the letter can be made and its topic takes it.
         bare = {"value": None, "reference": None, "member": None, "rows": None, "event_time": None}
         short = {"stream": ticket.stream[:200], "message": why.message[:200]}
         for less in _LESS:

@@ -52,6 +52,7 @@ class DeliveryTimes:
             rows += its_rows
             streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
         self._telemetry.rows_delivered(rows)
+        # No object ended with these releases.
         if not spent:
             return
         self._telemetry.objects_delivered(latencies_s, spent)

@@ -160,6 +160,7 @@ class Download:
                     return
                 await asyncio.sleep(delay_s)
             except Transient as error:
+                # A store that began to answer this try is there.
                 is_away = not tries.is_open and await self._is_away(ticket, error)
                 has_new = ticket.next_row > rows_before
                 delay_s = self._delay_s(ticket, error, tries, is_away=is_away, has_new=has_new)

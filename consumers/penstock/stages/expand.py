@@ -175,6 +175,8 @@ class _Rows:
         wanted = ticket.reference.rows if ticket.reference else None
         for run in runs:
             start, self._row = self._row, self._row + run.rows
+            # Rows below `next_row` were read by an earlier try, or delivered by an earlier
+            # assignment.
             fresh = max(start, ticket.next_row)
             if fresh < self._row:
                 for first, stop in selected(wanted, fresh, self._row):

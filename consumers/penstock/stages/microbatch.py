@@ -222,6 +222,7 @@ class Microbatch:
             )
             self._busy += 1
             self._note_use()
+            # Rows with a caller count against the model's share until they are answered.
             if self._share is not None:
                 batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
                 self._called_bytes += batch.cost_bytes

@@ -106,10 +106,12 @@ class ObjectReader:
             await permit.next_step()
             supply = Supply(self._versions, ticket, tries, is_streamed=is_streamed)
             try:
+                # Only the bytes show for certain whether the object can be read here.
                 if not needs_decoder:
                     if await self._read_here(ticket, supply, permit):
                         return
                     needs_decoder = True
+                    # To wait for a seat the object lets go of its bytes and its connection.
                     if not self._admission.has_seat(ticket):
                         continue
                 fetcher.leave()

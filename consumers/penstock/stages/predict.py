@@ -167,6 +167,7 @@ class Predict:
             answers = await self._calls.send(call, part)
         except Transient as error:
             self._apply_limits()
+            # Only these two may be the fault of the rows.
             if isinstance(error, WorkerDied | NoAnswer):
                 await self._failed.lost(search, error, self._clock.now() - began_s, rank)
             else:

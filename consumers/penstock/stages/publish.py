@@ -227,6 +227,7 @@ class Publish:
             if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
                 values = list(bundled(values, self._array_rows, fits))
+            # The reader of a record can follow the trace of its object.
             headers = None if self._tracer is None else self._tracer.headers(release.ticket)
             out.add(key, values, headers)
             letters += its_letters

@@ -221,6 +221,7 @@ class LaneResults:
             if begun is not None:
                 await begun.abort()
             return ticket.failure
+        # An object without rows begins its result only here.
         if ticket not in self._lost:
             self._hold(ticket, [])
         while ticket not in self._lost:

@@ -3,7 +3,7 @@
 from penstock import config
 from penstock.adapters.kafka.group.identity import MemberSource
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.errors import missing_extra
+from penstock.packages import missing_extra
 
 
 def open_source(

@@ -23,7 +23,8 @@ from penstock.adapters.model_servers.torchserve.server_batching import (
     double_batching_warning,
     server_batching,
 )
-from penstock.errors import missing_extra, usage
+from penstock.errors import usage
+from penstock.packages import missing_extra
 from penstock.ports import Model
 
 log = logging.getLogger(__name__)

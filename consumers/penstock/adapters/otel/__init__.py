@@ -5,7 +5,7 @@ Rule: only this folder knows OpenTelemetry's SDK. The SDK is an extra, so it is 
 """
 
 from penstock import config
-from penstock.errors import missing_extra
+from penstock.packages import missing_extra
 from penstock.ports import Spans
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Final, Literal
 
 from penstock.core.rows.payload import Form
-from penstock.errors import Poison, missing_extra
+from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.row_by_row import bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
@@ -18,6 +18,7 @@ from penstock.formats.media.audio import read_audio
 from penstock.formats.media.rows_into_runs import Gathered
 from penstock.formats.media.video import read_video
 from penstock.formats.text.opaque import opaque, open_bytes
+from penstock.packages import missing_extra
 
 Kind = Literal["audio", "video"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.errors import missing_extra
 from penstock.formats.base.row_by_row import BadRow
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import Rgb
+from penstock.packages import missing_extra
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -17,7 +17,7 @@ import orjson
 
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import JsonRows, Matrix
-from penstock.errors import ErrorCode, Poison, missing_extra
+from penstock.errors import ErrorCode, Poison
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.row_by_row import BadRow, read_rows, too_long
@@ -31,6 +31,7 @@ from penstock.formats.tables.avro_limits import (
     check_schema,
 )
 from penstock.formats.tables.batches import chosen
+from penstock.packages import missing_extra
 
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16

@@ -154,6 +154,7 @@ class Shadow:
             self._drop(copy.rows)
             raise
         except PenstockError as error:
+            # Not asked again: the shadow must not fall further and further behind.
             self._topic.interval.unanswered += copy.rows
             self._telemetry.rows("unanswered", copy.rows)
             return self._failed(error)

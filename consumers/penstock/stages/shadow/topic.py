@@ -160,6 +160,8 @@ class ShadowTopic:
             if not self._is_away:
                 log.warning("%s is not written: %s", self._terms.topic, error)
             self._is_away = True
+            # The producer drops what it holds, so that disagreements are not sent later, when they
+            # are counted as unsent.
             with suppress(PenstockError):
                 await self._sink.forget()
         else:

@@ -1,0 +1,81 @@
+"""What other packages add to ours: plug-ins of users, and the libraries of our extras.
+
+Rule: if a plug-in cannot be loaded, the start fails with its name and the reason; none is skipped
+silently. A plug-in is loaded once in each process. Where the library of an extra is missing, the
+error says what installs it. Owner: the registries of formats and requests; all that needs an extra.
+"""
+
+import json
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from penstock.errors import Fatal, usage
+
+T = TypeVar("T")
+
+# The project's name for `pip`: on the package index `penstock` belongs to another project. The
+# command and the packages have names of their own.
+DISTRIBUTION = "penstock-stream"
+
+
+@cache
+def plugins(group: str, kind: type[T]) -> tuple[T, ...]:
+    """The objects of all entry points of `group`; each must be a `kind`. Raises `Fatal`."""
+    found: list[T] = []
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        try:
+            loaded = entry.load()
+        # A user's module may raise anything when it is imported.
+        except Exception as error:
+            raise _broken(group, entry.name, entry.value, repr(error)) from error
+        if not isinstance(loaded, kind):
+            wanted = f"{kind.__module__}.{kind.__qualname__}"
+            raise _broken(group, entry.name, entry.value, f"it is {loaded!r}, no {wanted}")
+        found.append(loaded)
+    return tuple(found)
+
+
+def _broken(group: str, name: str, value: str, reason: str) -> Fatal:
+    return usage(
+        f"the entry point {name} = {value} of {group} cannot be used: {reason}; correct or "
+        "uninstall its package"
+    )
+
+
+def missing_extra(what: str, extra: str, error: ImportError | None = None) -> Fatal:
+    """`what` needs a library that is not installed: the error says what installs it."""
+    missing = f"{error.name or 'a library'} ({error})" if error is not None else "an extra"
+    return usage(f"{what} needs {missing}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """What a person types here to install an extra."""
+    try:
+        origin = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    return command_from(origin, extra, Path.cwd(), Path(sys.prefix))
+
+
+def command_from(origin: str | None, extra: str, here: Path, prefix: Path) -> str:
+    """`origin`: what pip wrote about an installation that is not from the index (the Python
+    Packaging User Guide's "Direct URL Data Structure"). `here`: the folder of the person who types.
+    """
+    named = f"{DISTRIBUTION}[{extra}]"
+    if origin is None:
+        return f"pip install '{named}'"
+    told = json.loads(origin)
+    url = told["url"]
+    if told.get("dir_info", {}).get("editable"):
+        folder = Path(unquote(urlsplit(url).path))
+        pip, checkout = prefix / "bin" / "pip", str(folder)
+        if here == folder:
+            checkout, pip = ".", pip.relative_to(here) if pip.is_relative_to(here) else pip
+        return f"{pip} install -e '{checkout}[{extra}]'"
+    if "vcs_info" in told:
+        url = f"{told['vcs_info']['vcs']}+{url}@{told['vcs_info']['commit_id']}"
+    return f"pip install '{named} @ {url}'"
