@@ -36,7 +36,7 @@ class Outage:
         self._clock = clock
         self._patience_s = patience_s
         self._since_s: float | None = None
-        self._quiet_until_s = -math.inf
+        self._quiet_until_s = self._worse_quiet_until_s = -math.inf
         self._until_s = math.inf
         # What is wrong, while it lasts.
         self.why: str | None = None
@@ -51,7 +51,15 @@ class Outage:
 
     def unreachable(self, error: Transient) -> None:
         """The service did not answer. Raises `Fatal` when this has lasted too long."""
-        is_news, self._until_s = self._since_s is None, math.inf
+        if self.away_s is None:
+            self._since_s = None  # an earlier failure has ended by itself
+        now_s = self._clock.now()
+        # It is news, too, if the service only failed until now; but it may do both in turn.
+        is_worse = self._until_s < math.inf and now_s >= self._worse_quiet_until_s
+        is_news = self._since_s is None or is_worse
+        if is_news:
+            self._worse_quiet_until_s = now_s + QUIET_S
+        self._until_s = math.inf
         self._lasts("does not answer", "did not answer", str(error), is_news=is_news)
 
     def fails(self, why: str) -> None:

@@ -134,6 +134,8 @@ class ServerHealth:
             self._is_away = self._is_away or not isinstance(error, HungUp)
         if has_rows and isinstance(error, NoAnswer):
             self._rows.lost(error, self._clock.now())
+        elif isinstance(error, Unreachable):
+            self._rows.away()
         if isinstance(error, HungUp):
             self._hang_ups_in_a_row += 1
             if self._hang_ups_in_a_row < GONE_HANG_UPS:

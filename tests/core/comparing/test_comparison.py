@@ -17,6 +17,7 @@ from penstock.core.comparing.comparison import OTHERS, Agreement, Comparison, Sh
         (b"2", b"2.0005", True),
         (b"[0.1,0.2]", b"[0.1001,0.2]", True),
         (b"[0.1,0.2]", b"[0.1,0.3]", False),
+        (b"1" * 400, b"1.5", False),  # no float is as large
         (b"[0.1,0.2]", b"[0.1]", False),
         (b"[0.1,1]", b"[0.1,1.0]", True),
         (b'{"label":1,"score":0.5}', b'{"label":1,"score":0.5001}', True),

@@ -28,6 +28,17 @@ def test_after_some_tries_it_is_told_what_was_sent_and_what_came() -> None:
         assert said in why
 
 
+def test_a_server_that_goes_away_later_is_not_said_to_fail_at_rows() -> None:
+    rows = RowsUnanswered()
+    lose(rows, TRIES, HungUp("reset"))
+    rows.idle_answered()
+    assert rows.why(9.0) is not None
+    rows.away()
+    assert rows.why(9.0) is None
+    rows.idle_answered()
+    assert rows.why(9.0) is not None
+
+
 def test_a_search_that_finds_good_rows_soon_tells_nothing() -> None:
     rows = RowsUnanswered()
     for _ in range(8):

@@ -46,7 +46,9 @@ class Agreement:
         self._close = partial(math.isclose, rel_tol=min(tolerance, 1.0), abs_tol=tolerance)
 
     def same(self, a: bytes, b: bytes) -> bool:
-        """Compare two predictions as JSON text. A text that is not JSON equals only itself."""
+        """Compare two predictions as JSON text. A text that cannot be read as JSON, or that has a
+        number beyond all floats, equals only itself.
+        """
         if a == b:
             return True
         try:
@@ -54,7 +56,7 @@ class Agreement:
             for pointer in self._pointers:
                 if not self._same(resolve(one, pointer), resolve(other, pointer)):
                     return False
-        except (msgspec.DecodeError, LookupError, RecursionError):
+        except (msgspec.DecodeError, LookupError, RecursionError, OverflowError):
             return False
         return True
 

@@ -35,6 +35,10 @@ class RowsUnanswered:
         """A question without rows got an answer."""
         self._is_idle_answered = self._lost > 0
 
+    def away(self) -> None:
+        """A question without rows got no answer, or no connection could be made."""
+        self._is_idle_answered = False
+
     def lost(self, error: NoAnswer, now_s: float) -> None:
         """Rows got no answer."""
         if not self._lost:

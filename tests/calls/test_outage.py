@@ -1,0 +1,47 @@
+"""What is told of a service that does not answer, or that answers and fails."""
+
+import logging
+
+import pytest
+
+from penstock.calls.outage import FAILS_S, Outage
+from penstock.errors import Fatal, Unreachable
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def now(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def test_a_service_that_failed_and_now_is_away_is_told_to_be_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outage = Outage("model server", HandClock(), None)
+    with caplog.at_level(logging.WARNING):
+        outage.fails("it leaves rows without an answer")
+        for _ in range(3):
+            outage.unreachable(Unreachable("connection refused"))
+            outage.fails("it leaves rows without an answer")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the model server fails, waiting: it leaves rows without an answer",
+        "the model server does not answer, waiting: connection refused",
+    ]
+
+
+def test_an_outage_begins_anew_after_a_failure_that_ended_by_itself() -> None:
+    clock = HandClock()
+    outage = Outage("model server", clock, 60.0)
+    outage.fails("it leaves rows without an answer")
+    clock.now_s += FAILS_S + 1
+    assert outage.away_s is None
+    outage.unreachable(Unreachable("connection refused"))
+    assert outage.away_s == 0.0
+    clock.now_s += 60.0
+    with pytest.raises(Fatal, match="did not answer for 60 s"):
+        outage.unreachable(Unreachable("connection refused"))
