@@ -285,6 +285,25 @@ def test_a_path_of_this_machine_is_no_address(tmp_path: Path, key: str) -> None:
     assert ("file:///data/in" in refused({}, file)) is not is_server
 
 
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://user:s3cr3t@host:abc", "cannot be read: check its host and port"),
+        ("http://user:s3cr3t/@host:9000", "cannot be read: check its host and port"),
+        ("https://host:99999", "cannot be read: check its host and port"),
+        ("http://[::1", "cannot be read: check its host and port"),
+        ("http:///bucket", "= 'http:///bucket' has no host"),
+    ],
+)
+@pytest.mark.parametrize("key", ["model.url", "objects.endpoint_url", "stores.lake.endpoint_url"])
+def test_an_address_with_a_wrong_host_or_port_is_refused(
+    tmp_path: Path, key: str, address: str, said: str
+) -> None:
+    message = refused({}, written(tmp_path, URL_KEYS[key].format(json.dumps(address))))
+    assert f"{key} {said}; write http://localhost" in message
+    assert "s3cr3t" not in message
+
+
 def test_an_address_is_refused_for_its_variable_and_without_its_password() -> None:
     name = "PENSTOCK_MODEL__URL"
     message = refused({name: "user:s3cr3t@server:8080"})

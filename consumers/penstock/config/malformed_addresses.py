@@ -7,6 +7,7 @@ Rule: only the form is checked; the start and the doctor ask whether a service a
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -66,10 +67,22 @@ def _wrong(value: str, kind: _Kind) -> str | None:
         return f"= {_shown(value)!r} must begin with one of {known}; write {kind.example}"
     if kind.schemes and not rest.strip("/"):
         return f"= {_shown(value)!r} has no host or path; write {kind.example}"
+    if kind.schemes and scheme != "file" and (wrong := _wrong_host(value)):
+        return f"{wrong}; write {kind.example}"
     if scheme == "file" and rest and not rest.startswith("/"):
         path = rest.removeprefix("./")
         return f"= {value!r} names a host; a folder is file:///{path}, with its whole path"
     return None
+
+
+def _wrong_host(value: str) -> str | None:
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        # Without the address: its parts cannot be told, so the secrets in it cannot be masked.
+        return "cannot be read: check its host and port"
+    return None if host else f"= {_shown(value)!r} has no host"
 
 
 def _remedy(value: str, kind: _Kind) -> str:

@@ -1,15 +1,11 @@
 """The contract of object stores over a folder."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from penstock import config
-from penstock.adapters.result_stores.choice import open_results
-from penstock.adapters.stores.choice import open_objects
 from penstock.adapters.stores.folder import FolderObjects
 from penstock.adapters.stores.names import folder_of
 from penstock.errors import EXIT_USAGE, Fatal
@@ -85,21 +81,3 @@ class TestFolder(ObjectsContract):
         with pytest.raises(Fatal, match=r"a\*\*b") as caught:
             await keys_of(shelf, "a**b")
         assert caught.value.exit_code == EXIT_USAGE
-
-
-@pytest.mark.parametrize("url", ["http://user:pass@host:abc", "https://host:99999", "http://[::1"])
-@pytest.mark.parametrize("section", ["objects", "stores.eu"])
-def test_an_address_that_cannot_be_read_is_a_setting_to_mend(section: str, url: str) -> None:
-    if section == "objects":
-        cfg = config.Config(objects=config.Objects(endpoint_url=url))
-    else:
-        cfg = config.Config(stores={"eu": config.Store(url="s3://bucket", endpoint_url=url)})
-    opens = [
-        partial(open_objects, cfg),
-        partial(open_results, cfg, "s3://bucket/{bucket}/{key}.jsonl"),
-    ]
-    for opened in opens:
-        with pytest.raises(Fatal, match=rf"{section}\.endpoint_url cannot be read") as caught:
-            opened()
-        assert caught.value.exit_code == EXIT_USAGE
-        assert "pass" not in str(caught.value)

@@ -16,7 +16,7 @@ from penstock.adapters.s3.obstore_buckets import s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
 from penstock.adapters.stores.clouds import cloud_buckets
-from penstock.adapters.stores.names import check_address, folder_of
+from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.obstore_errors import cloud_translated, translated
 from penstock.adapters.stores.transfer import READ_TIMEOUT_S
 from penstock.core.records.result_template import parsed
@@ -57,14 +57,12 @@ def open_results(cfg: config.Config, template: str) -> StoreResults:
 
 
 def _default(settings: config.Objects) -> StoreResults:
-    check_address(settings, DEFAULT)
     folder = folder_of(settings.endpoint_url)
     return _s3(settings, DEFAULT, DEFAULT) if folder is None else FolderResults(folder)
 
 
 def _named(name: str, stores: Mapping[str, config.Store]) -> StoreResults:
     store, section = stores[name], f"stores.{name}"
-    check_address(store, section)
     scheme = place_of(name, store).scheme
     if scheme == S3:
         return _s3(store, section, name)

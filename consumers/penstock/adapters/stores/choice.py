@@ -20,7 +20,7 @@ from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.clouds import CloudObjects
 from penstock.adapters.stores.folder import FolderObjects
 from penstock.adapters.stores.fsspec_client import FsspecObjects
-from penstock.adapters.stores.names import check_address, folder_of
+from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
 from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore
 from penstock.errors import usage
@@ -67,7 +67,6 @@ def _replicas_of(cfg: config.Config) -> dict[str, list[str]]:
 def open_store(name: str, store: config.Store) -> Objects:
     """The client of `[stores.NAME]`."""
     section = f"stores.{name}"
-    check_address(store, section)
     scheme = place_of(name, store).scheme
     if scheme == S3:
         return _open_s3(store, section)
@@ -79,7 +78,6 @@ def open_store(name: str, store: config.Store) -> Objects:
 
 
 def _open_default(settings: config.Objects) -> Objects:
-    check_address(settings, DEFAULT)
     folder = folder_of(settings.endpoint_url)
     return _open_s3(settings, DEFAULT) if folder is None else FolderObjects(folder)
 

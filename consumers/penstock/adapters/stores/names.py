@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 from fsspec.utils import glob_translate
 
-from penstock import config
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, usage
 from penstock.ports import Location
@@ -31,16 +30,6 @@ def folder_of(endpoint_url: str | None) -> str | None:
     """The local folder that a `file:///folder` endpoint names; None for a real store."""
     parts = urlsplit(endpoint_url or "")
     return unquote(parts.path) if parts.scheme == "file" else None
-
-
-def check_address(settings: config.Access, section: str) -> None:
-    """Raises `Fatal` if no client could read `endpoint_url`."""
-    try:
-        urlsplit(settings.endpoint_url or "").port  # noqa: B018 - reading it checks it
-    except ValueError:
-        # Without the URL: its parts cannot be told, so the secrets in it cannot be masked.
-        said = f"{section}.endpoint_url cannot be read"
-        raise usage(f"{said}: check host and port, as in https://host:9000") from None
 
 
 def section_of(location: Location) -> str:
