@@ -1,3 +1,4 @@
+// The sites of a scenes worker: for each its members, its last scenes and its completeness.
 const STATE = { present: "good", late: "bad", gone: "dim" };
 const share = (n) => (100 * n).toLocaleString("en", { maximumFractionDigits: 1 }) + " %";
 function member(one, now) {

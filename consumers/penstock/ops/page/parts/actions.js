@@ -1,4 +1,4 @@
-// What may be done here; the worker says what, and does nothing without the token.
+// The actions of the page. The worker tells which there are, and runs none without the token.
 let actions = [];
 const may = (name) => actions.includes("/api/" + name);
 async function ask(name, body) {
@@ -18,7 +18,7 @@ function button(text, key, action, name = "small") {
   made.addEventListener("click", () => action(made));
   return made;
 }
-// Asks once more before it acts.
+// A button that acts only when it is clicked twice.
 function twice(text, sure, key, action) {
   return button(text, key, (self) => {
     if (self.textContent === sure) {

@@ -2,8 +2,8 @@
 // What all pages share: the token, how elements are made, and the stream of updates.
 const KEY = "penstock-token", SILENT_MS = 5000, AGAIN_MS = 2000;
 const $ = (id) => document.getElementById(id);
-// A token in the fragment is not sent to anybody; it is taken out of the address at once. A page
-// that is open already gets it without being loaded again.
+// A token in the address behind `#` is not sent to anybody, and is removed from the address at once.
+// A page that is open already takes it without being loaded again.
 function take() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!given) return false;
@@ -17,7 +17,7 @@ const authorization = () => {
   const token = sessionStorage.getItem(KEY);
   return token ? { Authorization: "Bearer " + token } : {};
 };
-// Texts of the world become text nodes, never markup.
+// Texts from outside become text nodes, never markup.
 function make(tag, text, name, ...inside) {
   const element = document.createElement(tag);
   if (text !== undefined && text !== null) element.textContent = String(text);
@@ -48,7 +48,7 @@ const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 function card(name, value, state, ...below) {
   return make("div", null, "card", make("span", name), make("b", value, state), ...below);
 }
-// A cell may be a text, or an element to be put in. A name of a column: text, or [text, class].
+// A cell is a text or an element. The name of a column is a text, or [text, class].
 function table(caption, names, rows) {
   const head = make("tr");
   for (const name of names) {
@@ -76,7 +76,8 @@ function table(caption, names, rows) {
   scroll.ariaLabel = caption;
   return scroll;
 }
-// Builds the content of an element again only if the data changed; what has the focus keeps it.
+// Builds the content of an element again, but only if the data changed. The element that has the
+// focus gets it again, and lists keep their places.
 const shown = new WeakMap(), SCROLLED = ".scroll, .letters, .samples";
 function put(element, data, build) {
   const text = JSON.stringify(data);
@@ -98,7 +99,7 @@ async function read(body) {
     rest += value;
     const lines = rest.split("\n");
     rest = lines.pop();
-    // A page that was slow shows the newest only.
+    // If several updates have come, only the newest is shown.
     if (lines.length) {
       heardMs = Date.now();
       silentSinceMs = 0;

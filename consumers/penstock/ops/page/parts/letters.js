@@ -1,4 +1,4 @@
-// Dead letters as they come; with a token they can be sent back, after a count.
+// Dead letters as they come. With a token they can be counted, and then sent back.
 const LETTER_ROWS = 20;
 let single = null;
 function letters(found, rejected) {
@@ -80,6 +80,6 @@ async function redrive(dry) {
   said.textContent = dry ? "reading the dead letters …" : "sending …";
   const answer = await ask("redrive", { ...chosen, latest: $("latest").checked, dry });
   tell(said, answer);
-  // Sent twice is answered twice: after a sending it is to be counted anew.
+  // Letters that are sent twice are answered twice, so they must be counted again before each sending.
   send.disabled = !dry || !answer.ok || /would send 0 /.test(answer.said);
 }

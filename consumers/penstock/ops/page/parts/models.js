@@ -1,4 +1,4 @@
-// Models with breaker and calls, a shadow, regions.
+// The models with their breakers and calls, the shadow, the regions.
 function health(model) {
   if (!known(model.answers)) return ["not asked yet", "dim"];
   if (!model.answers) return ["is silent", "bad"];

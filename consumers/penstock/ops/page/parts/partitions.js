@@ -1,4 +1,4 @@
-// The partitions of the whole group, as Kafka tells, with what our own workers know of theirs.
+// The partitions of the whole group, as Kafka tells them; those of our own workers with more figures.
 const MOST_SHOWN = 64;
 function partitions(ours, group) {
   const name = (one) => one.topic + "/" + one.partition, all = new Map();

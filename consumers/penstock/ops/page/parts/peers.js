@@ -1,4 +1,4 @@
-// The members of the group, as their own pages tell, if http.peers names them.
+// The members of the group that http.peers names, as their own pages tell.
 function peers(found, ours) {
   $("peers-panel").hidden = !found;
   if (!found) return;

@@ -1,7 +1,7 @@
-// Rows beside their predictions, if http.samples allows it: asked for while somebody sees them.
+// Rows beside their predictions, if http.samples allows it. They are asked for while somebody looks.
 const SAMPLES_MS = 2000;
 let sampling = false, askedMs = 0, samplesFound = [];
-// A picture is read with the token in a header, which an address in src could not have.
+// By path: a picture. It is fetched with the token in a header; an <img> could not send that header.
 const pictures = new Map();
 async function picture(path, image) {
   if (!pictures.has(path)) pictures.set(path, fetch(path.slice(1), { headers: authorization() })
@@ -25,7 +25,7 @@ async function samples(may) {
       if (answer.ok) samplesFound = (await answer.json()).samples;
       forget(new Set(samplesFound.map((one) => one.picture)));
     } catch {
-      // The next look asks again; that nobody answers is the first line's to say.
+      // It is asked for again with the next update. The first line says if the worker is silent.
     }
     sampling = false;
   }

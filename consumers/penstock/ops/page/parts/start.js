@@ -1,4 +1,5 @@
-// The stream is read again and again, but only while somebody sees the page and has the token.
+// The stream of updates is read while somebody sees the page and has the token. When it ends, it is
+// asked for again.
 async function view() {
   const stop = viewing = new AbortController(), token = sessionStorage.getItem(KEY);
   try {
@@ -38,6 +39,6 @@ setInterval(() => {
   silentSinceMs ||= heardMs || Date.now();
   silent((Date.now() - silentSinceMs) / 1000);
 }, 1000);
-// Who has no token is asked for it, not refused.
+// A viewer who has given no token yet is asked for it.
 if ("asks" in document.body.dataset && !sessionStorage.getItem(KEY)) refused(null);
 else view();

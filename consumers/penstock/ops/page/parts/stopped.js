@@ -1,6 +1,6 @@
-// Lines that stand still, with how each goes on.
+// Lines that stand still, and how each can go on.
 
-// A name as one word of a shell, whatever is in it.
+// The name as one word for a shell, whatever characters it has.
 function quoted(name) {
   return /^[\w@%+=:,./-]+$/.test(name) ? name : "'" + name.replaceAll("'", "'\"'\"'") + "'";
 }

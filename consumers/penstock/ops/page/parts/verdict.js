@@ -12,12 +12,12 @@ function verdict(problems, well) {
     return parts;
   });
   document.title = (first ? (first.level === "bad" ? "✗ " : "! ") : "") + "penstock";
-  // It is read out when the problems change, not when a number in them does.
+  // A screen reader reads the line out when the problems change, not when only a number changes.
   const news = problems.map((one) => one.what.replace(/[\d.,]+/g, "")).join() || "well";
   if (news !== spoken) $("spoken").textContent = first ? first.what + ". " + first.do : "All is well";
   spoken = news;
 }
-// A stream's name stays as it is.
+// Begins with a capital letter, unless it begins with a stream's name.
 const sentence = ({ what, stream }) => stream && what.startsWith(stream) ? what :
   what.slice(0, 1).toUpperCase() + what.slice(1);
 function silent(s) {

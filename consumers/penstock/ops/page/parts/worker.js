@@ -1,4 +1,4 @@
-// One worker, or one of several under a supervisor.
+// The page of a worker, or of several workers under a supervisor.
 let chosen = null;
 function panel(id, title, width, ...more) {
   const inside = make("div"), whole = make("section", null, "panel " + width, make("h2", title), ...more, inside);
@@ -69,7 +69,7 @@ function show(update) {
   put($("models"), { model: one.model, models: one.models, window: one.window, shadow: one.shadow,
     region: one.region }, models);
 }
-// Which process's figures are shown: the chosen one, else the first that answers.
+// The process whose figures are shown: the chosen one, else the first one that answers.
 function pick(workers, up) {
   if (workers.length < 2) return up[0];
   const one = up.find((each) => each.process === chosen) || up[0];
