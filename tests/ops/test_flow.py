@@ -9,7 +9,7 @@ import pytest
 from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.rows.payload import Payload
 from penstock.ops.flow import Flow
-from penstock.ops.lookout import Lookout
+from penstock.ops.service_answers import ServiceAnswers
 from penstock.ports import Answers, Location
 from penstock.simulation.virtual_time import virtual_time
 from tests.support.pipelines import World, csv, running
@@ -18,9 +18,9 @@ from tests.support.pipelines import World, csv, running
 async def flow_of(world: World, every_s: float, for_s: float = 30.0) -> dict[str, object]:
     """The flow after objects came for a while, each with the time at which it came."""
     async with running(world) as pipeline:
-        lookout = Lookout(pipeline, world.model)
-        flow = Flow(pipeline, world.telemetry, lookout, cpu_s=lambda: 0.0)
-        async with lookout.watching():
+        services = ServiceAnswers(pipeline, world.model)
+        flow = Flow(pipeline, world.telemetry, services, cpu_s=lambda: 0.0)
+        async with services.watching():
             for number in range(int(for_s / every_s)):
                 world.announce(
                     f"{number}.csv",

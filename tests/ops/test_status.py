@@ -22,9 +22,9 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.ops.flow import OVER_S, SAMPLE_S
 from penstock.ops.http_server import serving
-from penstock.ops.lookout import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, Lookout
-from penstock.ops.page.shell import SHELL
+from penstock.ops.page.html_document import DOCUMENT
 from penstock.ops.problems.found_in_status import NEWS_MS
+from penstock.ops.service_answers import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, ServiceAnswers
 from penstock.ops.status import Status
 from penstock.ops.worker_page import Readiness, serve_health
 from penstock.pipeline.life import Pipeline
@@ -41,9 +41,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 async def looking(world: World) -> AsyncIterator[tuple[Pipeline, Status]]:
     """A pipeline that runs, and its status."""
     async with running(world) as pipeline:
-        lookout = Lookout(pipeline, world.model)
-        async with lookout.watching():
-            yield pipeline, Status(pipeline, world.telemetry, lookout)
+        services = ServiceAnswers(pipeline, world.model)
+        async with services.watching():
+            yield pipeline, Status(pipeline, world.telemetry, services)
 
 
 @virtual_time
@@ -296,9 +296,9 @@ async def test_a_worker_whose_work_does_not_move_is_not_ready() -> None:
 
     world.model.script = hangs
     async with running(world) as pipeline:
-        lookout = Lookout(pipeline, world.model)
-        readiness = Readiness(pipeline, lookout, 8.0)
-        async with lookout.watching(), readiness.watching():
+        services = ServiceAnswers(pipeline, world.model)
+        readiness = Readiness(pipeline, services, 8.0)
+        async with services.watching(), readiness.watching():
             await asyncio.sleep(150.0)
             assert readiness.why_not() is None  # nothing to do
             world.announce("a.csv", csv(1))
@@ -316,10 +316,10 @@ async def test_a_worker_that_kafka_does_not_answer_is_not_ready() -> None:
     world = World()
     world.source = SilentSource(1)
     async with running(world) as pipeline:
-        lookout = Lookout(pipeline, world.model)
-        readiness = Readiness(pipeline, lookout, 8.0)
-        async with lookout.watching(), readiness.watching():
-            patient = Readiness(pipeline, lookout, 30.0)
+        services = ServiceAnswers(pipeline, world.model)
+        readiness = Readiness(pipeline, services, 8.0)
+        async with services.watching(), readiness.watching():
+            patient = Readiness(pipeline, services, 30.0)
             await asyncio.sleep(10.0)
             assert readiness.why_not() is None
             await asyncio.sleep(20.0)
@@ -494,8 +494,8 @@ async def served(
 async def test_the_page_is_the_same_bytes_whatever_the_world_is_called() -> None:
     async with served() as session, session.get("/") as answer:
         assert answer.content_type == "text/html"
-        assert await answer.text() == SHELL
-    assert HOSTILE not in SHELL
+        assert await answer.text() == DOCUMENT
+    assert HOSTILE not in DOCUMENT
 
 
 async def test_hostile_names_stay_strings_of_a_document_that_is_no_page() -> None:
@@ -510,13 +510,13 @@ def test_the_page_makes_no_markup_of_texts_and_asks_nobody_else() -> None:
     forbidden = (
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|https?:|src=|href="
     )
-    assert not re.search(forbidden, SHELL)
+    assert not re.search(forbidden, DOCUMENT)
 
 
 async def test_the_browser_runs_the_page_s_own_script_only() -> None:
     async with served() as session, session.get("/") as answer:
         policy = answer.headers["Content-Security-Policy"]
-    script = SHELL.partition("<script>")[2].partition("</script>")[0]
+    script = DOCUMENT.partition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in policy
     assert policy.startswith("default-src 'none'")
@@ -535,7 +535,7 @@ async def test_with_a_token_people_are_asked_for_it_and_programs_too(
             async with session.get("/") as answer:  # it holds no data, and asks for the token
                 assert (answer.status, await answer.text()) == (
                     200,
-                    SHELL.replace("<body>", "<body data-asks>"),
+                    DOCUMENT.replace("<body>", "<body data-asks>"),
                 )
             async with session.get("/healthz") as answer:
                 assert answer.status == 200

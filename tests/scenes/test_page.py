@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from penstock import config
-from penstock.scenes.page import SHELL, serve_scenes
+from penstock.scenes.page import DOCUMENT, serve_scenes
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import World, said
 
@@ -48,7 +48,7 @@ async def test_metrics_are_by_site() -> None:
             async with session.get(url + path) as answer:
                 assert answer.status == 200, path
                 said_by[path] = await answer.text()
-        assert said_by["/"] == SHELL
+        assert said_by["/"] == DOCUMENT
         for line in (
             'penstock_scenes_members{site="s",state="late"} 1.0',
             'penstock_scenes_total{closed_by="quorum",site="s"}',
@@ -67,4 +67,4 @@ async def test_metrics_are_by_site() -> None:
 
 @pytest.mark.parametrize("forbidden", ["innerHTML", "http://", "https://", "eval("])
 def test_nothing_on_the_page_runs_that_a_site_says(forbidden: str) -> None:
-    assert forbidden not in SHELL
+    assert forbidden not in DOCUMENT

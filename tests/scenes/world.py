@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from penstock.scenes.changelog import CLAIM_KEY
-from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.rules import Rules, Streams
+from penstock.scenes.core.scene_record import SceneRecords
 from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Keyed, Ledger
 from penstock.scenes.ledger_ports import Logged, Out
@@ -79,7 +79,7 @@ def ledger_on(
     return Ledger(
         rules=rules,
         rekey=Rekey(Streams(PATTERN), TOPICS.by_site, late, kafka.fits),
-        packing=Packing(Pictures(), late, TOPICS, kafka.fits),
+        packing=Packing(SceneRecords(), late, TOPICS, kafka.fits),
         names=TOPICS,
         send=kafka,
         changelog=kafka,

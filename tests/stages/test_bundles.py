@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.records.bundles import Blocks, bundled
 from penstock.simulation.virtual_time import virtual_time
-from penstock.verify.records import each
+from penstock.verify.records import each_record
 from tests.support.pipelines import World, csv, run_to_end
 
 
@@ -55,7 +55,7 @@ async def test_a_record_that_is_too_large_with_its_brackets_is_answered_by_an_er
 
 def test_the_judge_reads_arrays_and_records_alike() -> None:
     seen: list[tuple[int, bytes | None]] = []
-    take = each(lambda _partition, offset, _key, value: seen.append((offset, value)))
+    take = each_record(lambda _partition, offset, _key, value: seen.append((offset, value)))
     take(0, 1, None, b'{"row":1}')
     take(0, 2, None, b'[{"row":2},{"row":3}]')
     take(0, 3, None, None)

@@ -14,7 +14,7 @@ from penstock import config
 from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.choice import each_endpoint
 from penstock.doctor import models, stores
-from penstock.doctor.finding import Finding, all_found, found
+from penstock.doctor.finding import Finding, run_check, run_checks
 from penstock.doctor.machine import limits_here, look_at_machine
 from penstock.doctor.results import look_at_leftovers, look_at_results
 from penstock.doctor.routes import look_at_routes
@@ -26,16 +26,16 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     """Run the checks one after the other. `urls`: objects that a worker should be able to read."""
     for one in look_at_machine(cfg, limits_here()):
         yield one
-    for one in await all_found("worker", partial(look_at_worker, cfg)):
+    for one in await run_checks("worker", partial(look_at_worker, cfg)):
         yield one
     are_there = True
-    for one in await all_found("topics", partial(look_at_topics, cfg, fix=fix)):
+    for one in await run_checks("topics", partial(look_at_topics, cfg, fix=fix)):
         are_there = are_there and one.is_well
         yield one
     if are_there:
-        for one in await all_found("progress", partial(look_at_progress, cfg)):
+        for one in await run_checks("progress", partial(look_at_progress, cfg)):
             yield one
-        for one in await all_found("group", partial(look_at_group, cfg)):
+        for one in await run_checks("group", partial(look_at_group, cfg)):
             yield one
     readable: list[str] = []
     async for one in _stores(cfg, urls):
@@ -44,41 +44,41 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     for name, each in {"": cfg, **cfg.with_each_model()}.items():
         suffix = f" {name}" if name else ""
         for one_server in each_endpoint(each).values():
-            model = await found(f"model{suffix}", partial(models.look_at_model, one_server))
+            model = await run_check(f"model{suffix}", partial(models.look_at_model, one_server))
             yield model
             if model.is_well:
-                yield await found(f"limits{suffix}", partial(models.look_at_limits, one_server))
+                yield await run_check(f"limits{suffix}", partial(models.look_at_limits, one_server))
     if cfg.routes:
-        for one in await all_found("routes", partial(look_at_routes, cfg.after_rekey())):
+        for one in await run_checks("routes", partial(look_at_routes, cfg.after_rekey())):
             yield one
     for url in readable:
-        yield await found(f"first row of {url}", partial(models.try_first_row, cfg, url))
+        yield await run_check(f"first row of {url}", partial(models.try_first_row, cfg, url))
 
 
 async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
     endpoint = cfg.objects.endpoint_url
-    store = await found("store", partial(stores.look_at_default, cfg))
+    store = await run_check("store", partial(stores.look_at_default, cfg))
     yield store
     now = datetime.now(UTC)  # read after the first check, which may take seconds
     if endpoint is not None and endpoint.startswith("http"):
-        for one in await all_found("clock", partial(stores.look_at_clock, endpoint, now)):
+        for one in await run_checks("clock", partial(stores.look_at_clock, endpoint, now)):
             yield one
     if store.is_well:
-        for one in await all_found("buckets", partial(stores.look_at_allowed, cfg)):
+        for one in await run_checks("buckets", partial(stores.look_at_allowed, cfg)):
             yield one
     for url in urls if store.is_well else ():
-        yield await found(url, partial(stores.look_at_object, cfg, url))
+        yield await run_check(url, partial(stores.look_at_object, cfg, url))
     for name in cfg.stores:
         look = partial(stores.look_at_named, name, cfg.stores[name])
-        yield await found(f"stores.{name}", look)
+        yield await run_check(f"stores.{name}", look)
     if cfg.output.objects is not None:
         template, are_well = cfg.output.objects, True
-        for one in await all_found("results", partial(look_at_results, cfg, template)):
+        for one in await run_checks("results", partial(look_at_results, cfg, template)):
             are_well = are_well and one.is_well
             yield one
         if are_well:
             look_back = partial(look_at_leftovers, cfg, template, now)
-            for one in await all_found("results", look_back):
+            for one in await run_checks("results", look_back):
                 yield one
 
 

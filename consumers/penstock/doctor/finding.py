@@ -40,17 +40,17 @@ def hurried(kafka: config.Kafka) -> config.Kafka:
     return replace(kafka, timeout_ms=min(kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
 
 
-async def found(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
+async def run_check(what: str, look: Callable[[], Awaitable[str]]) -> Finding:
     """Run a check that returns a text if all is well, and raises `PenstockError` if not."""
 
     async def one() -> list[Finding]:
         return [Finding(what, "ok", await look())]
 
-    (finding,) = await all_found(what, one)
+    (finding,) = await run_checks(what, one)
     return finding
 
 
-async def all_found(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+async def run_checks(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
     """Run a check that returns findings. `what`: the name of the finding if the check fails."""
     try:
         async with asyncio.timeout(LOOK_S):

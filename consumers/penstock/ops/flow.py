@@ -21,8 +21,8 @@ from penstock.core.health.bound_by import (
     is_late,
 )
 from penstock.ops.history import History
-from penstock.ops.lookout import Lookout
 from penstock.ops.problems.over_time import SteadyValue
+from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.backlog import Backlog
 from penstock.pipeline.life import Pipeline
 from penstock.process.clock import wanted_cpu_s
@@ -75,12 +75,12 @@ class Flow:
         self,
         pipeline: Pipeline,
         telemetry: Telemetry,
-        lookout: Lookout,
+        services: ServiceAnswers,
         cpu_s: Callable[[], float] = wanted_cpu_s,
     ) -> None:
         self._pipeline = pipeline
         self._telemetry = telemetry
-        self._lookout = lookout
+        self._services = services
         self._cpu_s = cpu_s
         self._now_s = pipeline.wiring.adapters.clock.now
         self._samples = deque([self._sample()])
@@ -175,7 +175,7 @@ class Flow:
         busy, over_bound = self._busy(now), self._over_bound(now)
         lag_s = waiting / delivered_per_s if delivered_per_s else 0.0
         late = is_late(backlog.moving_age_s, lag_s, over_bound)
-        backlogs = Backlogs(self._lookout.lags, _grown(now.committed, before.committed))
+        backlogs = Backlogs(self._services.lags, _grown(now.committed, before.committed))
         slowest_ms = max(spent_s.get(part, 0.0) for part in PARTS) / max(1.0, delivered) * 1000
         least_ms = LONGEST_SHARE * (self._telemetry.bound_s or BOUND_S) * 1000
         widely = are_most_late(told.streams, told.others, slowest_ms, least_ms)
@@ -209,9 +209,9 @@ class Flow:
         """
         read = now.totals["records"]
         per_record = (now.totals["delivered"] + backlog.objects) / read if read else 1.0
-        grown_per_s = self._lookout.growth.per_s
+        grown_per_s = self._services.growth.per_s
         arriving = records_per_s if grown_per_s is None else grown_per_s
-        return arriving * per_record, sum(self._lookout.lags.values()) * per_record
+        return arriving * per_record, sum(self._services.lags.values()) * per_record
 
     def _over_bound(self, now: Sample) -> float | None:
         if self._telemetry.bound_s is None:
@@ -245,7 +245,7 @@ class Flow:
             model=any(track.calls.health.is_open for track in wiring.tracks.values())
             or any(service.startswith(MODEL) for service in away),
             store=any(service.startswith(STORE) for service in away),
-            kafka=KAFKA in away or (self._lookout.kafka_away_s or 0.0) >= AWAY_S,
+            kafka=KAFKA in away or (self._services.kafka_away_s or 0.0) >= AWAY_S,
         )
 
     def _batch(

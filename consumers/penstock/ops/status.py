@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
 Rule: the status changes nothing and asks no service. Of Kafka and the models it shows their last
-answers, which the lookout has; a field is null until there is an answer. Texts from outside stay
-JSON strings. Owner: the worker's page.
+answers, which `ServiceAnswers` has; a field is null until there is an answer. Texts from outside
+stay JSON strings. Owner: the worker's page.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from typing import Any
 from penstock.calls.outage import KAFKA
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
-from penstock.ops.lookout import Lookout
 from penstock.ops.problems.found_in_status import found_in
 from penstock.ops.problems.over_time import SteadyProblems
+from penstock.ops.service_answers import ServiceAnswers
 from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
@@ -34,15 +34,19 @@ class Status:
     """
 
     def __init__(
-        self, pipeline: Pipeline, telemetry: Telemetry, lookout: Lookout, group: str | None = None
+        self,
+        pipeline: Pipeline,
+        telemetry: Telemetry,
+        services: ServiceAnswers,
+        group: str | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._telemetry = telemetry
-        self._lookout = lookout
+        self._services = services
         self._group = group
         self._host = socket.gethostname()
         self._began_s = self._now_s()
-        self.flow = Flow(pipeline, telemetry, lookout)
+        self.flow = Flow(pipeline, telemetry, services)
         self._problems = SteadyProblems()
 
     @contextmanager
@@ -65,7 +69,7 @@ class Status:
 
     def _figures(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        lags, figures, bound_s = self._lookout.lags, self.flow.look(), self._telemetry.bound_s
+        lags, figures, bound_s = self._services.lags, self.flow.look(), self._telemetry.bound_s
         return {
             "v": 1,
             "now_ms": pipeline.wiring.adapters.clock.wall_ms(),
@@ -82,7 +86,7 @@ class Status:
                 for number, lane in sorted(pipeline.wiring.lanes.items())
             ],
             "backlog_s": round(pipeline.backlog.age_s, 1),
-            "lag_age_s": round(self._lookout.lag_age_s, 1),
+            "lag_age_s": round(self._services.lag_age_s, 1),
             "window": pipeline.waiting._asdict(),
             "budget": {
                 "spent_bytes": pipeline.wiring.budget.spent_bytes,
@@ -92,8 +96,8 @@ class Status:
             "model": {
                 "name": pipeline.wiring.settings.labels.model,
                 "version": pipeline.wiring.settings.labels.model_version,
-                "answers": self._lookout.answers.get(pipeline.wiring.main.name),
-                "asked_s": self._lookout.asked_s(pipeline.wiring.main.name),
+                "answers": self._services.answers.get(pipeline.wiring.main.name),
+                "asked_s": self._services.asked_s(pipeline.wiring.main.name),
                 "breaker_open": pipeline.wiring.main.calls.health.is_open,
                 "calls_allowed": pipeline.wiring.main.calls.health.allowed,
             },
@@ -127,7 +131,7 @@ class Status:
                 {
                     "name": track.name,
                     "version": labels.versions.get(model) if model else labels.model_version,
-                    "answers": self._lookout.answers.get(track.name),
+                    "answers": self._services.answers.get(track.name),
                     "breaker_open": track.calls.health.is_open,
                     "calls_allowed": track.calls.health.allowed,
                     "calls": calls[track.name],
@@ -208,14 +212,14 @@ class Status:
         return {"routes": {"asked": routes.asked, "never_matched": never}} if never else {}
 
     def _outages(self) -> list[dict[str, Any]]:
-        """The services that do not answer. Kafka is away if commits fail, or if the lookout's
+        """The services that do not answer. Kafka is away if commits fail, or if the last
         question for the ends of the input fails: a worker without work commits nothing, and would
         not notice an outage by its commits.
         """
         outages = self._pipeline.wiring.outages
         away = {outage.service: (outage.away_s, outage.why) for outage in outages}
         if away.get(KAFKA, (None, None))[0] is None:
-            away[KAFKA] = self._lookout.kafka_away_s, self._lookout.why_kafka
+            away[KAFKA] = self._services.kafka_away_s, self._services.why_kafka
         return [
             {"service": service, "away_s": round(away_s, 1), "why": why}
             for service, (away_s, why) in away.items()

@@ -2,8 +2,8 @@
 people.
 
 Rule: the page changes nothing and answers at once, whichever service is away: no request waits for
-Kafka, a store or a model, because the lookout asks them in the background. All other figures are
-collected at each request. Owner: the application.
+Kafka, a store or a model, because `ServiceAnswers` asks them in the background. All other figures
+are collected at each request. Owner: the application.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from penstock.ops.http_server import (
     paths,
     serving,
 )
-from penstock.ops.lookout import Lookout
 from penstock.ops.page.actions import Actions
+from penstock.ops.page.html_document import page
 from penstock.ops.page.live import Live
 from penstock.ops.page.partitions import GroupPartitions
 from penstock.ops.page.peers import Peers
 from penstock.ops.page.samples import sample_pages
-from penstock.ops.page.shell import page
 from penstock.ops.page.way import way_page
+from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
@@ -52,9 +52,9 @@ class Readiness:
     `watching` must run: it notices work that does not move.
     """
 
-    def __init__(self, pipeline: Pipeline, lookout: Lookout, session_s: float) -> None:
+    def __init__(self, pipeline: Pipeline, services: ServiceAnswers, session_s: float) -> None:
         self._pipeline = pipeline
-        self._lookout = lookout
+        self._services = services
         self._away_s = SESSIONS * session_s
         self._stalled: Stalled | None = None
 
@@ -62,15 +62,15 @@ class Readiness:
         """Why the worker is not ready, in a line for people; None: it is ready."""
         lanes = self._pipeline.wiring.lanes
         # The model first: a member without a partition must also tell whether its model answers.
-        if not any(self._lookout.answers.values()):
+        if not any(self._services.answers.values()):
             return "the model does not answer\n"
         if not lanes:
             return NO_PARTITION
         if all(lane.stopped for lane in lanes.values()):
             return "".join(f"line stopped: {stop}\n" for stop in self._pipeline.stopped)
-        away_s = self._lookout.kafka_away_s
+        away_s = self._services.kafka_away_s
         if away_s is not None and away_s > self._away_s:
-            return f"Kafka has not answered for {away_s:.0f} s: {self._lookout.why_kafka}\n"
+            return f"Kafka has not answered for {away_s:.0f} s: {self._services.why_kafka}\n"
         if self._stalled is not None and self._stalled.partition in lanes:
             lane, snapshot = lanes[self._stalled.partition], self._stalled.snapshot
             return (
@@ -109,8 +109,8 @@ async def serve_health(
     group.
     """
 
-    lookout = Lookout(pipeline, model)
-    readiness = Readiness(pipeline, lookout, kafka.session_ms / 1000)
+    services = ServiceAnswers(pipeline, model)
+    readiness = Readiness(pipeline, services, kafka.session_ms / 1000)
 
     async def readyz(_: web.Request) -> web.Response:
         if (why_not := readiness.why_not()) is not None:
@@ -125,11 +125,11 @@ async def serve_health(
         telemetry.buffer_limit.set(budget.limit_bytes)
         telemetry.lines_stopped.set(len(pipeline.stopped))
         telemetry.backlog.set(figures.backlog.age_s)
-        telemetry.lag.set(sum(lookout.lags.values()))
-        telemetry.lag_age.set(lookout.lag_age_s)
+        telemetry.lag.set(sum(services.lags.values()))
+        telemetry.lag_age.set(services.lag_age_s)
         return exposition(telemetry.registry, request.headers.get("Accept", ""))
 
-    status = Status(pipeline, telemetry, lookout, kafka.group)
+    status = Status(pipeline, telemetry, services, kafka.group)
 
     async def api_status(_: web.Request) -> web.Response:
         return as_json(status.look())
@@ -152,7 +152,7 @@ async def serve_health(
     with status.sampling():
         async with (
             readiness.watching(),
-            lookout.watching(),
+            services.watching(),
             group.watching(),
             peers.watching(),
             serving(settings, pages, inherited_listener(), actions=handlers) as url,

@@ -35,15 +35,15 @@ class Written(NamedTuple):
     state: bytes
 
 
-class Turn:
+class Claim:
     """Our claim to one partition, and the offset that our next record there must get."""
 
-    def __init__(self, claim: int) -> None:
-        self.claim = claim
-        self._next = claim + 1
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._next = number + 1
 
     def seal(self, state: bytes) -> bytes:
-        return self.claim.to_bytes(CLAIM_BYTES) + state
+        return self.number.to_bytes(CLAIM_BYTES) + state
 
     def written(self, offset: int) -> range:
         """Note our record at this offset. Returns the offsets between our last record and this one:
@@ -54,7 +54,7 @@ class Turn:
         return others
 
 
-class Replay:
+class PartitionStates:
     """Reads one partition: `add` its records in order, then take the `states`."""
 
     def __init__(self) -> None:
@@ -91,35 +91,35 @@ class State(NamedTuple):
     packed: bytes | None
 
 
-class Book:
+class ClaimedPartitions:
     """The partitions of the changelog that this worker has claimed and may write."""
 
     def __init__(self, send: Send, changelog: Changelog, topic: str) -> None:
         self._send = send
         self._changelog = changelog
         self._topic = topic
-        self._turns: dict[int, Turn] = {}
+        self._claims: dict[int, Claim] = {}
 
     @property
     def partitions(self) -> Collection[int]:
-        return self._turns.keys()
+        return self._claims.keys()
 
     def close(self) -> None:
-        self._turns.clear()
+        self._claims.clear()
 
-    async def claim(self, partitions: Collection[int]) -> dict[int, Replay]:
+    async def claim(self, partitions: Collection[int]) -> dict[int, PartitionStates]:
         """Claim the partitions: states that other workers write from now on are void. Returns, by
         partition, the states that were written before.
         """
         ours = list(partitions)
         claims = [Out(self._topic, CLAIM_KEY, b"claim", number) for number in ours]
         offsets = await (await self._send(claims))
-        self._turns = {number: Turn(_known(at)) for number, at in zip(ours, offsets, strict=True)}
-        replays = {number: Replay() for number in ours}
-        ends = {number: turn.claim for number, turn in self._turns.items()}
+        self._claims = {number: Claim(_known(at)) for number, at in zip(ours, offsets, strict=True)}
+        found = {number: PartitionStates() for number in ours}
+        ends = {number: claim.number for number, claim in self._claims.items()}
         async for record in self._changelog.read(ends):
-            replays[record.partition].add(record)
-        return replays
+            found[record.partition].add(record)
+        return found
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
         """Write the states. Returns the sites, with their partitions, that another worker has
@@ -137,13 +137,13 @@ class Book:
         return foreign
 
     def _sealed(self, state: State) -> bytes | None:
-        return None if state.packed is None else self._turns[state.partition].seal(state.packed)
+        return None if state.packed is None else self._claims[state.partition].seal(state.packed)
 
     async def _foreign(self, partition: int, offset: int) -> set[str]:
         """The sites that another worker has written since our last record. Raises `Fatal` if that
         worker has claimed the partition.
         """
-        others = self._turns[partition].written(_known(offset))
+        others = self._claims[partition].written(_known(offset))
         if not others:
             return set()
         found = self._changelog.read({partition: others.stop}, {partition: others.start})

@@ -2,9 +2,9 @@
 
 Rule: a decision is written to the changelog before it is published, and the records that led to it
 are committed after both, so a crash at any point repeats the same bytes. If another worker has
-taken over a partition, which the changelog shows (`Book`), decisions for it are not published. A
-batch is written down only after all earlier batches are published. Owner: the engine, which gives
-the ledger batches, the time and the producers.
+taken over a partition, which the changelog shows (`ClaimedPartitions`), decisions for it are not
+published. A batch is written down only after all earlier batches are published. Owner: the engine,
+which gives the ledger batches, the time and the producers.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import Fatal
 from penstock.scenes.backlog import WaitingClock
-from penstock.scenes.changelog import ENDED, Book, Replay, State
+from penstock.scenes.changelog import ENDED, ClaimedPartitions, PartitionStates, State
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Site
 from penstock.scenes.core.sites_due import Due
@@ -64,7 +64,7 @@ class Ledger:
         self._packing = packing
         self._names = names
         self._send = send
-        self._book = Book(send, changelog, names.changelog)
+        self._claimed = ClaimedPartitions(send, changelog, names.changelog)
         self._figures = figures
         self._clock = WaitingClock(now_ms, is_behind)
         self._lock = asyncio.Lock()
@@ -78,7 +78,7 @@ class Ledger:
         self._ready.clear()
         async with self._lock:
             self._clear()
-            self._book.close()
+            self._claimed.close()
             self._figures.clear()
 
     async def take_over(self, partitions: Collection[int]) -> None:
@@ -87,10 +87,10 @@ class Ledger:
         """
         async with self._lock:
             self._clear()
-            replays = await self._book.claim(partitions)
-            for partition, replay in replays.items():
-                await self._publish(self._restored(partition, replay))
-            void = {site: number for number, each in replays.items() for site in each.shadowed}
+            found = await self._claimed.claim(partitions)
+            for partition, states in found.items():
+                await self._publish(self._restored(partition, states))
+            void = {site: number for number, each in found.items() for site in each.shadowed}
             await self._write_again(void)
             for name in self.sites:
                 self._due.put(name, self._clock.now())
@@ -102,7 +102,7 @@ class Ledger:
         await self._ready.wait()
         async with self._lock:
             now, touched, nbytes = self._clock.now(), dict[str, Site](), 0
-            ours = self._book.partitions
+            ours = self._claimed.partitions
             for keyed in batch:
                 if keyed.partition not in ours:
                     continue  # read before a rebalance: the partition's new owner reads it again
@@ -146,7 +146,7 @@ class Ledger:
     @property
     def partitions(self) -> Collection[int]:
         """The partitions for which this worker decides."""
-        return self._book.partitions if self._ready.is_set() else ()
+        return self._claimed.partitions if self._ready.is_set() else ()
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
         """The figures of the sites, for people; of at most `most` sites."""
@@ -164,13 +164,13 @@ class Ledger:
             site = self.sites[keyed.site] = Site(keyed.site, self._rules, state)
         return site
 
-    def _restored(self, partition: int, replay: Replay) -> list[Site]:
+    def _restored(self, partition: int, states: PartitionStates) -> list[Site]:
         """Restore all sites of the partition. Returns those whose state was written by the last
         batch: its decisions may be unpublished. Earlier batches were published before it was
         written.
         """
         now, by_batch = self._clock.now(), dict[tuple[int, int], list[Site]]()
-        for name, (claim, packed) in replay.states.items():
+        for name, (claim, packed) in states.states.items():
             site = self.sites[name] = Site(name, self._rules, _loaded(name, packed))
             by_batch.setdefault((claim, site.state.batch), []).append(site)
             site.state.partition, site.state.batch = partition, 0  # 0: a batch of another owner
@@ -192,7 +192,7 @@ class Ledger:
                 self._figures.decided(site.name, decisions.scenes)
                 if is_half_full:
                     heavy.append(site)
-            await self._write_again(await self._book.append(states))
+            await self._write_again(await self._claimed.append(states))
             await self._publish(sites)
             self._look_again(sites)
             sites = [site for site in heavy if site.shed()]
@@ -208,7 +208,7 @@ class Ledger:
         """
         while names:
             ours = self.sites
-            names = await self._book.append(
+            names = await self._claimed.append(
                 [
                     State(partition, name, dump(ours[name].state) if name in ours else None)
                     for name, partition in names.items()
@@ -221,7 +221,7 @@ class Ledger:
             self._figures.forget(site.name)
         for packed in (ENDED, None):
             states = [State(site.state.partition, site.name, packed) for site in sites]
-            await self._write_again(await self._book.append(states))
+            await self._write_again(await self._claimed.append(states))
 
     async def _publish(self, sites: Iterable[Site]) -> None:
         outbox = [

@@ -5,7 +5,7 @@ says so. Members, ids and decisions are never left out. Owner: the ledger.
 """
 
 from penstock.scenes.changelog import CLAIM_BYTES
-from penstock.scenes.core.picture import Pictures
+from penstock.scenes.core.scene_record import SceneRecords
 from penstock.scenes.core.site import Decisions, Site
 from penstock.scenes.core.state import Decided, dump, without_answers
 from penstock.scenes.late_topic import Late
@@ -14,8 +14,8 @@ from penstock.scenes.settings import Names
 
 
 class Packing:
-    def __init__(self, pictures: Pictures, late: Late, names: Names, fits: Fits) -> None:
-        self._pictures = pictures
+    def __init__(self, scene_records: SceneRecords, late: Late, names: Names, fits: Fits) -> None:
+        self._scene_records = scene_records
         self._late = late
         self._names = names
         self._fits = fits
@@ -56,8 +56,8 @@ class Packing:
         letter tells that.
         """
         key, is_bare = site.encode(), is_bare or scene.is_bare
-        value = self._pictures.scene(site, scene, is_bare=is_bare)
+        value = self._scene_records.scene(site, scene, is_bare=is_bare)
         if not is_bare and not self._fits(self._names.scenes, key, len(value)):
-            is_bare, value = True, self._pictures.scene(site, scene, is_bare=True)
+            is_bare, value = True, self._scene_records.scene(site, scene, is_bare=True)
         letter = self._late.bare(site, scene) if is_bare else []
         return [Out(self._names.scenes, key, value), *letter]

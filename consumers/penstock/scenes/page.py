@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 from penstock import config
 from penstock.messages.scene import ClosedBy
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving_beside
+from penstock.ops.page.html_document import document_of, handler_of
 from penstock.ops.page.live import Live
-from penstock.ops.page.shell import page_of, shell_of
 from penstock.scenes.ledger import Ledger
 
-SHELL: Final = shell_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])
+DOCUMENT: Final = document_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])
 # At most this many sites are shown by name: a sender may invent any number of names.
 MOST_SITES = 1_000
 STATES = ("present", "late", "gone")
@@ -99,6 +99,6 @@ async def serve_scenes(cfg: config.Config, ledger: Ledger) -> AsyncIterator[str]
         return {"status": look()}
 
     live = Live(update)
-    pages = paths(page_of(SHELL), readyz, metrics, status, live=live.serve)
+    pages = paths(handler_of(DOCUMENT), readyz, metrics, status, live=live.serve)
     async with serving_beside(cfg.http, pages) as url, live.open():
         yield url

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from penstock import config
 from penstock.ports import Clock
 from penstock.scenes.changelog import KafkaChangelog
-from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.rules import Streams
+from penstock.scenes.core.scene_record import SceneRecords
 from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Ledger
 from penstock.scenes.ledger_ports import Fits, Send
@@ -39,7 +39,7 @@ def parts_of(
     ledger = Ledger(
         rules=rules_of(scenes),
         rekey=rekey,
-        packing=Packing(Pictures(scenes.inline, scenes.fill), late, topics, fits),
+        packing=Packing(SceneRecords(scenes.inline, scenes.fill), late, topics, fits),
         names=topics,
         send=send,
         changelog=KafkaChangelog(cfg.kafka, topics.changelog),

@@ -21,7 +21,7 @@ from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, together
 from penstock.verify.judge import Judge
-from penstock.verify.records import each
+from penstock.verify.records import each_record
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
 from penstock.verify.result_rows import location_of
 from penstock.verify.scope import Scope
@@ -68,12 +68,12 @@ async def _of_input(
     reading = Progress(progress)
     reading.expect(asked, answers, letters)
     await inputs.read(topic, asked, judge.reference, reading.passed)
-    await outputs.read(cfg.output.topic, answers, each(judge.answer), reading.passed)
+    await outputs.read(cfg.output.topic, answers, each_record(judge.answer), reading.passed)
     letters_of = cfg.output.dead_letter_topic
     await outputs.read(letters_of, letters, judge.dead_letter, reading.passed)
     again = {partition: answers[partition] for partition in judge.repeated}
     reading.expect(again)
-    await outputs.read(cfg.output.topic, again, each(judge.compare), reading.passed)
+    await outputs.read(cfg.output.topic, again, each_record(judge.compare), reading.passed)
     await _follow(cfg, judge.claims, reading)
     return judge.report()
 

@@ -103,7 +103,7 @@ Take = Callable[[int, int, bytes | None, bytes | None], None]
 NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def each(take: Take) -> Take:
+def each_record(take: Take) -> Take:
     """A function that calls `take` for each record in a block. With `output.granularity = "block"`
     a Kafka record holds the records of many rows.
     """

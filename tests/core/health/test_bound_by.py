@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.core.health.bound_by import Away, Backlogs, Busy, are_most_late, bound_by, is_late
-from penstock.ops.lookout import Growth
+from penstock.ops.service_answers import Growth
 
 WAY = {"kafka_in": 9.0, "queue": 0.1, "fetch": 0.1, "wait": 0.1, "call": 0.1, "publish": 0.1}
 

@@ -11,7 +11,16 @@ from shlex import quote
 from typing import Any, Final
 
 from penstock.ops.problems.limits import buffer_full, limit, over_bound
-from penstock.ops.problems.problem import BAD, WARN, Document, Problem, named, of, one_line, seconds
+from penstock.ops.problems.problem import (
+    BAD,
+    WARN,
+    Document,
+    Problem,
+    named,
+    one_line,
+    seconds,
+    value_at,
+)
 
 # A stream counts as late from this age of its oldest object, or this multiple of the bound.
 LATE_S: Final = 2.0
@@ -109,8 +118,8 @@ def _away(document: Document) -> Iterator[Problem]:
 
 def _answers_probes(document: Document, away_s: float) -> bool:
     """Has the model answered a question without rows since the outage began?"""
-    asked_s = of(document, "model", "asked_s")
-    return bool(of(document, "model", "answers")) and asked_s is not None and asked_s < away_s
+    asked_s = value_at(document, "model", "asked_s")
+    return bool(value_at(document, "model", "answers")) and asked_s is not None and asked_s < away_s
 
 
 def _models(document: Document) -> Iterator[Problem]:
@@ -146,7 +155,7 @@ def _news(document: Document) -> list[Mapping[str, Any]]:
 def _refused(document: Document) -> Iterator[Problem]:
     news = _news(document)
     streams = {stream["stream"]: stream for stream in document.get("streams") or ()}
-    per_s = of(document, "rates", "rejected_per_s") or 0.0
+    per_s = value_at(document, "rates", "rejected_per_s") or 0.0
     if len(news) > MOST_NAMED:
         letter = news[0]
         names = len({one["stream"] for one in news})
@@ -217,8 +226,8 @@ def _is_late(stream: Mapping[str, Any], document: Document) -> bool:
 
 def _unmatched(document: Document) -> Iterator[Problem]:
     """Routes that most likely have a misspelt glob: their objects go to another model."""
-    asked, streams = of(document, "routes", "asked"), document.get("streams") or ()
-    for route in of(document, "routes", "never_matched") or ():
+    asked, streams = value_at(document, "routes", "asked"), document.get("streams") or ()
+    for route in value_at(document, "routes", "never_matched") or ():
         like = f"; streams are called like {named(streams[0]['stream'])}" if streams else ""
         yield Problem(
             WARN,

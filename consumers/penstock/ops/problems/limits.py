@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.core.health.bound_by import are_most_late
-from penstock.ops.problems.problem import BAD, WARN, Document, Problem, named, of, percent, seconds
+from penstock.ops.problems.problem import (
+    BAD,
+    WARN,
+    Document,
+    Problem,
+    named,
+    percent,
+    seconds,
+    value_at,
+)
 
 # Answers are late if more than this share of objects is over the bound, or if the oldest object is
 # older than this.
@@ -27,7 +36,7 @@ def limit(document: Document) -> Iterator[Problem]:
     """The limit that `bound_by` names; if there is none, a store that is slow all the same. A
     worker that is limited by its full buffer is left to `buffer_full`.
     """
-    by = of(document, "flow", "bound_by")
+    by = value_at(document, "flow", "bound_by")
     if by == "worker" and _is_full(document) and _busy(document, "loop") < FULL_LOOP:
         return
     if by is None and _store_is_slow(document):
@@ -38,13 +47,13 @@ def limit(document: Document) -> Iterator[Problem]:
 
 
 def _level(document: Document) -> str:
-    over = of(document, "flow", "over_bound") or 0.0
+    over = value_at(document, "flow", "over_bound") or 0.0
     backlog_s = document.get("backlog_s") or 0.0
     return BAD if over > OVER_BOUND or backlog_s > BACKLOG_S else WARN
 
 
 def _store_is_slow(document: Document) -> bool:
-    way: Mapping[str, float | None] = of(document, "flow", "way_ms") or {}
+    way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
     fetch_ms = way.get("fetch") or 0.0
     if fetch_ms < SLOW_STORE_MS or fetch_ms <= sum(ms or 0.0 for ms in way.values()) / 2:
         return False
@@ -53,16 +62,19 @@ def _store_is_slow(document: Document) -> bool:
 
 
 def _each(document: Document, part: str, what: str) -> str:
-    ms = of(document, "flow", "way_ms", part)
+    ms = value_at(document, "flow", "way_ms", part)
     return "" if ms is None else f", {seconds(ms / 1000)} {what}"
 
 
 def _busy(document: Document, part: str) -> float:
-    return of(document, "flow", "busy", part) or 0.0
+    return value_at(document, "flow", "busy", part) or 0.0
 
 
 def _model(document: Document) -> tuple[str, str, str | None]:
-    calls, allowed = of(document, "window", "calls"), of(document, "window", "most_calls")
+    calls, allowed = (
+        value_at(document, "window", "calls"),
+        value_at(document, "window", "most_calls"),
+    )
     # When fewer calls are allowed, the calls that run already go on: `calls` may be above
     # `allowed`.
     most = max(calls or 0, allowed or 0)
@@ -150,10 +162,10 @@ def over_bound(document: Document) -> Iterator[Problem]:
     """Answers are late although nothing is the limit. The sentence says where most of the time
     goes.
     """
-    over = of(document, "flow", "over_bound") or 0.0
-    if over <= OVER_BOUND or of(document, "flow", "bound_by") is not None:
+    over = value_at(document, "flow", "over_bound") or 0.0
+    if over <= OVER_BOUND or value_at(document, "flow", "bound_by") is not None:
         return
-    way: Mapping[str, float | None] = of(document, "flow", "way_ms") or {}
+    way: Mapping[str, float | None] = value_at(document, "flow", "way_ms") or {}
     longest = max(way, key=lambda part: way[part] or 0.0, default=None)
     where = (
         ""
@@ -170,14 +182,20 @@ def over_bound(document: Document) -> Iterator[Problem]:
 
 
 def _is_full(document: Document) -> bool:
-    spent, most = of(document, "budget", "spent_bytes"), of(document, "budget", "limit_bytes")
+    spent, most = (
+        value_at(document, "budget", "spent_bytes"),
+        value_at(document, "budget", "limit_bytes"),
+    )
     return bool(most) and spent >= FULL * most
 
 
 def buffer_full(document: Document) -> Iterator[Problem]:
     if not _is_full(document):
         return
-    spent, most = of(document, "budget", "spent_bytes"), of(document, "budget", "limit_bytes")
+    spent, most = (
+        value_at(document, "budget", "spent_bytes"),
+        value_at(document, "budget", "limit_bytes"),
+    )
     held: Mapping[str, Any] | None = max(
         document.get("streams") or (), key=lambda one: one["owed"] or 0, default=None
     )

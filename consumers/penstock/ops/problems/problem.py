@@ -29,7 +29,7 @@ class Problem(NamedTuple):
     service: str | None = None
 
 
-def of(document: Document, *path: str) -> Any:
+def value_at(document: Document, *path: str) -> Any:
     """The value at this path of the document; None if a part of the path is missing."""
     found: Any = document
     for key in path:

@@ -20,11 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import config
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page.actions import Actions
+from penstock.ops.page.html_document import page
 from penstock.ops.page.live import Live
 from penstock.ops.page.partitions import GroupPartitions
 from penstock.ops.page.peers import Peers
 from penstock.ops.page.samples import PATH, gone, shown
-from penstock.ops.page.shell import page
 from penstock.ops.page.way import PATH as WAY
 from penstock.ops.page.way import forgotten
 from penstock.ops.problems.found_in_status import problems

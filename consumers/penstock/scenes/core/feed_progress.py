@@ -10,7 +10,7 @@ from penstock.scenes.core.rules import MOST_NAMES_CHARS, Rules
 from penstock.scenes.core.state import Mark, SiteState
 
 
-class Marks:
+class FeedProgress:
     def __init__(self, rules: Rules, state: SiteState) -> None:
         self._rules = rules
         self._state = state

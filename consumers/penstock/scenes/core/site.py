@@ -14,7 +14,7 @@ from penstock.messages.scene import ClosedBy, Status
 from penstock.scenes.core import scene_choice
 from penstock.scenes.core.arrival import Arrival, without_answer
 from penstock.scenes.core.closing import Closing
-from penstock.scenes.core.feed_progress import Marks
+from penstock.scenes.core.feed_progress import FeedProgress
 from penstock.scenes.core.members import Members
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
@@ -41,7 +41,7 @@ class Site:
         self._rules = rules
         self._members = Members(name, rules, self.state)
         self._closing = Closing(rules, self.state, self._members)
-        self._marks = Marks(rules, self.state)
+        self._feeds = FeedProgress(rules, self.state)
         # A prediction that is this close to a scene's time belongs to that scene.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
         self._scenes: list[Decided] = []
@@ -59,7 +59,7 @@ class Site:
         passed = now - state.now
         for scene in state.open:
             scene.start += passed
-        self._marks.resume(passed)
+        self._feeds.resume(passed)
         state.changed += passed
         self._heard = min(self._heard, now)
         self._ends_first = now + min(rules.forget_ms, GRACE_LEASES * rules.lease_ms)
@@ -75,7 +75,7 @@ class Site:
             if not arrival.is_empty:
                 self._refuse(arrival, member, "other_model", None)
             return
-        if self._marks.is_repeat(arrival):
+        if self._feeds.is_repeat(arrival):
             self._count("duplicate")
             return
         time = arrival.time

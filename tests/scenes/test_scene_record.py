@@ -14,8 +14,8 @@ from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import epoch_ms
 from penstock.messages.scene import decode_late, decode_scene
 from penstock.scenes.core.arrival import read_arrival
-from penstock.scenes.core.picture import Pictures
 from penstock.scenes.core.rules import Place, Rules, Streams
+from penstock.scenes.core.scene_record import SceneRecords
 from penstock.scenes.core.site import Site
 from penstock.scenes.late_topic import Late
 from tests.scenes.flows import EPOCH
@@ -63,7 +63,7 @@ def valid(name: str, value: bytes) -> Any:
 
 def test_a_scene_says_what_everybody_said() -> None:
     (decided,) = site().take().scenes
-    value = Pictures().scene("yard", decided)
+    value = SceneRecords().scene("yard", decided)
     scene = valid("scene", value)
     assert scene["id"] == f"yard/{EPOCH}"
     assert scene["members"] == {
@@ -94,7 +94,7 @@ def test_a_scene_says_what_everybody_said() -> None:
     assert (scene["closed_by"], scene["revision"]) == ("quorum", 1)
     assert b'{"score": 0.50,"x":[7]}' in value
     assert decode_scene(value).time == EPOCH
-    assert Pictures().scene("yard", decided) == value
+    assert SceneRecords().scene("yard", decided) == value
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_scene_says_what_everybody_said() -> None:
 )
 def test_a_scene_is_the_input_of_a_second_model(pointer: str, fill: Any, row: list[Any]) -> None:
     (decided,) = site().take().scenes
-    value = Pictures(pointer, fill).scene("yard", decided)
+    value = SceneRecords(pointer, fill).scene("yard", decided)
     message = decode(value)
     assert isinstance(message, Inline)
     assert [orjson.loads(bytes(each)) for each in message.rows] == [row]

@@ -38,7 +38,7 @@ PARTS: Final = (
 )
 
 
-def shell_of(title: str, scripts: Sequence[Traversable]) -> str:
+def document_of(title: str, scripts: Sequence[Traversable]) -> str:
     """The whole document, with these scripts behind the frame's own. The last of them must define
     `show`, which shows an update.
     """
@@ -52,10 +52,10 @@ def _part(name: str) -> Traversable:
     return _HERE.joinpath("parts", f"{name}.js")
 
 
-SHELL: Final = shell_of("penstock", [_part(name) for name in PARTS])
+DOCUMENT: Final = document_of("penstock", [_part(name) for name in PARTS])
 
 
-def page_of(shell: str) -> Handler:
+def handler_of(shell: str) -> Handler:
     """The handler that answers with this document. Its headers allow only the document's own script
     and style, by their hashes.
     """
@@ -85,4 +85,4 @@ def _hash_of(shell: str, tag: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-page: Final = page_of(SHELL)
+page: Final = handler_of(DOCUMENT)

@@ -25,12 +25,12 @@ MODEL_EVERY_S = 5.0
 SILENT_MODEL_EVERY_S = 1.0
 # A busy model answers a question only after the batches that came before it.
 ANSWER_S = 5.0
-# Records a second are over this time.
+# The growth of the input is a mean over this time.
 GROWTH_OVER_S = 10.0
 
 
 class Growth:
-    """`add` every answer."""
+    """How fast the input grows. `add` each answer of Kafka: the end of each partition."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, Mapping[int, int]]] = deque()
@@ -50,7 +50,7 @@ class Growth:
         return grown / max(last_s - first_s, 1e-3)
 
 
-class Lookout:
+class ServiceAnswers:
     """The last answers, kept up to date while `watching`. `answers`: by model, whether it answers;
     None: not known yet.
     """

@@ -23,7 +23,7 @@ _parts = msgspec.json.Decoder(dict[str, Raw] | list[Raw])
 _numbers = msgspec.json.Decoder(float)
 
 
-class Pictures:
+class SceneRecords:
     """`inline`: a JSON pointer to the number of each prediction that a scene holds in a row of its
     own; None: no row. `fill`: stands in that row for a missing number.
     """
