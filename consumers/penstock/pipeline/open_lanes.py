@@ -97,7 +97,7 @@ class OpenLanes:
         self.close_all(partitions)
 
     def end_soon(self, partitions: Collection[int]) -> None:
-        """Close the lanes and let their tasks end beside other work, not waited for."""
+        """Close the lanes now; their tasks end in the background."""
         self.close_all(partitions)
         if taken := self._taken(partitions):
             work = _end(taken)

@@ -22,7 +22,7 @@ from penstock.ports import Commit, Outgoing, Passage, Producers, Where
 # Of each worker. With more producers transactions would be smaller, and a failed one would take
 # fewer partitions along; but each producer has up to three connections.
 PRODUCERS = 8
-# How many of them may carry partitions whose last transaction failed.
+# So many producers at most carry partitions whose last transaction failed.
 SUSPECTS = PRODUCERS // 2
 # A transaction takes no more releases from this size or number of partitions on: it must end well
 # within its time, and the broker writes to each partition once more at its end.
@@ -185,7 +185,7 @@ class TransactionPool:
         transaction.task.add_done_callback(partial(self._end, transaction, is_alone))
 
     def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """None: another task has failed, so the group takes no more and cancels the lanes."""
+        """The task of this work. None: another task has failed, so the group ends all lanes."""
         try:
             return self.tasks.create_task(work)
         except RuntimeError:

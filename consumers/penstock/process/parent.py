@@ -16,7 +16,7 @@ from penstock.errors import EXIT_DONE
 
 # An option for our own programs that start `penstock`, not for people.
 OPTION: Final = "--end-with-parent"
-# A like option, for a process that waits in reserve until the parent gives it a place.
+# The option of a process that waits in reserve until its parent gives it a place.
 RESERVE: Final = "--reserve"
 
 

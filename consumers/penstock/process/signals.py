@@ -24,9 +24,9 @@ def on_stop(call: Callable[[], object]) -> None:
 
 
 async def serve_until_asked(address: str) -> None:
-    """The end of an embedded service's `main`: print the address of the service, which is up, then
-    wait until SIGTERM, SIGINT or the end of standard input. Standard input is a pipe of the parent,
-    which the system closes when the parent dies, so no service outlives its parent.
+    """Called by an embedded service that is up: print its address, then wait until SIGTERM, SIGINT
+    or the end of standard input. Standard input is a pipe of the parent, which the system closes
+    when the parent dies, so no service outlives its parent.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 
 @asynccontextmanager
 async def stopped_after(stop: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Call `stop` when the block is left, however it is left."""
     try:
         yield
     except BaseException:

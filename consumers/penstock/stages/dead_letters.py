@@ -205,7 +205,7 @@ def _plain(text: str) -> str:
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
-    """The rows after those that were read of an object whose reading failed; None: all rows."""
+    """Of an object whose reading failed, the rows behind those that were read; None: all rows."""
     if not ticket.next_row:
         return None
     selected = ticket.reference.rows if ticket.reference else None

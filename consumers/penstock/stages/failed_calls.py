@@ -29,7 +29,7 @@ class FailedCalls:
         """The server's process died or no answer came, perhaps because of these rows."""
         calls = self._calls
         # Servers cut the connection of a request that is too large for them, without an answer. So
-        # a single row above the usual size of a request is judged by that alone.
+        # if a single row above the usual size gets none, its size is taken for the cause.
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
             if not search.broke(error, was_well=await calls.is_healthy(rank)):
                 await calls.pause(search.failures)

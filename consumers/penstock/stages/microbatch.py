@@ -111,8 +111,8 @@ class Microbatch:
 
     @property
     def is_over_share(self) -> bool:
-        """Do the rows for this model hold all the bytes that one of several models may have? If so,
-        callers that take rows end that.
+        """Do the rows for this model hold all the bytes that one of several models may have? When
+        callers have taken some of the rows, they no longer do.
         """
         if self._share is None or not (self._window.rows or self._called_bytes):
             return False
@@ -194,8 +194,8 @@ class Microbatch:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """The event loop calls this, and would only log an exception. So the exception is given to
-        the callers: it ends the worker, from which no row would leave any more.
+        """Called by the event loop, which would only log an exception, and no row would leave the
+        worker any more. So an exception is given to the callers, and ends the worker.
         """
         try:
             self._hand_out()

@@ -115,8 +115,8 @@ class Predict:
             self._begin(search)
 
     def _begin(self, search: Search) -> None:
-        """Continue the search beside the batches, as part of its object's own search if there is
-        one.
+        """Continue the search beside the batches. If its object has a search already, that one
+        takes over the rows.
         """
         # Two searches of one object would each learn only half of what is known about it.
         ticket = search.sole_ticket

@@ -99,8 +99,8 @@ class Admission:
 
 
 class Permit:
-    """For one try at one object. While the try `has_decoder`, it gives the decoder up to an object
-    that must go on.
+    """The permit of one try at one object. While the try `has_decoder`, it gives the decoder up to
+    an object that must go on.
     """
 
     __slots__ = ("_admission", "_ticket", "_tries", "has_decoder")

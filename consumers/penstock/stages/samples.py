@@ -72,7 +72,7 @@ class Samples:
         return sorted(found, key=lambda one: one.number, reverse=True)
 
     def picture(self, number: int) -> Encoded | None:
-        """None: this sample has none, or is no longer kept."""
+        """The picture of a sample. None: it has no picture, or is no longer kept."""
         every = itertools.chain.from_iterable(self._kept.values())
         found = next((one.picture for one in every if one.number == number), None)
         return found if found is None or isinstance(found, Encoded) else png(found)

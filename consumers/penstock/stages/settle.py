@@ -14,8 +14,8 @@ from penstock.lane.lane import Lane
 from penstock.ports import Clock, Source
 from penstock.telemetry.worker import Telemetry
 
-# So long a stop begins further tries of the last commit. A stop has 10 s and a commit may hang for
-# 5 s; the rest is for leaving the group.
+# After so long a stop begins no further try of the last commit. A stop has 10 s in all, and a
+# commit may hang for 5 s; the rest is for leaving the group.
 LAST_S = 4.0
 LAST_PAUSE_S = 0.2
 

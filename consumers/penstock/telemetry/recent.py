@@ -32,7 +32,7 @@ def bucket_of(latency_s: float) -> int:
 
 
 def add(whole: Counts, part: Counts, sign: int = 1) -> None:
-    """Add the part to the whole, or take it away."""
+    """Add the counts of the part to the whole; with `sign` -1 take them away."""
     for bucket, count in part.items():
         whole[bucket] = whole.get(bucket, 0) + sign * count
 

@@ -18,8 +18,8 @@ from penstock.tracing.spans import Names, batch_span, object_spans
 
 # The SDK and most receivers keep no more links of a span.
 MOST_LINKS = 128
-# Spans are dated by the system's clock, which may be set while we run. A difference between it and
-# our own clock is followed only if it has changed by more than this.
+# Spans are dated by our own clock plus its difference from the system's. That clock may be set
+# while we run: a difference that has changed by more than this is taken over.
 MOST_DRIFT_S = 0.05
 _NOT_SAMPLED = nullcontext()
 

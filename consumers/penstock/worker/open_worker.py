@@ -43,7 +43,7 @@ LAST_RESORT_S = 60.0
 
 
 def stop_signal(cfg: config.Config) -> StopSignal:
-    """Handles SIGTERM and SIGINT from now on. A stop that hangs ends the process, too."""
+    """Handles SIGTERM and SIGINT from now on. If a stop takes far too long, the process exits."""
     return StopSignal(cfg.delivery.drain_ms / 1000 + LAST_RESORT_S)
 
 

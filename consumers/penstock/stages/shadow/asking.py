@@ -183,7 +183,7 @@ class Shadow:
         return Answers(values, errors)
 
     def _failed(self, error: PenstockError) -> float:
-        """The pause after a failed call; none after a refusal, as the next batch may be taken."""
+        """The pause after a failed call. A refusal needs none: the next batch may be accepted."""
         if isinstance(error, Fatal):  # a misconfigured shadow is treated as one that is away
             error = Unreachable(str(error))
         if isinstance(error, Unreachable):
