@@ -15,7 +15,7 @@ import pytest
 
 from penstock import logs
 from penstock.commands import common_options
-from penstock.library.progress_bar import predicting
+from penstock.library.progress_bar import predict_bar
 from penstock.messages.prediction import decode_prediction
 from penstock.replay.pacing import Look
 from penstock.terminal_text import escaped
@@ -65,7 +65,7 @@ Bar = Callable[[], AbstractContextManager[Any]]
 @pytest.mark.parametrize(
     ("bar", "move"),
     [
-        (predicting, lambda it: (it.found(40), it.done(rows=80, objects=10))),
+        (predict_bar, lambda it: (it.found(40), it.done(rows=80, objects=10))),
         (common_options.replaying, lambda it: it(10, 40, Look(40, 10).sentence)),
         (lambda: common_options.reading("topics"), lambda it: it(10, 40)),
     ],
@@ -81,7 +81,7 @@ def test_progress_tells_how_long_it_will_take(
 
 
 def test_progress_is_silent_where_nobody_looks(capsys: Any) -> None:
-    with predicting() as bar:
+    with predict_bar() as bar:
         bar.found(3)
     assert capsys.readouterr() == ("", "")
 

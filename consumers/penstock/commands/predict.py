@@ -66,7 +66,7 @@ def predict(
     """
     from penstock.library.choosing import chosen
     from penstock.library.predicting import predict_lines
-    from penstock.library.progress_bar import predicting
+    from penstock.library.progress_bar import predict_bar
     from penstock.library.shards import Share, shard_of
 
     cfg, name = chosen(context.load(quiet=True), model, protocol, request)
@@ -77,7 +77,7 @@ def predict(
     share = Share(part, skip_existing, tally.skip)
 
     async def work() -> None:
-        with _result_file(path, tally) as file, predicting() as bar:
+        with _result_file(path, tally) as file, predict_bar() as bar:
             lists = predict_lines(urls, cfg, name, template, bar.found, share)
             async with aclosing(lists) as ready:
                 async for lines in ready:

@@ -1,3 +1,3 @@
-"""Runs inside TorchServe: the handler to deploy with a model. It imports nothing of this
+"""Handlers that run inside TorchServe, deployed with a model. They import nothing of this
 package.
 """

@@ -1,7 +1,7 @@
 """The network of the Crayfish benchmark behind TorchServe: 28 x 28 numbers in, ten classes out.
 
 Rule: `penstock bench crayfish` deploys it in an archive, together with the handler that it extends.
-Its weights follow from a seed, since the benchmark measures how fast rows move, not what they say.
+Its weights follow from a seed, because the benchmark measures how fast rows move, not the answers.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`
@@ -16,7 +16,7 @@ SIZES = (784, 32, 32, 32, 10)
 
 
 class CrayfishHandler(RowsHandler):  # type: ignore[misc]
-    """Answers label and score, as the handler that it extends does."""
+    """Answers a label and a score for each row, like the handler that it extends."""
 
     def initialize(self, context: Any) -> None:
         torch.set_num_threads(1)

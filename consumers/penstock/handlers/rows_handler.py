@@ -1,9 +1,10 @@
-"""A TorchServe handler for batches of rows: many rows in one request, one answer per row, in order.
+"""A TorchServe handler for batches of rows: many rows in one request, one answer for each, in
+order.
 
-Rule: deployed alone inside a model archive, so it imports nothing of this project and works with
-Python 3.9 and torch 1.13, which serving images still have, and newer. A request's form is known by
-its Content-Type, never by its first byte: one float32 body in 128 starts with `{` or `[`. Bad
-input is answered by 400 for that request; a bad row by an `error` for that row.
+Rule: this file is deployed alone inside a model archive, so it imports nothing of this project. It
+works with Python 3.9 and torch 1.13, which serving images still have, and with newer ones. The
+Content-Type tells the form of a request, never the first byte: one float32 body in 128 begins with
+`{` or `[`. A bad request is answered by 400; a bad row by an `error` in its place.
 """
 
 from __future__ import annotations  # Python 3.9 cannot evaluate `X | None`
@@ -35,8 +36,8 @@ class RowsHandler:
 
     def initialize(self, context: Any) -> None:
         """Load the TorchScript module that the archive's manifest names."""
-        # More threads only contend: parallelism is the number of workers, and a row costs
-        # microseconds.
+        # A row costs microseconds, and the server's workers are the parallelism: more threads would
+        # only contend.
         torch.set_num_threads(1)
         folder = Path(context.system_properties["model_dir"])
         self.model = torch.jit.load(str(folder / context.manifest["model"]["serializedFile"]))
@@ -44,7 +45,7 @@ class RowsHandler:
         self.features = int(next(self.model.parameters()).shape[1])
 
     def handle(self, data: Sequence[Mapping[str, Any]], context: Any) -> list[bytes]:
-        """One answer for each request of the server's batch."""
+        """One answer for each request that the server has put into its batch."""
         return [self._answer(request, context, index) for index, request in enumerate(data)]
 
     def _answer(self, request: Mapping[str, Any], context: Any, index: int) -> bytes:
@@ -79,8 +80,8 @@ class RowsHandler:
         return orjson.dumps(self._predict_json(document))
 
     def predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
-        """An answer for each opaque row. This model's blobs are its numbers; override it for
-        frames, clips or documents, and answer what cannot be read by an `error`.
+        """An answer for each opaque row. The opaque rows of this model are its numbers. Override
+        this for frames, clips or documents, and answer by an `error` if one cannot be read.
         """
         good = [len(blob) == self.features * 4 for blob in blobs]
         kept = b"".join(blob for blob, fits in zip(blobs, good) if fits)
@@ -91,7 +92,7 @@ class RowsHandler:
     def _blobs(
         self, content_type: str, headers: Mapping[str, str], body: Any
     ) -> list[bytes] | None:
-        """Opaque rows, one by one; None where the rows are not opaque."""
+        """The opaque rows of a request; None: its rows are not opaque."""
         if content_type == BYTES_TYPE:
             return _split(_bytes(body), headers.get("x-rows", ""))
         is_matrix = content_type == OPAQUE_TYPE and "x-rows" in headers
@@ -118,7 +119,7 @@ class RowsHandler:
         return np.frombuffer(body, dtype="<f4").reshape(rows, self.features)
 
     def _arrow(self, body: bytes) -> Matrix:
-        # Not every deployment takes Arrow; only those that do need the library.
+        # Only deployments that get Arrow need the library.
         import pyarrow as pa  # noqa: PLC0415
 
         try:
@@ -136,7 +137,7 @@ class RowsHandler:
         matrix = _numbers(rows)
         if matrix is not None and matrix.shape[1:] == (self.features,):
             return self._predict(matrix)
-        # Something in there is no row of numbers: find out which, so that the others are answered.
+        # Some rows are no rows of numbers: find out which, so that the others are answered.
         parsed = [_numbers(row) for row in rows]
         good = [row is not None and row.shape == (self.features,) for row in parsed]
         kept = [row for row, fits in zip(parsed, good) if fits and row is not None]
@@ -145,7 +146,7 @@ class RowsHandler:
         return [next(answers) if fits else error for fits in good]
 
     def _predict(self, matrix: Matrix) -> list[dict[str, Any]]:
-        # A copy, since torch refuses read-only memory.
+        # A copy, because torch wants memory that it could write to.
         with torch.no_grad():
             chances = torch.softmax(self.model(torch.from_numpy(matrix.copy())), dim=1)
             scores, labels = chances.max(dim=1)
@@ -165,7 +166,7 @@ def _bytes(body: Any) -> bytes:
 
 
 def _split(body: bytes, announced: str) -> list[bytes]:
-    """Rows, each with its length before it."""
+    """Divide rows that have their lengths before them."""
     rows, at = [], 0
     while at + LENGTH_BYTES <= len(body):
         end = at + LENGTH_BYTES + int.from_bytes(body[at : at + LENGTH_BYTES], "little")
@@ -184,7 +185,7 @@ def _parse_json(body: bytes) -> Any:
 
 
 def _numbers(value: Any) -> Matrix | None:
-    """`value` as float32 if every element is a number; text and nulls become none."""
+    """The value as float32; None: some element of it is no number."""
     try:
         array = np.asarray(value)
     except ValueError:  # rows of unequal length

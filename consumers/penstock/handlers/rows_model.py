@@ -1,8 +1,8 @@
 """The example model of the real stack: a small perceptron over rows of 16 numbers, three classes.
 
-Rule: its weights follow from a fixed seed and nothing else, so that anyone with numpy can
-recompute every answer. Run as a program by a Python that has torch, it writes the model archive
-that TorchServe loads: `python rows_model.py STORE`.
+Rule: the weights follow from a fixed seed alone, so that every answer can be computed again with
+numpy. As a program, `python rows_model.py STORE`, it writes the model archive that TorchServe
+loads; that needs torch.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import numpy.typing as npt
 NAME = "rows"
 VERSION = "1.0"
 SIZES = (16, 64, 64, 3)
-# Of the first ten seeds the one with the most even labels over normally distributed rows.
+# Of the first ten seeds, this one gives the three labels most evenly to normally distributed rows.
 SEED = 5
 
 Layer = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
@@ -26,11 +26,12 @@ Layer = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
 def layers() -> list[Layer]:
     """Weight (outputs x inputs) and bias of each layer, in order."""
-    # RandomState, because its stream is frozen for all numpy versions; default_rng's is not.
+    # RandomState gives the same numbers in all versions of numpy; default_rng does not promise
+    # that.
     random = np.random.RandomState(SEED)
     return [
         (
-            # He initialisation: keeps the signal's size through ReLU, so that all labels occur.
+            # He initialisation: values keep their size through ReLU, so that all labels occur.
             (random.standard_normal((outputs, inputs)) * np.sqrt(2 / inputs)).astype(np.float32),
             (random.standard_normal(outputs) * 0.1).astype(np.float32),
         )
@@ -40,7 +41,7 @@ def layers() -> list[Layer]:
 
 def torch_module() -> Any:
     """The perceptron as a torch module that answers logits."""
-    import torch  # noqa: PLC0415  (only where the archive is built there is torch)
+    import torch  # noqa: PLC0415  (torch is only there where the archive is built)
 
     steps: list[torch.nn.Module] = []
     for weight, bias in layers():
@@ -51,13 +52,13 @@ def torch_module() -> Any:
 
 
 def write_archive(store: Path) -> None:
-    """`rows.mar` in `store`, with the handler that lies beside this file."""
+    """Write `rows.mar` into `store`, with the handler that lies beside this file."""
     import torch  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as scratch:
         script = Path(scratch, "rows.pt")
         torch.jit.save(torch.jit.script(torch_module()), str(script))
-        # -W: the packager's __init__ imports the module that -m runs, which Python remarks upon.
+        # -W: Python would warn that the packager's __init__ imports the module that -m runs.
         command = [sys.executable, "-W", "ignore", "-m", "model_archiver.model_packaging"]
         command += ["--model-name", NAME, "--version", VERSION, "--force"]
         command += ["--serialized-file", str(script)]

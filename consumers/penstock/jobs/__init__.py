@@ -1,1 +1,3 @@
-"""A job is a topic: announcing a backlog, working it off to its end, and how far that is."""
+"""A job is a topic: a backlog is announced on it, and worked off to its end; and how far
+that is.
+"""

@@ -1,7 +1,7 @@
-"""Which references of a job were answered by errors: read from the dead-letter topic, bit by bit.
+"""Which references of a job were answered by errors, by the dead-letter topic.
 
-Rule: letters count by where their reference stands, so a repeated letter counts once, and one of an
-earlier job not at all. Owner: the worker at its end, and `penstock progress`.
+Rule: what counts is the offset of a letter's reference: a repeated letter counts once, and a letter
+of an earlier job does not count. Owner: the worker at its end, and `penstock progress`.
 """
 
 from collections import Counter, defaultdict
@@ -14,12 +14,12 @@ from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.errors import SchemaError
 from penstock.ports import Where
 
-# Clocks of workers, and of the one that decided the end, may differ so much.
+# The clock of a worker may differ this much from the clock of the worker that decided the end.
 CLOCKS_MS = 600_000
 
 
 class AnsweredByErrors:
-    """`job` None: of all references. `most`: so many letters are read at a time."""
+    """`job` None: all references count. `most`: no more letters than this are read at a time."""
 
     def __init__(self, cfg: config.Config, job: Job | None, *, most: float = float("inf")) -> None:
         self._most = most
@@ -37,14 +37,18 @@ class AnsweredByErrors:
 
     @property
     def by_code(self) -> Counter[str]:
-        """A reference with rows of several codes counts for each."""
+        """How many references each error code has. A reference whose rows have several codes counts
+        for each of them.
+        """
         found: Counter[str] = Counter()
         for (code, _), of_part in self._seen.items():
             found[code] += len(of_part)
         return found
 
     async def read_on(self, reader: Reader) -> bool:
-        """Read what has come since the last call. False: that is too much, it is not read."""
+        """Read the letters that came since the last call. False: they are more than `most`, and
+        were not read.
+        """
         spans = await reader.spans(self._topic)
         if not self._at and self._job is not None:
             since_ms = self._job.begun_ms - CLOCKS_MS

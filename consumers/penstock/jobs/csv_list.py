@@ -1,8 +1,8 @@
 """The rows of a CSV list, a batch at a time.
 
-Rule: memory is bounded by a batch, and by the longest record that a list may have. Gzip is found by
-its first bytes. It blocks until it has its bytes, so it runs in a thread. Owner: the reading of one
-list.
+Rule: memory is bounded by a batch, and by the longest record that a list may have. The first bytes
+tell whether the list is gzipped. Reading blocks until the bytes are there, so it runs in a thread.
+Owner: the reading of one list.
 """
 
 import csv
@@ -18,13 +18,13 @@ from penstock.messages.errors import SchemaError
 
 GZIP = b"\x1f\x8b"
 BATCH_ROWS = 5_000
-# A record of a list has two names of at most 1,024 bytes, and some short fields.
+# More than enough: a record has two names of at most 1,024 bytes, and some short fields.
 MOST_RECORD_CHARS = 1 << 20
 
 
 def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
-    """The columns, and rows of them. `columns`: None: the first record has their names. Raises
-    `SchemaError` for what is no such list.
+    """The columns, and a batch of rows. `columns` None: the first record has their names. Raises
+    `SchemaError` if this is no such list.
     """
     file = io.BufferedReader(SourceFile(source))
     data = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP) else file
@@ -51,7 +51,9 @@ def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns,
 
 
 class _Lines:
-    """Of a text. Raises `SchemaError` if there are too many `chars` since a record's end."""
+    """The lines of a text. `chars`: characters since the last record ended; if they are too many,
+    it raises `SchemaError`.
+    """
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self._text = text

@@ -1,9 +1,10 @@
-"""The end of a job: what the input topics held when its first worker started.
+"""The end of a job: the offsets at which the input topics ended when its first worker started.
 
-Rule: an end is decided once. It is kept as the commits of a group that never has members,
-`<group>.until-end`: for each partition its end, and as metadata where the job began. So all workers
-of the group, and those started again, work to the same end, and anybody can tell how far it is.
-Once all is answered, the next start decides a new end. Owner: `penstock run --until-end`.
+Rule: an end is decided once. It is kept in Kafka, as the commits of a group without members,
+`<group>.until-end`: for each partition the end of the job, and as metadata the place and time at
+which it began. So all workers of the group, also those that are started again, work to the same
+end, and other commands can tell how far the job is. When all is answered, the next start decides a
+new end. Owner: `penstock run --until-end`.
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ from penstock.replay.span import Span, Spans
 
 
 class Job(NamedTuple):
-    """What is to be answered, and when the first worker started. `written`: the commits that say
-    so.
+    """Which offsets are to be answered, and when the first worker started. `written`: the commits
+    that keep this.
     """
 
     spans: Spans
@@ -33,6 +34,7 @@ class Job(NamedTuple):
         return self.done(positions) == self.total
 
     def done(self, positions: Mapping[Where, Commit]) -> int:
+        """How many offsets of the job lie before the group's positions."""
         return sum(
             self.spans[part].done(commit.next_offset)
             for part, commit in positions.items()
@@ -45,7 +47,7 @@ class Job(NamedTuple):
 
 
 class _Written(Struct, forbid_unknown_fields=True):
-    """The metadata of a partition's end."""
+    """The metadata of a partition's commit."""
 
     v: int
     begin: int
@@ -62,7 +64,7 @@ async def known_job(kafka: config.Kafka, groups: Groups, reader: Reader) -> Job 
 
 
 async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: int) -> Job:
-    """The job that is under way, or a new one: up to the present ends."""
+    """The job that is under way; if there is none, a new job, up to the present ends."""
     ledger, there = group_of_end(kafka), await held(reader)
     parts = list(there)
     positions = await groups.positions(kafka.group, parts)
@@ -76,14 +78,14 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
         written = _Written(1, begin, now_ms)
         commits[part] = Commit(end, msgspec.json.encode(written).decode())
     await groups.begin(ledger, commits)
-    # Another worker may have decided at the same moment: what Kafka has holds for both.
+    # Another worker may have decided at the same moment. For both, the end that Kafka has counts.
     decided = await _read(ledger, groups, parts)
     assert decided is not None, "it was written just now"
     return decided
 
 
 async def held(reader: Reader) -> dict[Where, Span]:
-    """The offsets of each input partition."""
+    """The first offset and the end of each input partition."""
     return {
         Where(topic, number): Span(*span)
         for topic in await reader.inputs()

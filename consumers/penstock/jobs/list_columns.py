@@ -1,8 +1,8 @@
-"""What the columns of a list mean, and the reference that a row of it makes.
+"""What the columns of a list of objects mean, and the reference that a row makes.
 
-Rule: columns are known by their names, in any spelling of S3 Inventory (`VersionId`, `version_id`,
-`e_tag`) and by the names of a reference's fields. A version, entity tag or size in the list pins
-the object to it. Rows of delete markers and of versions that are not the latest make no reference.
+Rule: columns are known by their names: the names of a reference's fields, and those of S3 Inventory
+in any spelling (`VersionId`, `version_id`, `e_tag`). A version, entity tag or size in a row pins
+the object. A row of a delete marker, or of a version that is not the latest, makes no reference.
 Owner: the reading of one list.
 """
 
@@ -31,13 +31,15 @@ _FIELDS: Final = {
     "islatest": "is_latest",
     "isdeletemarker": "is_delete_marker",
 }
-# As many as the largest number of 64 bits has for sure.
+# A number of so many digits always fits 64 bits.
 _MOST_DIGITS: Final = 18
 _MILLISECOND: Final = EPOCH.resolution * 1000
 
 
 def field_of(name: str) -> str | None:
-    """The field that a column of this name holds; None: it is of no use here."""
+    """The field of a reference that a column of this name holds; None: the column has no
+    meaning.
+    """
     return _FIELDS.get(name.strip().lower().replace("_", ""))
 
 
@@ -59,7 +61,9 @@ class Columns:
             )
 
     def reference(self, row: Sequence[Any]) -> Reference | None:
-        """None: the row is of no object that is there. Raises `SchemaError`."""
+        """The reference of a row; None: its object is gone. Raises `SchemaError` for a
+        wrong row.
+        """
         if len(row) != self._count:
             raise SchemaError(f"{len(row)} columns instead of {self._count}")
         said: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """The objects of a job, in an order that is the same at every start, with the place of each.
 
-Rule: a place is the number of a URL or file of the listing and, in it, the object's key (globs) or
-the number of its row (lists). So a start that was cut off goes on behind a place; keys that came or
-went meanwhile move nothing. Owner: `penstock produce`.
+Rule: a place is the number of a URL or file in the listing and, within it, the object's key (globs)
+or the number of its row (lists). So after a crash the next start goes on behind a place; keys that
+have come or gone meanwhile do not change the places of others. Owner: `penstock produce`.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,7 +14,7 @@ from penstock.errors import Poison, usage
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Objects
 
-# StoreChoice of one listing are in order; of one URL or file they are all keys, or all numbers.
+# Places of one listing can be compared: within a URL or file, all are keys, or all are numbers.
 At = tuple[int, int | str]
 CHUNK = 1_000
 
@@ -22,11 +22,13 @@ CHUNK = 1_000
 class Listing(Protocol):
     @property
     def pin(self) -> str:
-        """Which version of a list it is; "" if it has no versions, as a bucket's listing."""
+        """The version of the list; "" if it has none, like the listing of a bucket."""
         ...
 
     def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
-        """All behind this place. Raises `Fatal` for a listing that cannot be read."""
+        """All references behind this place, each with its place. Raises `Fatal` if the listing
+        cannot be read.
+        """
         ...
 
 
@@ -79,8 +81,8 @@ class Globs:
 
 
 class Lists:
-    """The rows of list files, in their order. `read` reads one file: the references of rows, None
-    for a row that makes none.
+    """The rows of list files, in their order. `read` gives the references of one file's rows, with
+    None for a row that makes no reference.
     """
 
     def __init__(

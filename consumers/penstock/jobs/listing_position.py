@@ -1,12 +1,12 @@
 """How far a listing was announced, kept in Kafka, so that a start after a crash goes on there.
 
-Rule: the position is kept twice. Every few seconds, when all that was sent is acknowledged, it is
-committed in a group without members, for all partitions: all references up to it are there. What
-came after it tells the marks in the topic itself: each partition has its own place, and references
-up to that are not sent again. So nothing is missing and nothing double, without a transaction: a
-worker reads its input uncommitted. The last start owns the position. Nobody sends without having
-seen shortly before that it still does, so an earlier start that still runs ends; of two that begin
-together one does. Owner: `penstock produce`.
+Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
+it is committed in a group without members: all references up to it are on the topic. References
+that were sent later are told by marks in the topic itself: each partition has a mark with its own
+place, and its references up to that place are not sent again. So no reference is missing and none
+is double, without a transaction; workers read their input uncommitted. The last start owns the
+position. A start looks shortly before it sends whether it still is the owner, and ends if not. Of
+two that begin together, one ends. Owner: `penstock produce`.
 """
 
 import asyncio
@@ -25,19 +25,22 @@ from penstock.ports import Commit
 
 # The header with a partition's mark.
 MARK = "penstock-listing"
-# Often enough that a later start reads little.
+# The position is committed this often, so that a later start has few marks to read.
 KEEP_S = 2.0
-# What is sent leaves within this time after its sender was seen to own the position.
+# A start sends only within this time after it has seen that it owns the position.
 SURE_S = 0.5
-# What a killed process had sent is in the topic after this, and an earlier start has ended.
+# After this time all that a killed process had sent is on the topic, and an earlier start that
+# still ran has ended.
 ARRIVED_S = 3.0
-# Who has asked for a position and found none has written its own by then.
+# A start that has looked for a position and found none writes its own within this time.
 BEGUN_S = 1.0
 
 
 class _Kept(Struct):
-    """The metadata of each partition's commit. `at`: None at the beginning. `partitions`: how many
-    the topic had when the job began; streams keep their partitions although some are added.
+    """The metadata of each partition's commit. `job`: the listing from its begin to its end; `run`:
+    the start that owns the position; `pin`: the version of the list. `at`: the place; None: the
+    beginning. `partitions`: how many the topic had when the job began, because streams keep their
+    partitions even if partitions are added.
     """
 
     v: int
@@ -51,14 +54,16 @@ class _Kept(Struct):
 
 
 class _Mark(Struct, array_like=True):
+    """The mark of a batch: the place of its last reference, and how many references it has."""
+
     job: str
     at: At
     count: int
 
 
 class Position:
-    """Get one from `begin` or `go_on`. `reached`: by partition, the place up to which its
-    references are there, if that is beyond `at`. `before`: how many earlier starts announced.
+    """Made by `open_position`. `reached`: for a partition, the place up to which its references are
+    on the topic, if that is beyond `at`. `before`: how many references earlier starts announced.
     """
 
     def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:
@@ -84,8 +89,8 @@ class Position:
         return self._said.is_done
 
     def is_due(self, at: At | None) -> bool:
-        """Not before `at` is beyond all that earlier starts had sent: only their marks tell of
-        that, and marks are read from a kept position on.
+        """May the position be committed now? Not while earlier starts had sent references beyond
+        `at`: only their marks tell that, and marks before a committed position are not read.
         """
         if self._beyond is not None and at is not None and at >= self._beyond:
             self._beyond = None
@@ -96,7 +101,7 @@ class Position:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
 
     async def be_sure(self) -> None:
-        """Before anything is sent. Raises `Fatal` if another start owns the position now."""
+        """Called before anything is sent. Raises `Fatal` if another start owns the position now."""
         if asyncio.get_running_loop().time() >= self._sure_until_s:
             await self._ask()
 
@@ -110,7 +115,9 @@ class Position:
         self._sure_until_s = asked_s + SURE_S
 
     async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
-        """All up to `at` is acknowledged; `announced` by this start."""
+        """Commit the position: all references up to `at` are acknowledged. `announced`: how many of
+        them are this start's.
+        """
         await self._ask()
         self._said.at, self._said.is_done = at, is_done
         self._said.announced = self.before + announced
@@ -123,14 +130,14 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """And wait for others that begin now: the last one to write is the owner."""
+        """Write the position, and wait for others that begin now: the last one to write owns it."""
         await self._write()
         await asyncio.sleep(BEGUN_S)
         await self._ask()
 
     async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
-        """Tell an earlier start that still runs to end, and read the marks since it kept its
-        position.
+        """Own the position, by which an earlier start that still runs ends; and read the marks of
+        all that was sent since the position was committed.
         """
         metadata = msgspec.json.encode(self._said).decode()
         await self._kept.write({n: one._replace(metadata=metadata) for n, one in commits.items()})
@@ -146,7 +153,9 @@ class Position:
     async def _read_marks(
         self, reader: Reader, spans: Mapping[int, tuple[int, int]], begins: dict[int, int]
     ) -> bool:
-        """Read on to the ends. False: no mark of this job was there."""
+        """Read the partitions from `begins` on to their ends. False: there was no mark of
+        this job.
+        """
         found = False
         for number, begin in begins.items():
             first, end = spans[number]
@@ -169,7 +178,7 @@ class Position:
         try:
             mark = msgspec.json.decode(value, type=_Mark)
         except (msgspec.MsgspecError, TypeError, ValueError):
-            return False  # it is somebody else's header
+            return False  # a header of another program
         if mark.job != self._said.job:
             return False
         self.reached[number] = mark.at
@@ -188,8 +197,8 @@ async def open_position(
     resume: bool,
     anew: bool,
 ) -> Position:
-    """Where an earlier start of the same command has ended, or the beginning. Raises `Fatal` if
-    one was cut off, and neither `resume` nor `anew` says what to do.
+    """The position at which an earlier start of the same command ended, or the beginning. Raises
+    `Fatal` if an earlier start was cut off, and neither `resume` nor `anew` says what to do.
     """
     commits = await kept.read()
     former = {} if anew else _read(commits)
@@ -203,7 +212,7 @@ async def open_position(
         position = Position(kept, topic, fresh)
         await position.begin()
         return position
-    # They are written by one request; after a failure the earliest one holds for all.
+    # All partitions are written by one request. If it failed halfway, the earliest position counts.
     said = min(former.values(), key=lambda one: one.announced)
     if said.pin != pin:
         raise usage(

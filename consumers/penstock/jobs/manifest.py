@@ -1,9 +1,9 @@
 """A manifest: the `manifest.json` of an S3 Inventory with its files, or one list.
 
-Rule: a file is read by ranges under one version, and its kind is told by its first bytes. The
-libraries that read it block, so they run in a thread and ask the event loop for the bytes. What was
-resumed on must be the same list, so its version is the listing's pin. A wrong row ends the command:
-leaving it out would lose an object without a word. Owner: `penstock produce`.
+Rule: a file is read by ranges under one version, and its first bytes tell its kind. The libraries
+that read it block, so they run in a thread and ask the event loop for the bytes. A resumed listing
+must be of the same list, so the list's version is the listing's pin. A wrong row ends the command:
+to leave it out would lose an object silently. Owner: `penstock produce`.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class _File(Struct):
 
 
 class _Manifest(Struct, rename="camel"):
-    """Of S3 Inventory; fields that do not matter here are left out."""
+    """The fields of an S3 Inventory's manifest that are needed here."""
 
     file_format: str
     files: list[_File]
@@ -47,7 +47,7 @@ class _Manifest(Struct, rename="camel"):
 
 
 async def open_manifest(objects: Objects, url: str, places: StoreChoice) -> Lists:
-    """Raises `Fatal` if there is no such list, or no list can be made of it."""
+    """The listing. Raises `Fatal` if there is no such manifest, or it cannot be read."""
     location = _location(url, places)
     async with aclosing(await _open(objects, location)) as body:
         if not url.lower().endswith(".json"):
@@ -85,7 +85,9 @@ def _inventory(objects: Objects, location: Location, text: bytes) -> Lists:
 
 
 class _Reader:
-    """Reads files. `columns`: those of all CSV files; None: the first record has their names."""
+    """Reads list files. `columns`: those of all CSV files; None: the first record of each file has
+    their names.
+    """
 
     def __init__(self, objects: Objects, columns: Columns | None = None) -> None:
         self._objects = objects

@@ -1,8 +1,8 @@
 """The rows of a Parquet list, a batch at a time, by ranged reads.
 
-Rule: only the columns that mean something are read. Values of one text may be stored once and stand
-in very many rows, so their bytes are counted before they are unfolded. It blocks until it has its
-bytes, so it runs in a thread. Owner: the reading of one list.
+Rule: only columns with a meaning are read. Parquet may store a long text once for very many rows,
+so the bytes of all rows are counted before a Python object is made for each. Reading blocks until
+the bytes are there, so it runs in a thread. Owner: the reading of one list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ from penstock.messages.errors import SchemaError
 
 MAGIC = b"PAR1"
 BATCH_ROWS = 5_000
-# Of one column of a batch. A name has at most 1,024 bytes, and URLs have a little more.
+# One column of a batch has at most this much. A name has at most 1,024 bytes, a URL a little more.
 MOST_BYTES = 16 << 20
-# Read at a time, for each column.
+# This much of each column is read at a time.
 BUFFER_BYTES = 1 << 20
 
 
 def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]]]:
-    """The columns, and rows of them. Raises `SchemaError` for what is no such list."""
-    import pyarrow as pa  # noqa: PLC0415 (takes a while, and most lists are CSV)
+    """The columns, and a batch of rows. Raises `SchemaError` if this is no such list."""
+    import pyarrow as pa  # noqa: PLC0415 (takes a while to load, and most lists are CSV)
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:
@@ -48,8 +48,8 @@ def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[An
 
 
 def _check_groups(footer: Any, names: Sequence[str]) -> None:
-    """Raises `SchemaError` if the values of a column are no names, by their mean size. They are
-    unpacked by the library before anything else can be asked.
+    """Raises `SchemaError` if the mean size of a column's values shows that they are no names. That
+    is checked by the footer, because later the library unpacks them at once.
     """
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)

@@ -1,8 +1,9 @@
 """`penstock produce`: announces objects that are already in the store, one reference each.
 
-Rule: the Kafka key is the stream, so that a stream's objects stay in one partition and in the order
-of the listing. An object named without a glob must exist, so that a typing error is not announced.
-With a position, what an earlier start announced is not announced again. Owner: the command.
+Rule: the Kafka key is the stream, so that a stream's objects stay in one partition, in the order of
+the listing. An object that is named without a glob must exist, so that a typing error is not
+announced. If a position is kept, what an earlier start has announced is not announced again. Owner:
+the command.
 """
 
 import re
@@ -38,17 +39,18 @@ from penstock.ports import Objects
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 
-# With fewer objects one partition is as good as several.
+# For fewer objects it does not matter that they are all in one partition.
 FEW = 10
-# Streams are counted up to here.
+# Only so many streams are counted.
 MANY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is announced: `urls` (globs), or the rows of `manifest`. `stream`: the name of all of
-    them, or a regular expression on their keys with a group of that name; None: named as the worker
-    names them. `resume`: go on where an earlier start ended. `anew`: do not, but let a later one.
+    """What is announced: objects by `urls` (globs), or the rows of `manifest`. `stream`: the stream
+    of all objects, or a regular expression on their keys that has a group of that name; None: the
+    worker's own rules name the streams. `resume`: go on where an earlier start ended. `anew`: begin
+    again, but keep a position for a later start.
     """
 
     urls: Sequence[str] = ()
@@ -62,22 +64,22 @@ class Wanted:
         return self.resume or self.anew or self.manifest is not None
 
     def group(self, cfg: config.Kafka) -> str:
-        """Of its position. The same command has the same."""
+        """The group that keeps the position. The same command has the same group."""
         said = "\n".join([announced_on(cfg), self.manifest or "", self.stream or "", *self.urls])
         return f"{cfg.group}.produce.{blake2b(said.encode(), digest_size=6).hexdigest()}"
 
 
 @dataclass(slots=True)
 class Stream:
-    """How many objects it has, and the models that a worker of these settings asks for them."""
+    """The number of its objects, and the models that workers with these settings ask for them."""
 
     objects: int = 0
     models: set[str] = field(default_factory=set)
 
 
 class Produced(NamedTuple):
-    """How many references were acknowledged, the first `MANY` streams by their names, and how many
-    references earlier starts had announced.
+    """`references`: how many were acknowledged. `streams`: the first `MANY`, by their names.
+    `before`: how many references earlier starts had announced.
     """
 
     references: int
@@ -103,7 +105,9 @@ async def produce(
     *,
     on_sent: Callable[[int], None],
 ) -> Produced:
-    """Publish a reference per object; `on_sent` gets the count so far, with earlier starts."""
+    """Publish a reference for each object. `on_sent` is called with the number of references so
+    far, those of earlier starts included.
+    """
     named = _name_of(wanted.stream, StreamNames(cfg.kafka.stream_from))
     listing = await _listing(cfg, objects, wanted)
     topic, sink = announced_on(cfg.kafka), KafkaSink(cfg.kafka, SystemClock())
@@ -120,7 +124,7 @@ async def produce(
 
 
 class _Announcing:
-    """`run` it once."""
+    """One announcement. `run` is called once."""
 
     def __init__(
         self,
@@ -166,7 +170,7 @@ class _Announcing:
         return Produced(sending.acknowledged, self._streams, before)
 
     async def _announce(self, at: At, reference: Reference) -> bool:
-        """False: an earlier start has announced it."""
+        """False: an earlier start has announced the reference."""
         name = self._named(reference)
         partition = self._partition_of(name)
         if self._position is not None:
@@ -175,7 +179,7 @@ class _Announcing:
                 return False
         self._count(name, reference)
         if self._said_stream and reference.stream is None:
-            # A worker's kafka.stream_from goes before the Kafka key, but not before this field.
+            # In a worker, kafka.stream_from overrides the Kafka key, but not this field.
             reference = structs.replace(reference, stream=name)
         value = encode_reference(reference)
         if self._sending.add(partition, name.encode(), value, at):
@@ -211,8 +215,8 @@ async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> List
 async def _position(
     cfg: config.Config, wanted: Wanted, listing: Listing, topic: str, partitions: int
 ) -> AsyncIterator[Position | None]:
-    """None: none is kept. Raises `Fatal` if an earlier start was cut off and nothing is said about
-    it.
+    """The position of the listing; None: none is kept. Raises `Fatal` if an earlier start was cut
+    off, and the command has neither --resume nor --anew.
     """
     if not wanted.is_kept:
         yield None
@@ -235,7 +239,7 @@ async def _position(
 
 
 def _name_of(stream: str | None, naming: StreamNames) -> Callable[[Reference], str]:
-    """How objects are called. Raises `Fatal` for a wrong regular expression."""
+    """What names the stream of a reference. Raises `Fatal` for a wrong regular expression."""
     if stream is not None and "(?P<stream>" not in stream:
         return lambda _: stream
     if stream is not None:

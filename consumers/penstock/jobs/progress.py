@@ -1,7 +1,8 @@
-"""`penstock progress`: how far a group is, from the topics and its commits alone.
+"""`penstock progress`: how far a group is, by the topics and the group's commits alone.
 
-Rule: it joins no group, so no worker notices it. Workers commit twice a second, all at once; so a
-rate is taken between two changes, not between two looks. Owner: the command.
+Rule: it joins no group, so no worker notices it. A worker commits all its partitions at once, twice
+a second. So the rate is measured from one change of the commits to another, not between two looks.
+Owner: the command.
 """
 
 import asyncio
@@ -19,17 +20,17 @@ from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
 from penstock.replay.span import Spans
 
-# A rate needs some commits of each worker: one look of a person takes so long.
+# A rate needs some commits of each worker, so a person waits this long for a picture.
 SAMPLE_S = 5.0
 LOOK_S = 0.25
-# Of `--watch`: how much of the past makes the rate.
+# With `--watch` the rate is that of the time up to this long ago.
 PAST_S = 60.0
-# Read in about two seconds.
+# Only so many dead letters are read, which takes about two seconds.
 MOST_LETTERS = 200_000
 
 
 class Rate:
-    """What was done a second, between the first and the last change of the past minute."""
+    """How much is done a second, between the first and the last change of the past minute."""
 
     def __init__(self) -> None:
         self._changes: deque[tuple[float, int]] = deque()
@@ -51,7 +52,7 @@ class Rate:
 
 
 async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Progress]:
-    """One picture after `SAMPLE_S`, and then one every so often, until all is answered."""
+    """A picture after `SAMPLE_S`, then one every `every_s`, until all is answered."""
     async with (
         open_groups(cfg.kafka) as groups,
         open_reader(cfg.kafka, cfg.delivery.isolation) as reader,
@@ -69,7 +70,7 @@ async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Prog
 
 
 class _Looking:
-    """`begin`, then `sample` and `picture` by turns."""
+    """First `begin` is called, then `sample` and `picture` in turns."""
 
     def __init__(self, cfg: config.Config, groups: Groups, reader: Reader) -> None:
         self._cfg = cfg
@@ -82,7 +83,9 @@ class _Looking:
         self._positions: Mapping[Where, Commit] = {}
 
     async def begin(self) -> None:
-        """A job counts until it is done and something was announced after it."""
+        """Find the job. It is what counts, unless it is done and more was announced after
+        its end.
+        """
         kafka = self._cfg.kafka
         self._spans = await held(self._reader)
         job = await known_job(kafka, self._groups, self._reader)
@@ -95,7 +98,7 @@ class _Looking:
         self._errors = AnsweredByErrors(self._cfg, self._job, most=MOST_LETTERS)
 
     async def sample(self, for_s: float) -> None:
-        """Look for so long, or until all is answered."""
+        """Look at the commits for `for_s`, or until all is answered."""
         if self._job is None:
             self._spans = await held(self._reader)
         until_s = self._clock.now() + for_s
@@ -137,7 +140,9 @@ class _Looking:
 
     @property
     def _answered(self) -> int:
-        """With order by stream also those beyond the next message of a partition."""
+        """References that are answered. With order by stream, some are beyond the next message of
+        their partition: these are in the commit's metadata.
+        """
         found = 0
         for part, commit in self._positions.items():
             span = self._spans[part]

@@ -1,9 +1,9 @@
 """Sends references in bulk, and marks how far each partition has come with its listing.
 
 Rule: the batches of a partition leave in order, and Kafka keeps a batch whole or not at all. So the
-mark on the last record of a batch says exactly which references of its partition are there,
-whatever else was lost with the sender. Memory is bounded: `WAITING_BYTES` in all that wait, and
-`UNACKNOWLEDGED_BYTES` in all that were sent. Owner: `penstock produce`.
+mark on the last record of a batch says exactly which references of its partition are on the topic,
+even if the sender died and lost others. Memory is bounded: `WAITING_BYTES` for references that
+wait, and `UNACKNOWLEDGED_BYTES` for those that were sent. Owner: `penstock produce`.
 """
 
 from collections import deque
@@ -15,15 +15,17 @@ from penstock.jobs.listing import At
 from penstock.jobs.listing_position import MARK, Position
 from penstock.ports import Outgoing, Sink
 
-# A quarter of the largest batch; larger ones save nothing.
+# A batch is sent at this size, a quarter of Kafka's largest. Larger batches would not be faster.
 SENT_BYTES = 256 << 10
 WAITING_BYTES = 16 << 20
 UNACKNOWLEDGED_BYTES = 16 << 20
-# What Kafka adds to key and value of a record, at most.
+# At most this much is added by Kafka to the key and value of a record.
 _RECORD_BYTES = 24
 
 
 class _Waiting:
+    """The references of one partition that wait to be sent. `last`: the place of the last one."""
+
     def __init__(self, topic: str, partition: int) -> None:
         self.out = Outgoing(topic, partition, [], [])
         self.nbytes = 0
@@ -37,7 +39,9 @@ class _Sent(NamedTuple):
 
 
 class Sending:
-    """`position`: marks what is sent, and says if it may be; None: nothing is marked."""
+    """`position`: makes the marks, and checks before each batch that this start still owns the
+    listing; None: batches have no marks.
+    """
 
     def __init__(self, sink: Sink, topic: str, partitions: int, position: Position | None) -> None:
         self.acknowledged = 0
@@ -50,7 +54,9 @@ class Sending:
         self._sent_bytes = 0
 
     def add(self, partition: int, key: bytes, value: bytes, at: At) -> bool:
-        """True: enough wait for this partition, `send` them."""
+        """A reference waits for its partition. True: so many wait that the caller must
+        `send` them.
+        """
         waiting = self._waiting.get(partition)
         if waiting is None:
             waiting = self._waiting[partition] = _Waiting(self._topic, partition)
@@ -61,7 +67,9 @@ class Sending:
         return waiting.nbytes >= self._full_bytes
 
     async def send(self, partition: int) -> None:
-        """Hand over what waits for a partition. Waits while too much is not acknowledged."""
+        """Send the references that wait for a partition, as one batch. Waits while too many bytes
+        are not acknowledged.
+        """
         waiting = self._waiting.pop(partition)
         out, count = waiting.out, len(waiting.out.values)
         if self._position is not None:
@@ -75,14 +83,14 @@ class Sending:
         self._sent_bytes += waiting.nbytes
 
     async def settle(self) -> None:
-        """Send all, and wait until all is acknowledged."""
+        """Send all references, and wait until all are acknowledged."""
         for partition in list(self._waiting):
             await self.send(partition)
         while self._sent:
             await self._next_acknowledged()
 
     def drop(self) -> None:
-        """Wait for nothing any more: the command has failed."""
+        """The command has failed: no acknowledgement is awaited any more."""
         for sent in self._sent:
             if iscoroutine(sent.acknowledged):
                 sent.acknowledged.close()

@@ -1,7 +1,7 @@
-"""Which model answers a call, and by which settings.
+"""Which model answers a call of the library, and with which settings.
 
-Rule: what a caller says overrides the environment, which overrides the file. A URL means the same
-in Python, for `penstock predict` and for `penstock replay`. Owner: the library call.
+Rule: the caller's arguments override the environment, which overrides the file. A URL of a model
+means the same in Python, for `penstock predict` and for `penstock replay`. Owner: the call.
 """
 
 import os
@@ -18,19 +18,21 @@ from penstock.config.model_urls import PATHS, named, root_of
 from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
 
-# A TOML file, or the tables that would stand in one.
+# A TOML file, or a dictionary of the tables that would stand in one.
 Settings = Config | Mapping[str, Any] | str | os.PathLike[str]
 
 _PROTOCOLS: Final = get_args(Protocol)
-# How to write the URL of a model. The Open Inference Protocol's path may also be left out, and the
-# model be named by `model.name`.
+# How to write the URL of a model. With the Open Inference Protocol the path may be left out; then
+# `model.name` names the model.
 _TORCHSERVE_URL: Final = "http://host:port/predictions/NAME"
 _OIP_URL: Final = "{scheme}://host:port or {scheme}://host:port/v2/models/NAME"
 _GRPC: Final = ("grpc", "grpcs")
 
 
 def configured(settings: Settings | None) -> Config:
-    """What a caller gives as `config`; raises `Fatal` for a key or a value that is wrong."""
+    """The configuration that a caller gives as `config`. Raises `Fatal` for a wrong key or
+    value.
+    """
     if isinstance(settings, Config):
         return settings
     return load(Path(settings) if isinstance(settings, str | os.PathLike) else settings)
@@ -43,8 +45,8 @@ def chosen(
     request: str | None = None,
     keep: Sequence[str] | None = None,
 ) -> tuple[Config, str]:
-    """The configuration with the chosen model, and the model's name in records. It is the model of
-    a URL, the configured one of that name, or the default one.
+    """The configuration with the chosen model, and the name of that model in records. `model`: a
+    URL, or the name of a configured model; None: the default model.
     """
     if keep is not None:
         names = [keep] if isinstance(keep, str) else list(keep)
@@ -64,7 +66,7 @@ def chosen(
 def with_model(
     cfg: Config, url: str | None, protocol: str | None = None, request: str | None = None
 ) -> Config:
-    """The configuration with the model at this URL, which is of this protocol."""
+    """The configuration with the model at `url`; None: with the configured model."""
     model = cfg.model
     if protocol is not None:
         if protocol not in _PROTOCOLS:
@@ -75,14 +77,14 @@ def with_model(
         requests.find(request)
         model = structs.replace(model, request=request)
     if url is not None:
-        # Other servers of the configured model, and where it is managed, are not this one's.
+        # The model of the URL does not have the replicas and the management of the configured one.
         model = structs.replace(model, replicas=None, management_url=None)
         model = structs.replace(model, **_place_of(url, model))
     return structs.replace(cfg, model=model)
 
 
 def _place_of(url: str, model: Model) -> dict[str, Any]:
-    """What the URL says: the server, and where its protocol has them the name and the version."""
+    """What the URL says: the server; with some protocols also the model's name and version."""
     parts = urlsplit(url)
     is_grpc = model.protocol == "oip-grpc"
     if parts.scheme not in (_GRPC if is_grpc else ("http", "https")) or not parts.hostname:
@@ -90,7 +92,7 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
         raise usage(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")
     server = f"{parts.scheme}://{parts.netloc}"
     if model.protocol == "http":
-        # A path is the whole of it: none of a preset is put behind it.
+        # A URL with a path is the whole address: the path of a preset is not put behind it.
         return {"url": url, "path": "", "health": ""} if parts.path.strip("/") else {"url": url}
     if model.protocol == "openai-embeddings":
         return {"url": url.removesuffix("/").removesuffix("/embeddings")}

@@ -1,7 +1,8 @@
-"""Runs a call to its end for a caller who is no coroutine, or whose thread has an event loop.
+"""Runs a coroutine to its end for a caller that cannot await it.
 
-Rule: the call has a loop and a thread of its own. An exception that reaches the waiting caller, as
-an interrupt does, ends the call before it is raised. Owner: `predict_sync`.
+Rule: the coroutine has a thread and an event loop of its own, because the caller's thread may have
+a running loop already. If an exception (an interrupt) reaches the waiting caller, the coroutine is
+ended before that exception is raised. Owner: `predict_sync`.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         running.append(partial(loop.call_soon_threadsafe, task.cancel))
-        # The interrupt may have come before there was anything to cancel.
+        # The interrupt may have come before there was a task to cancel.
         if is_interrupted.is_set():
             work.close()
             return
@@ -38,10 +39,10 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     thread = Thread(target=work_on, name="predict_sync", daemon=True)
     try:
         thread.start()
-        ended.wait()  # and no join: Python 3.11 takes a thread for ended whose join is interrupted
+        ended.wait()  # not `join`: if it is interrupted, Python 3.11 takes the thread for ended
     except BaseException:
         is_interrupted.set()
-        with suppress(RuntimeError):  # the work has just ended, and its loop with it
+        with suppress(RuntimeError):  # the work has just ended, and its loop is closed
             for cancel in running:
                 cancel()
         if thread.is_alive():

@@ -1,7 +1,7 @@
 """`predict` for Python programs: the pipeline without Kafka.
 
-Rule: an object's rows are answered in order, each once, also those of the last incomplete batch. A
-caller that stops iterating stops the pipeline. Owner: the caller's task.
+Rule: the rows of all objects are answered in order, each once, also those of the last batch, which
+may not be full. A caller that stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError, first_cause, usage
 from penstock.library.choosing import Settings, chosen, configured
 from penstock.library.own_thread import run_in_thread
-from penstock.library.progress_bar import predicting
+from penstock.library.progress_bar import predict_bar
 from penstock.library.shards import ALL, Share
 from penstock.library.tables import Predictions
 from penstock.messages.prediction import Prediction
@@ -76,7 +76,7 @@ async def predict(
     rows = objects = 0
     try:
         cfg, name = chosen(configured(config), model, protocol, request, keep)
-        with predicting(shown=progress) as bar:
+        with predict_bar(shown=progress) as bar:
             async with aclosing(predict_lines(named, cfg, name, found=bar.found)) as found:
                 async for lines in found:
                     for line in lines:
@@ -86,7 +86,7 @@ async def predict(
                         yield result
                     bar.done(rows, objects)
     except PenstockError as error:
-        # The caller sees the message and the caller's own lines; ours would not help to mend it.
+        # The caller sees the message and its own lines. Lines of ours would not help to mend it.
         raise error.with_traceback(None) from None
 
 
@@ -136,10 +136,10 @@ async def predict_lines(
     found: Callable[[int], object] = lambda objects: None,
     share: Share = ALL,
 ) -> AsyncGenerator[list[bytes]]:
-    """As `predict`, but yields records of the output topic (JSON), in lists as they become ready.
-    In the records the model of `cfg.model` is called `model_name`. With `output`, a URL like
-    `output.objects`, the answers are written there and each object has one record. `found` is
-    called with the number of objects found so far. `share`: not all objects are to be answered.
+    """Does what `predict` does, but yields records of the output topic (JSON), in lists, as they
+    become ready. In the records the model of `cfg.model` is called `model_name`. With `output`, a
+    URL like `output.objects`, the answers are written there, and each object has one record.
+    `found` is called with the number of objects found so far. `share`: which objects are answered.
     """
     if share.skip_existing and output is None:
         raise usage(
@@ -166,7 +166,7 @@ async def predict_lines(
 
 
 class _Call(NamedTuple):
-    """The parts that answer one call. `ended`: all objects that the URLs name have been read."""
+    """The parts that answer one call. `ended` is set when all references of the URLs were read."""
 
     pipeline: Pipeline
     objects: LocalObjects
@@ -194,7 +194,9 @@ def _call(
     share: Share,
     opened: AsyncExitStack,
 ) -> _Call:
-    """Make the parts; `opened` closes all clients that are opened here, in reverse order."""
+    """Make the parts. All clients that are opened here are pushed on `opened`, which closes
+    them.
+    """
     results = None if output is None else open_results(cfg, output)
     if results is not None:
         opened.push_async_callback(results.aclose)
@@ -248,8 +250,8 @@ async def _counted(
 async def _until_done(
     results: asyncio.Queue[list[bytes]], running: asyncio.Task[None]
 ) -> AsyncGenerator[list[bytes]]:
-    """Yield the queue's items until the task ends. Its failure is raised after the items that came
-    before it.
+    """Yield the queue's items until the task ends. If the task failed, that is raised after the
+    items that came before.
     """
     while not running.done():
         getting = asyncio.create_task(results.get())

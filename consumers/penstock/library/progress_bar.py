@@ -1,6 +1,7 @@
-"""What a person sees while work goes on.
+"""The progress bars of library calls and commands.
 
-Rule: it goes to standard error, and only to a terminal or a notebook. Owner: the call, or command.
+Rule: a bar goes to standard error, and only if that is a terminal, or in a notebook. Owner: the
+call or the command.
 """
 
 from collections.abc import Iterator
@@ -19,18 +20,19 @@ from rich.progress import (
 )
 
 
-class Predicting:
-    """A bar of objects, and the number of rows."""
+class PredictBar:
+    """Shows how many objects are answered, and how many rows."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task = bar.add_task("", total=None, rows=0)
 
     def found(self, objects: int) -> None:
-        """How many objects were listed so far."""
+        """So many objects were listed so far."""
         self._bar.update(self._task, total=objects)
 
     def done(self, rows: int, objects: int) -> None:
+        """So many rows and objects were answered so far."""
         self._bar.update(self._task, completed=objects, rows=rows)
 
 
@@ -41,7 +43,7 @@ def bar(*columns: ProgressColumn, shown: bool = True) -> Progress:
 
 
 @contextmanager
-def predicting(*, shown: bool = True) -> Iterator[Predicting]:
+def predict_bar(*, shown: bool = True) -> Iterator[PredictBar]:
     columns = (
         SpinnerColumn(),
         BarColumn(),
@@ -52,4 +54,4 @@ def predicting(*, shown: bool = True) -> Iterator[Predicting]:
         TimeRemainingColumn(),
     )
     with bar(*columns, shown=shown) as progress:
-        yield Predicting(progress)
+        yield PredictBar(progress)

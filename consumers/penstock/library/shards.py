@@ -1,7 +1,7 @@
-"""Which part of the objects this process answers, where several divide them.
+"""Which objects this process answers, if several processes divide them.
 
-Rule: what starts the processes says it, by the option or by its own variables; they do not talk
-to each other. Owner: the command.
+Rule: the option `--shard` says it, or the variables of the scheduler that started the processes.
+The processes do not talk to each other. Owner: the command.
 """
 
 import re
@@ -13,8 +13,8 @@ from penstock.errors import usage
 
 
 class Share(NamedTuple):
-    """Which of the objects are answered: those of a shard, and those without a result. `skipped` is
-    called for each one that has a result.
+    """Which objects are answered. `shard`: only those of this shard. `skip_existing`: only those
+    without a result; `skipped` is called for each object that has one.
     """
 
     shard: Shard | None = None
@@ -25,15 +25,16 @@ class Share(NamedTuple):
 ALL: Final = Share()
 
 _WRITTEN: Final = re.compile(r"(?P<index>\d+|auto)(/(?P<count>\d+))?")
-# Of a Job with completionMode: Indexed; Kubernetes does not tell how many there are.
+# A Job with completionMode: Indexed sets this. Kubernetes does not tell how many processes there
+# are.
 _KUBERNETES: Final = "JOB_COMPLETION_INDEX"
 _AWS: Final = ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE")
 _SLURM: Final = "SLURM_ARRAY_TASK_"
 
 
 def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
-    """`I/N`; or `auto/N` or `auto`, by the variables of what started this process. Raises
-    `Fatal`.
+    """The shard that `text` names: `I/N`, or by the scheduler's variables `auto/N` or `auto`.
+    Raises `Fatal`.
     """
     found = _WRITTEN.fullmatch(text)
     if found is None or (found["index"] != "auto" and found["count"] is None):
@@ -41,7 +42,7 @@ def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
     given = int(found["count"]) if found["count"] else None
     index, count = _told(text, environ) if found["index"] == "auto" else (int(found["index"]), None)
     if given is not None and count is not None and given != count:
-        _refuse(text, f"whoever started this process says that there are {count}")
+        _refuse(text, f"the scheduler of this process says that there are {count}")
     count = given if given is not None else count
     if count is None:
         _refuse(text, f"{_KUBERNETES} says which, but nothing says of how many: write auto/N")
@@ -51,7 +52,7 @@ def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
 
 
 def _told(text: str, environ: Mapping[str, str]) -> tuple[int, int | None]:
-    """Index and count by the scheduler's variables."""
+    """Index and count by the scheduler's variables; None: the scheduler does not tell the count."""
     try:
         if _KUBERNETES in environ:
             return int(environ[_KUBERNETES]), None
@@ -66,7 +67,9 @@ def _told(text: str, environ: Mapping[str, str]) -> tuple[int, int | None]:
 
 
 def _of_slurm(text: str, environ: Mapping[str, str]) -> tuple[int, int]:
-    """Of `--array=1-7:2` the tasks 1, 3, 5, 7: the ids begin anywhere, with any step."""
+    """Index and count by Slurm. Its ids begin anywhere, with any step: `--array=1-7:2` makes the
+    tasks 1, 3, 5 and 7.
+    """
     one, count, first, last = (
         int(environ[f"{_SLURM}{name}"]) if f"{_SLURM}{name}" in environ else None
         for name in ("ID", "COUNT", "MIN", "MAX")

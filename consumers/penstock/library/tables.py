@@ -1,8 +1,8 @@
 """Predictions as a table, for notebooks.
 
-Rule: one row a record, in order; the fields of a prediction that is an object become columns
-`prediction.NAME`. A column of the input that was kept has its own name, or `columns.NAME` if the
-table has another column of that name. Owner: the caller.
+Rule: each record is a row, in order. If predictions are objects, each field becomes a column
+`prediction.NAME`. A kept column of the input has its own name, or `columns.NAME` if the table has
+another column of that name. Owner: the caller.
 """
 
 from collections.abc import Collection, Iterable
@@ -67,7 +67,7 @@ def _kept(rows: list[dict[str, Any]], taken: Collection[str]) -> dict[str, pa.Ar
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """A column whose values have several types holds JSON text."""
+    """The values as a column. If they are of several types, the column holds their JSON."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
