@@ -15,6 +15,7 @@ import pytest
 
 from penstock import logs
 from penstock.commands import common_options
+from penstock.commands.replay import replaying
 from penstock.library.progress_bar import predict_bar
 from penstock.messages.prediction import decode_prediction
 from penstock.replay.pacing import Look
@@ -66,7 +67,7 @@ Bar = Callable[[], AbstractContextManager[Any]]
     ("bar", "move"),
     [
         (predict_bar, lambda it: (it.found(40), it.done(rows=80, objects=10))),
-        (common_options.replaying, lambda it: it(10, 40, Look(40, 10).sentence)),
+        (replaying, lambda it: it(10, 40, Look(40, 10).sentence)),
         (lambda: common_options.reading("topics"), lambda it: it(10, 40)),
     ],
 )

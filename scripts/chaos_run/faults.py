@@ -72,7 +72,7 @@ class Faults:
             struck = self._begin(fault, "all workers")
             for worker in self._crew.free():
                 worker.busy = True
-                await self._rolled(worker)
+                await worker.restarted()
                 worker.busy = False
         elif fault.kind == "kill model worker":
             pid = await self._model_worker()
@@ -109,13 +109,6 @@ class Faults:
         life = worker.life
         (worker.kill if fault.kind == "kill" else worker.terminate)()
         while worker.life == life:
-            await asyncio.sleep(LOOK_S)
-
-    async def _rolled(self, worker: Worker) -> None:
-        """Stop the worker, and wait until its next life has partitions."""
-        life = worker.life
-        worker.terminate()
-        while worker.life == life or not worker.partitions:
             await asyncio.sleep(LOOK_S)
 
     def _begin(self, fault: Fault, target: str, worker: Worker | None = None) -> Struck:

@@ -104,6 +104,13 @@ class Worker:
     def thaw(self) -> None:
         self._send(signal.SIGCONT)
 
+    async def restarted(self) -> None:
+        """Let the worker drain, and wait until its next life has partitions."""
+        life = self.life
+        self.terminate()
+        while self.life == life or not self.partitions:
+            await asyncio.sleep(LOOK_S)
+
     def lose(self) -> None:
         """Kill the worker and do not restart it, as if its host were gone."""
         self._leaving = True

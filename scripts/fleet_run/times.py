@@ -177,11 +177,8 @@ def _silence_s(answered: list[Answered], event: Event) -> float:
 async def _roll(fleet: Fleet) -> None:
     for worker in fleet.crew.free():
         async with fleet.event(away=worker.partitions):
-            life = worker.life
-            worker.terminate()
-            while worker.life == life:
-                await asyncio.sleep(LOOK_S)
-            await _has(worker)
+            async with asyncio.timeout(WAIT_S):
+                await worker.restarted()
 
 
 async def _has(worker: Worker) -> None:

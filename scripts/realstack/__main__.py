@@ -14,7 +14,6 @@ COMMANDS = {
     "env": "print export lines that point Penstock, or any other client, at the services",
     "restart": "stop one service, if it still runs, and start it again with its data and its ports",
 }
-SERVICES = ("kafka", "minio", "torchserve")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -48,7 +47,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME[,NAME...]",
         help="these, too, if they can be had within two minutes each; status tells why one is not",
     )
-    parsers["restart"].add_argument("service", choices=(*SERVICES, *what_runs.EXTRAS))
+    parsers["restart"].add_argument(
+        "service", choices=[one.name for one in what_runs.SERVICES] + [*what_runs.EXTRAS]
+    )
     return parser.parse_args(arguments)
 
 

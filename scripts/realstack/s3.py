@@ -1,7 +1,7 @@
 """A botocore client of the object store, to fill buckets and to look into them.
 
-Rule: tests and scripts make their clients here, so that none depends on the clients they test.
-Owner: the caller, who closes it.
+Rule: tests and scripts make their clients here, so that none depends on the clients of the
+package. Owner: the caller, who closes it.
 """
 
 from typing import Any

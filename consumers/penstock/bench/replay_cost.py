@@ -46,7 +46,7 @@ Tell = Callable[[str], None]
 OBJECTS = 10
 
 
-class BesidePlan(Struct, frozen=True, kw_only=True):
+class ReplayCostPlan(Struct, frozen=True, kw_only=True):
     """`rows` are replayed beside `streams`, `alone_s` after the measurement of `seconds` began."""
 
     rows: int = 1_000_000
@@ -67,7 +67,7 @@ class Side(Struct):
     p99_ms: float
 
 
-class BesideReport(Struct, kw_only=True):
+class ReplayCostReport(Struct, kw_only=True):
     """`ratio`: the 99th percentile beside the replay, divided by that alone."""
 
     streams: int
@@ -95,8 +95,8 @@ class _Seen(NamedTuple):
 
 
 async def measure(
-    cfg: config.Config, config_path: Path | None, plan: BesidePlan, tell: Tell
-) -> BesideReport:
+    cfg: config.Config, config_path: Path | None, plan: ReplayCostPlan, tell: Tell
+) -> ReplayCostReport:
     check_local(cfg)
     await warm_up(cfg, plan.warm_up_requests, None, tell)
     async with fresh_bucket(cfg.objects) as bucket, fresh_topics(cfg.kafka) as topics:
@@ -112,7 +112,7 @@ async def measure(
     return _report(plan, seen, answer.ticks)
 
 
-async def _store(cfg: config.Config, plan: BesidePlan, bucket: Bucket, topics: Topics) -> None:
+async def _store(cfg: config.Config, plan: ReplayCostPlan, bucket: Bucket, topics: Topics) -> None:
     await bucket.put(tick_generator.bodies(plan.tick_rows, 0, plan.streams))
     size = plan.rows_per_object
     await bucket.put({f"past/{one}.csv": seeded_rows.csv_body(size, one) for one in range(OBJECTS)})
@@ -131,7 +131,7 @@ async def _store(cfg: config.Config, plan: BesidePlan, bucket: Bucket, topics: T
 async def _observe(
     cfg: config.Config,
     config_path: Path | None,
-    plan: BesidePlan,
+    plan: ReplayCostPlan,
     bucket: Bucket,
     topics: Topics,
     to: str,
@@ -199,12 +199,12 @@ async def _replay(
             return await line(process, Replayed)
 
 
-def _report(plan: BesidePlan, seen: _Seen, ticks: list[Tick]) -> BesideReport:
+def _report(plan: ReplayCostPlan, seen: _Seen, ticks: list[Tick]) -> ReplayCostReport:
     measured = due_since(seen.begin_ms, ticks, plan.streams * round(plan.seconds * plan.hz))
     beside = [tick for tick in measured if seen.from_ms <= tick.due_ms <= seen.to_ms]
     alone = [tick for tick in measured if not seen.from_ms <= tick.due_ms <= seen.to_ms]
     sides = [_side(alone), _side(beside)]
-    return BesideReport(
+    return ReplayCostReport(
         streams=plan.streams,
         hz=plan.hz,
         alone=sides[0],

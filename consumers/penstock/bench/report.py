@@ -19,7 +19,7 @@ from penstock import config
 from penstock.bench import crayfish, replay_cost, streams, throughput
 from penstock.bench.crayfish import CrayfishReport
 from penstock.bench.percentiles import ticks_needed
-from penstock.bench.replay_cost import BesideReport
+from penstock.bench.replay_cost import ReplayCostReport
 from penstock.bench.streams import StreamsReport
 from penstock.bench.throughput import ThroughputReport
 from penstock.bench.verdict import Verdict
@@ -53,7 +53,7 @@ BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] 
     ),
     "replay": (
         replay_cost.measure,
-        lambda found: [beside_table(found), beside_line(found)],
+        lambda found: [replay_cost_table(found), replay_cost_line(found)],
     ),
 }
 
@@ -125,7 +125,7 @@ def published_table(report: CrayfishReport) -> Table:
     return table
 
 
-def beside_table(report: BesideReport) -> Table:
+def replay_cost_table(report: ReplayCostReport) -> Table:
     table = Table(title=f"{report.streams} live streams at {report.hz:g} Hz")
     for name in ("", "ticks", "p50 ms", "p99 ms"):
         table.add_column(name, justify="right" if name else "left")
@@ -134,7 +134,7 @@ def beside_table(report: BesideReport) -> Table:
     return table
 
 
-def beside_line(report: BesideReport) -> str:
+def replay_cost_line(report: ReplayCostReport) -> str:
     """The result in a sentence."""
     whole = "" if report.complete else " (not all: the live ticks were at their end)"
     rate = report.replayed_rows / report.replay_s

@@ -127,9 +127,12 @@ def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
 
 
 def others_s(used_s: Mapping[str, float]) -> float:
-    """CPU time of the processes that are not a part of the measurement."""
+    """CPU time of the processes that are not a part of the measurement. `used_s`: that of its own
+    processes by name, and under "machine" that of all.
+    """
+    measured_s = sum(used_s.values()) - used_s["machine"]
     # CPU time is counted in steps, so the difference may come out negative.
-    return max(0.0, 2 * used_s["machine"] - sum(used_s.values()))
+    return max(0.0, used_s["machine"] - measured_s)
 
 
 async def quiet(pids: Mapping[str, int], wait_s: float, tell: Callable[[str], None]) -> None:

@@ -156,10 +156,10 @@ def crayfish(context: Context, json_path: Path | None, **given: Any) -> None:
 )  # fmt: skip
 @_JSON
 @common
-def beside(context: Context, seconds: float, json_path: Path | None, **given: Any) -> None:
+def replay(context: Context, seconds: float, json_path: Path | None, **given: Any) -> None:
     """What penstock replay costs live streams in latency. About three minutes."""
-    from penstock.bench.replay_cost import BesidePlan
+    from penstock.bench.replay_cost import ReplayCostPlan
     from penstock.bench.report import run
 
-    plan = BesidePlan(seconds=seconds, alone_s=min(40.0, seconds / 3), **given)
+    plan = ReplayCostPlan(seconds=seconds, alone_s=min(40.0, seconds / 3), **given)
     run_async(run("replay", context.load(), context.path, plan, json_path))

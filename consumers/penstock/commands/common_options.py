@@ -1,4 +1,4 @@
-"""What commands share: the configuration, common options, progress bars, and how work is run.
+"""What commands share: the configuration, common options, a progress bar, and how work is run.
 
 Rule: progress goes to standard error and only to a terminal; standard output is for results.
 Owner: the commands.
@@ -12,13 +12,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from penstock import config, logs
 from penstock.errors import first_cause
@@ -85,37 +78,11 @@ def common(command: Any) -> Any:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[[int], None]]:
-    """A counter of what is done, with the time it took so far."""
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
-    with bar(*columns) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda count: progress.update(task, completed=count)
-
-
-@contextmanager
 def reading(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar of (done, total)."""
     with bar() as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-@contextmanager
-def replaying() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar of (done, total), with a text beside it."""
-    columns = (
-        BarColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with bar(*columns) as progress:
-        task = progress.add_task("", total=None, said="looking at the range")
-        yield lambda done, total, said: progress.update(
-            task, completed=done, total=total, said=said
-        )
 
 
 def wide_console() -> Console:

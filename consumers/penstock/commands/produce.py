@@ -1,20 +1,21 @@
 """`penstock produce`: announce objects that are in the store."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.commands.common_options import (
     Context,
     common,
-    counting,
     run_async,
     say,
 )
+from penstock.library.progress_bar import bar
 
 if TYPE_CHECKING:
     from penstock.jobs.produce import Produced, Stream
@@ -71,7 +72,7 @@ def produce(
         began_s = monotonic()
         objects = LocalObjects(lambda: open_objects(cfg, lazily=True))
         async with aclosing(objects):
-            with counting("references") as count:
+            with _counting("references") as count:
                 sent = await announce(cfg, objects, wanted, routes, on_sent=count)
         say(_said(sent, announced_on(cfg.kafka), monotonic() - began_s))
         for line in _streams(sent.streams):
@@ -80,6 +81,15 @@ def produce(
             say(f"hint: {sent.hint}", err=True)
 
     run_async(work())
+
+
+@contextmanager
+def _counting(what: str) -> Iterator[Callable[[int], None]]:
+    """A counter of what is done, with the time it took so far."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
+    with bar(*columns) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.update(task, completed=count)
 
 
 def _said(sent: "Produced", topic: str, took_s: float) -> str:

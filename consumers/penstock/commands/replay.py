@@ -2,22 +2,25 @@
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from penstock.commands.common_options import (
     MODEL_HELP,
     PROTOCOL_HELP,
     Context,
     common,
-    replaying,
     run_async,
     say,
 )
 from penstock.commands.time_option import Moment, WhenWritten
+from penstock.library.progress_bar import bar
 
 # If a live worker on this machine wants the same core, a process of this priority gets a tenth.
 NICE = 10
@@ -81,14 +84,14 @@ def replay(
     planned = plan(cfg, options)
 
     async def work() -> None:
-        with replaying() as bar:
+        with replaying() as tell:
             compares = Compares(
-                tolerance, pointers, lambda done, total: bar(done, total, "comparing with then")
+                tolerance, pointers, lambda done, total: tell(done, total, "comparing with then")
             )
             done = await work_on(
                 planned,
                 behind_s=behind_s,
-                on_look=lambda seen: bar(seen.done, seen.total, seen.sentence),
+                on_look=lambda seen: tell(seen.done, seen.total, seen.sentence),
                 on_made=_say,
                 compares=compares if compare else None,
             )
@@ -98,6 +101,23 @@ def replay(
             Console().print(render(done), crop=False)
 
     run_async(work())
+
+
+@contextmanager
+def replaying() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar of (done, total), with a text beside it."""
+    columns = (
+        BarColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with bar(*columns) as progress:
+        task = progress.add_task("", total=None, said="looking at the range")
+        yield lambda done, total, said: progress.update(
+            task, completed=done, total=total, said=said
+        )
 
 
 def _say(line: str) -> None:

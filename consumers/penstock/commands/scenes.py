@@ -8,8 +8,8 @@ from penstock.commands.common_options import Context, common, run_async
 @click.command()
 @common
 def scenes(context: Context) -> None:
-    """One worker: predictions to scenes, one record per instant of a site. SIGTERM and Ctrl-C
-    leave the group.
+    """One scenes worker: makes scenes of predictions, one record for each instant of a site.
+    SIGTERM and Ctrl-C leave the group.
     """
     from penstock.scenes.start import run_scenes
 

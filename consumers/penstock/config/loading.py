@@ -17,7 +17,7 @@ import msgspec
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
 from penstock.config.malformed_addresses import wrong_addresses
 from penstock.config.regions import in_region
-from penstock.config.sections import Place, Section
+from penstock.config.sections import Section, TopLevel
 from penstock.config.unknown_keys import section_shown, unknown_keys
 from penstock.config.variables import choices, variables
 from penstock.errors import EXIT_USAGE, Fatal, usage
@@ -154,7 +154,7 @@ def _take_aws_endpoint(
 def _kind_of(section: str) -> type[Section]:
     """The type of a section; `stores.NAME` and `models[1]` have that of `stores` and `models`."""
     if not section:
-        return Place
+        return TopLevel
     of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]
     return (SECTIONS | NAMED | TABLES)[of_its_own]
 

@@ -45,7 +45,8 @@ class Model(Section, frozen=True):
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
-    # For http. Where one of these is not set, the preset's value is used.
+    # The six keys down to `row_error` are for http. The preset has a value for those that are not
+    # set.
     preset: Preset | None = None
     path: str | None = None
     health: str | None = None

@@ -27,8 +27,8 @@ class Kafka(Section, frozen=True):
     group: str = "penstock"
     # A topic of ours between the input topics and the worker, keyed by stream.
     rekey: Annotated[str, Meta(min_length=1)] | None = None
-    # Earlier messages of another partition are waited for so long; a broker that runs sends them
-    # within milliseconds.
+    # A message waits at most this long for earlier ones of another partition, which a running
+    # broker sends within milliseconds.
     rekey_wait_ms: Positive = 1_000
     isolation: Isolation = "read_uncommitted"
     # The client that joins the group and reads; aiokafka writes in either case.
@@ -98,8 +98,8 @@ class Store(Access, frozen=True, kw_only=True):
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class Place(Section, frozen=True):
-    """The keys above all sections."""
+class TopLevel(Section, frozen=True):
+    """The keys that stand in the file above all sections."""
 
     region: str | None = None
 

@@ -119,7 +119,7 @@ def frame(index: int, number: int) -> Made:
     """A picture: the sky, the road of this camera, and something bright that crosses it."""
     image = np.empty((FRAME_HEIGHT, FRAME_WIDTH, 3), np.uint8)
     image[:] = np.linspace((90, 120, 150), (60, 80, 90), FRAME_HEIGHT)[:, None].astype(np.uint8)
-    # Each camera is told by the colour of its road.
+    # The colour of the road tells a person which camera it is.
     horizon = FRAME_HEIGHT // 3 + 4 * (index % 4)
     image[horizon:] = (40 + 7 * (index * 5 % 13), 60 + 5 * (index * 7 % 11), 50)
     top = horizon + 6 + (11 * index) % 20
