@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.cuts import leading
+from penstock.core.bad_rows.cuts import fitting, leading
 from penstock.core.bad_rows.suspects import Suspicions
 from penstock.core.rows.blocks import Block
+from penstock.core.rows.payload import JsonRows
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import WorkerDied
 from tests.core.builders import StubLane, block, ticket
@@ -227,3 +228,9 @@ def test_leading_rows_are_cut_off_in_order(sizes: list[int], rows: int) -> None:
     before = rows_in(blocks)
     first, rest = leading(blocks, rows)
     assert (rows_in(first), rows_in(rest)) == (before[:rows], before[rows:])
+
+
+def test_rows_that_fit_together_keep_the_limit_of_bytes() -> None:
+    payload = JsonRows.of([b"1"] * 1_000)
+    rows = fitting([Block(ticket(), 0, 1_000, payload)], 10_000, 9_000)
+    assert 9_000 - 20 < payload.cut(0, rows).nbytes <= 9_000

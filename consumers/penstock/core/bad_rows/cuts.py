@@ -22,8 +22,8 @@ def fitting(blocks: Sequence[Block], most_rows: int, most_bytes: int) -> int:
         assert block.payload is not None
         if block.payload.shape != shape:
             break
-        row_bytes = max(1, block.payload.nbytes // block.rows)
-        fits = min(block.rows, most_rows - rows, (most_bytes - nbytes) // row_bytes)
+        most = (most_bytes - nbytes) * block.rows // max(1, block.payload.nbytes)
+        fits = min(block.rows, most_rows - rows, most)
         rows += max(0, fits)
         if fits < block.rows:
             break
