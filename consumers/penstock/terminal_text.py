@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from penstock.core.comparing.comparison import Share
+    from penstock.core.comparing.comparison import AgreementShare
 
 # `cut` leaves at most this many characters of a text; an embedding has ten thousand.
 MOST_CHARS = 120
@@ -59,7 +59,7 @@ def clock_time(epoch_ms: int) -> str:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-def agreement(share: "Share") -> str:
+def agreement(share: "AgreementShare") -> str:
     """The share of rows that agree, with its 95 % interval."""
     if not share.rows:
         return "nothing is known"
@@ -67,7 +67,7 @@ def agreement(share: "Share") -> str:
     return f"{100 * share.value:.3f} % ({low} to {high} %)"
 
 
-def worst_streams(streams: Iterable[tuple[str, "Share"]]) -> "Table":
+def worst_streams(streams: Iterable[tuple[str, "AgreementShare"]]) -> "Table":
     rows = ((name, f"{share.rows:,}", agreement(share)) for name, share in streams)
     return folded(("worst streams", "rows", "agreement (95 %)"), rows)
 

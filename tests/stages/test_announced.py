@@ -1,5 +1,5 @@
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.owner import Answered
+from penstock.core.rows.owner import FirstAnswer
 from penstock.lane.dedupe import Announced
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Record
@@ -25,7 +25,7 @@ def test_the_first_answer_is_found_again() -> None:
     announced = Announced()
     assert announced.first(opened(7)) is None
     announced.read(opened(7))
-    assert announced.first(opened(8)) == Answered(7, 0, 0)
+    assert announced.first(opened(8)) == FirstAnswer(7, 0, 0)
 
 
 def test_another_key_version_or_selection_is_another_announcement() -> None:
@@ -46,9 +46,9 @@ def test_a_selection_points_to_its_first_row_and_an_empty_object_to_its_marker()
     announced.read(opened(1, rows=((4, None),)))
     announced.read(opened(2, key="empty", count=0))
     announced.read(opened(3, key="short", rows=((9, 12),)))
-    assert announced.first(opened(8, rows=((4, None),))) == Answered(1, 0, 4)
-    assert announced.first(opened(8, key="empty")) == Answered(2, 0, None)
-    assert announced.first(opened(8, key="short", rows=((9, 12),))) == Answered(3, 0, None)
+    assert announced.first(opened(8, rows=((4, None),))) == FirstAnswer(1, 0, 4)
+    assert announced.first(opened(8, key="empty")) == FirstAnswer(2, 0, None)
+    assert announced.first(opened(8, key="short", rows=((9, 12),))) == FirstAnswer(3, 0, None)
 
 
 def test_the_longest_not_asked_for_is_forgotten_first() -> None:
@@ -58,4 +58,4 @@ def test_the_longest_not_asked_for_is_forgotten_first() -> None:
     assert announced.first(opened(3, "a"))
     announced.read(opened(4, "c"))
     assert announced.first(opened(5, "b")) is None
-    assert announced.first(opened(6, "a")) == Answered(1, 0, 0)
+    assert announced.first(opened(6, "a")) == FirstAnswer(1, 0, 0)

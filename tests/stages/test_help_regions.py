@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from penstock.adapters.inputs.regional_source import RegionalSource
-from penstock.core.health.region_help import HelpTerms, Standing
+from penstock.core.health.region_help import HelpTerms, RegionState
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal, Unreachable
@@ -23,7 +23,7 @@ from tests.support.pipelines import BUCKET, World, csv, running, until
 # Its partitions have numbers of their own in the worker.
 THEIRS = 10
 TERMS = HelpTerms(lag=100, after_s=10.0)
-WELL, GONE = Standing(0, 1), Standing(0, 0)
+WELL, GONE = RegionState(0, 1), RegionState(0, 0)
 
 
 class Group(MemorySource):
@@ -52,7 +52,7 @@ class Regions:
     """A worker of `eu`, that helps `us`."""
 
     def __init__(self) -> None:
-        self.standing: Standing | None = WELL
+        self.standing: RegionState | None = WELL
         self.own = WELL
         self.group = Group()
         self.world = World()
@@ -62,7 +62,7 @@ class Regions:
             self.world.source, lambda _: self.group, {"refs.us": "us"}, self.look
         )
 
-    async def look(self, region: str | None) -> Standing:
+    async def look(self, region: str | None) -> RegionState:
         found = self.own if region is None else self.standing
         if found is None:
             raise Unreachable("nobody answers")
@@ -200,7 +200,7 @@ async def test_nobody_helps_on_a_guess_or_while_it_is_behind_itself() -> None:
     async with running(regions):
         await asyncio.sleep(60.0)
         assert not regions.group.is_member
-        regions.standing, regions.own = GONE, Standing(101, 1)
+        regions.standing, regions.own = GONE, RegionState(101, 1)
         await asyncio.sleep(60.0)
         assert not regions.group.is_member
         regions.own = WELL

@@ -41,7 +41,7 @@ class Gate:
 
     @property
     def allowed(self) -> int:
-        """How many calls may be open at a time now."""
+        """How many calls may be in progress at a time now."""
         return self._breaker.allowed
 
     async def enter(self, rank: Rank | None = None) -> Call:

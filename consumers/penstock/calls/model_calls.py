@@ -118,7 +118,7 @@ class ModelCalls:
                 self.health.hang_ups_were_chance(1)
             return False
         except Poison:
-            # A handler that refuses an empty batch runs in a living worker process.
+            # The handler refused the probe, so its worker process lives.
             return True
         return True
 

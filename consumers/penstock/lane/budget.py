@@ -17,7 +17,7 @@ _SHORT_MESSAGE_BYTES = 512
 # The bytes in memory for each byte of JSON, when decoded. Measured: 24 for attributes of empty
 # objects, 32 for inline numbers, 9 for references and for ranges of rows, 2 for ordinary text.
 _DECODED = 16
-# A ticket and its reference.
+# What a ticket and its reference cost.
 _TICKET_COST_BYTES = 1_024
 # This many objects of a partition take 1.5 MB, too little to count. Only where order is kept per
 # stream are more of them owed.

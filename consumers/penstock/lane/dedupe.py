@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.owner import Answered, Owner
+from penstock.core.rows.owner import FirstAnswer, Owner
 from penstock.messages.reference import RowRange
 
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
@@ -86,9 +86,9 @@ class Announced:
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
         self._max_versions = max_versions
-        self._answered: dict[_Version, Answered] = {}
+        self._answered: dict[_Version, FirstAnswer] = {}
 
-    def first(self, ticket: Ticket) -> Answered | None:
+    def first(self, ticket: Ticket) -> FirstAnswer | None:
         """The earlier object of this ticket's version, if it was answered. Asked when this object
         is open, as its version is known only then.
         """
@@ -105,7 +105,7 @@ class Announced:
             return
         start = version[1][0][0] if version[1] else 0
         row = start if start < ticket.rows else None
-        self._answered[version] = Answered(ticket.record.offset, ticket.object_index, row)
+        self._answered[version] = FirstAnswer(ticket.record.offset, ticket.object_index, row)
         if len(self._answered) > self._max_versions:
             del self._answered[next(iter(self._answered))]
 

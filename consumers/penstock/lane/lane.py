@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock.core.order.fetch_queue import Share
+from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineLimits, LineStop
 from penstock.core.order.releases import PartitionOrder, Release, Room
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.owner import Over
+from penstock.core.rows.owner import StoppedOwner
 from penstock.lane.budget import Budget
 from penstock.lane.receiving import Decode, Fetchers, ReceivingLane
 from penstock.ports import Commit, Where
@@ -52,7 +52,7 @@ class Lane(ReceivingLane):
         on_stopped: Callable[["Lane", LineStop], None],
         limits: LaneLimits,
         passing: Collection[tuple[str, int]] = (),
-        stream_share: Share | None = None,
+        stream_share: StreamShare | None = None,
     ) -> None:
         """`number`: the source's number of the partition. `stream_share`: given if order is kept
         per stream only. `fetchers`: by model. `passing`: the places, as stream and offset, whose
@@ -214,7 +214,7 @@ class Lane(ReceivingLane):
         messages = sum(ticket.cost_bytes for ticket in left)
         # Answers may still arrive for these tickets. Their new owner, which is over, lets them be
         # dropped, while the lane lives on for its other streams.
-        over = Over(self.topic, self.partition)
+        over = StoppedOwner(self.topic, self.partition)
         for ticket in left:
             self.fetch_queues[ticket.model].drop(ticket.queue)
             ticket.owner = over

@@ -9,7 +9,12 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from penstock.core.order.fetch_queue import FetchQueue, FetchQueueByStream, FetchQueueInOrder, Share
+from penstock.core.order.fetch_queue import (
+    FetchQueue,
+    FetchQueueByStream,
+    FetchQueueInOrder,
+    StreamShare,
+)
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.owner import Owner
@@ -46,7 +51,7 @@ class ReceivingLane(LaneAccount):
         decode: Decode,
         fetchers: Mapping[str | None, Fetchers],
         max_objects: int,
-        stream_share: Share | None,
+        stream_share: StreamShare | None,
     ) -> None:
         super().__init__(where, start, limits, passing, by_stream=stream_share is not None)
         # Each model has its own fetchers, so that a model that fails delays no other's objects.

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from penstock import config
 from penstock.adapters.kafka.reader import offsets, open_reader
-from penstock.core.comparing.comparison import Comparison, Share, Tally, Took
+from penstock.core.comparing.comparison import AgreementShare, CallTimes, Comparison, Tally
 from penstock.messages.errors import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 from penstock.terminal_text import agreement, folded, utc, worst_streams
@@ -49,7 +49,7 @@ class Found:
     examples: Sequence[Disagreement] = ()
 
     @property
-    def share(self) -> Share:
+    def share(self) -> AgreementShare:
         return self.sums.tally.total
 
     def surely(self, share: float) -> bool:
@@ -168,7 +168,7 @@ def _model(said: Said) -> ModelId:
     return ModelId(said.model, said.model_version)
 
 
-def _quantiles(took: Took) -> dict[str, float | None]:
+def _quantiles(took: CallTimes) -> dict[str, float | None]:
     def ms(share: float) -> float | None:
         found_s = took.quantile_s(share)
         return None if found_s is None else round(found_s * 1000, 2)

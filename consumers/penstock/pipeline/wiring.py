@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.order.fetch_queue import Share
+from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
@@ -132,7 +132,7 @@ class Wiring:
             on_stopped=on_stopped,
             limits=lane,
             passing=passing,
-            stream_share=Share.of(self.settings.objects.fetchers, lane.max_objects)
+            stream_share=StreamShare.of(self.settings.objects.fetchers, lane.max_objects)
             if lane.order_by_stream
             else None,
         )

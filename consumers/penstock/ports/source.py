@@ -7,7 +7,7 @@ consume task polls, and settle commits.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.health.region_help import Standing
+from penstock.core.health.region_help import RegionState
 
 
 class Record(NamedTuple):
@@ -152,7 +152,7 @@ class Neighbours(Protocol):
     task.
     """
 
-    async def look(self, region: str | None) -> Standing:
+    async def look(self, region: str | None) -> RegionState:
         """The state of a region; None: of our own. Raises `Transient`, or `Fatal` for what waiting
         cannot mend.
         """

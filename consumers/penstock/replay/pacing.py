@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups
-from penstock.core.health.keeping_up import KeepingUp, Seen
+from penstock.core.health.keeping_up import GroupState, KeepingUp
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Fatal, PenstockError, Transient
 from penstock.pipeline.life import Pipeline
@@ -41,7 +41,7 @@ class Look:
 
     total: int
     done: int = 0
-    live: Seen = field(default_factory=lambda: Seen("quiet", 0))
+    live: GroupState = field(default_factory=lambda: GroupState("quiet", 0))
     idle_s: float = 0.0
 
     @property

@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from penstock.core.comparing.comparison import Share
+from penstock.core.comparing.comparison import AgreementShare
 from penstock.messages.replay import Difference, Replayed
 from penstock.terminal_text import folded, worst_streams
 
@@ -42,7 +42,7 @@ def sentence(done: Replayed) -> str:
 def _difference(found: Difference) -> RenderableType:
     parts: list[RenderableType] = [Text(line) for line in lines(found)]
     if found.worst:
-        worst = ((one.stream, Share(one.rows, one.agreed)) for one in found.worst)
+        worst = ((one.stream, AgreementShare(one.rows, one.agreed)) for one in found.worst)
         parts.append(worst_streams(worst))
     if found.examples:
         examples = ((row.id, _json(row.then), _json(row.now)) for row in found.examples)

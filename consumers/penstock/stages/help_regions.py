@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
-from penstock.core.health.region_help import Help, HelpTerms, Standing
+from penstock.core.health.region_help import HelpTerms, RegionHelp, RegionState
 from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source
@@ -39,7 +39,7 @@ class HelpRegions:
         telemetry: RegionTelemetry,
     ) -> None:
         self._neighbours = neighbours
-        self._helps = {region: Help(one) for region, one in terms.items()}
+        self._helps = {region: RegionHelp(one) for region, one in terms.items()}
         self._lanes = lanes
         self._clock = clock
         self._telemetry = telemetry
@@ -47,7 +47,7 @@ class HelpRegions:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._stopping = False
-        self.standings: dict[str, Standing | None] = {}
+        self.standings: dict[str, RegionState | None] = {}
 
     @property
     def helped(self) -> list[str]:
@@ -88,7 +88,7 @@ class HelpRegions:
         self._telemetry.seen(region, lag, is_helped=is_on)
         return is_on
 
-    async def _look(self, region: str | None) -> Standing | None:
+    async def _look(self, region: str | None) -> RegionState | None:
         try:
             return await self._neighbours.look(region)
         except Transient as error:

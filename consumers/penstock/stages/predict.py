@@ -19,7 +19,7 @@ from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
 from penstock.calls.unexpected_errors import works_on
 from penstock.core.bad_rows.bisect import Search
 from penstock.core.bad_rows.suspects import Suspicions
-from penstock.core.rows.blocks import Asked, Block, Ticket
+from penstock.core.rows.blocks import Block, ModelRequest, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import BatchPlan, Pace
@@ -234,7 +234,7 @@ class Predict:
 
 def _distribute(blocks: Sequence[Block], answers: Answers, request: int) -> None:
     assert answers.nbytes is not None
-    asked = Asked(len(answers.values), len({id(block.ticket) for block in blocks}), request)
+    asked = ModelRequest(len(answers.values), len({id(block.ticket) for block in blocks}), request)
     start = 0
     for block in blocks:
         block.asked = asked

@@ -2,7 +2,14 @@ import random
 
 import pytest
 
-from penstock.core.comparing.comparison import OTHERS, Agreement, Comparison, Share, Tally, Took
+from penstock.core.comparing.comparison import (
+    OTHERS,
+    Agreement,
+    AgreementShare,
+    CallTimes,
+    Comparison,
+    Tally,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +78,12 @@ def test_rows_that_differ_are_found_in_a_batch() -> None:
 
 
 def test_the_interval_of_few_rows_is_wide_and_stays_within_0_and_1() -> None:
-    assert Share(0, 0).interval() == (0.0, 1.0)
-    low, high = Share(10, 10).interval()
+    assert AgreementShare(0, 0).interval() == (0.0, 1.0)
+    low, high = AgreementShare(10, 10).interval()
     assert 0.69 < low < 0.73  # by tables: 0.722
     assert high == 1.0
-    assert Share(10, 0).interval()[0] == 0.0
-    assert Share(1000, 990).interval() == pytest.approx((0.98169, 0.99456), abs=1e-4)
+    assert AgreementShare(10, 0).interval()[0] == 0.0
+    assert AgreementShare(1000, 990).interval() == pytest.approx((0.98169, 0.99456), abs=1e-4)
 
 
 def test_the_interval_has_the_true_share_as_often_as_it_says() -> None:
@@ -84,7 +91,7 @@ def test_the_interval_has_the_true_share_as_often_as_it_says() -> None:
     hits = 0
     for _ in range(400):
         agreed = sum(dice.random() < 0.99 for _ in range(500))
-        low, high = Share(500, agreed).interval()
+        low, high = AgreementShare(500, agreed).interval()
         hits += low <= 0.99 <= high
     assert hits >= 0.92 * 400
 
@@ -108,7 +115,7 @@ def test_the_worst_stream_is_the_one_that_is_surely_bad() -> None:
 
 
 def test_a_quantile_is_at_most_twelve_percent_too_high_in_a_sum_too() -> None:
-    one, other = Took(), Took()
+    one, other = CallTimes(), CallTimes()
     for number in range(1, 1001):
         (one if number % 2 else other).add(number / 1000)
     one.merge(other.counts)
@@ -118,7 +125,7 @@ def test_a_quantile_is_at_most_twelve_percent_too_high_in_a_sum_too() -> None:
 
 
 def test_times_that_are_nothing_and_no_times_at_all() -> None:
-    took = Took()
+    took = CallTimes()
     assert took.quantile_s(0.5) is None
     took.add(0.0)
     assert took.quantile_s(0.5) == pytest.approx(1e-4)

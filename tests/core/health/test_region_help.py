@@ -2,47 +2,49 @@
 
 from collections.abc import Sequence
 
-from penstock.core.health.region_help import MOST_PATIENCE, SOON, Help, HelpTerms, Standing
+from penstock.core.health.region_help import MOST_PATIENCE, SOON, HelpTerms, RegionHelp, RegionState
 
 TERMS = HelpTerms(lag=100, after_s=10.0)
-WELL = Standing(lag=0, workers=2)
-BEHIND = Standing(lag=101, workers=2)
-GONE = Standing(lag=0, workers=0)
+WELL = RegionState(lag=0, workers=2)
+BEHIND = RegionState(lag=101, workers=2)
+GONE = RegionState(lag=0, workers=0)
 
 
-def looked(one: Help, standing: Standing | None, begin_s: float, looks: int) -> Sequence[bool]:
+def looked(
+    one: RegionHelp, standing: RegionState | None, begin_s: float, looks: int
+) -> Sequence[bool]:
     """Every 2 s."""
     return [one.look(standing, begin_s + 2.0 * number) for number in range(looks)]
 
 
-def helping(at_s: float = 0.0) -> Help:
-    one = Help(TERMS)
+def helping(at_s: float = 0.0) -> RegionHelp:
+    one = RegionHelp(TERMS)
     looked(one, GONE, at_s - 10.0, 6)
     assert one.is_on
     return one
 
 
 def test_a_region_that_is_well_is_left_alone() -> None:
-    assert not any(looked(Help(TERMS), WELL, 0.0, 100))
+    assert not any(looked(RegionHelp(TERMS), WELL, 0.0, 100))
 
 
 def test_a_region_without_workers_is_helped_after_a_while() -> None:
-    assert looked(Help(TERMS), GONE, 0.0, 7) == [False] * 5 + [True] * 2
+    assert looked(RegionHelp(TERMS), GONE, 0.0, 7) == [False] * 5 + [True] * 2
 
 
 def test_a_region_above_its_limit_is_helped_after_a_while() -> None:
-    assert looked(Help(TERMS), BEHIND, 0.0, 7) == [False] * 5 + [True] * 2
+    assert looked(RegionHelp(TERMS), BEHIND, 0.0, 7) == [False] * 5 + [True] * 2
 
 
 def test_lag_that_comes_and_goes_calls_nobody() -> None:
-    one = Help(TERMS)
+    one = RegionHelp(TERMS)
     for round_s in range(0, 100, 10):
         assert not any(looked(one, BEHIND, round_s, 4))
         assert not one.look(WELL, round_s + 8.0)
 
 
 def test_what_is_not_known_changes_nothing_and_proves_nothing() -> None:
-    one = Help(TERMS)
+    one = RegionHelp(TERMS)
     looked(one, GONE, 0.0, 4)
     one.look(None, 8.0)
     assert not any(looked(one, GONE, 10.0, 5))
@@ -51,7 +53,7 @@ def test_what_is_not_known_changes_nothing_and_proves_nothing() -> None:
 
 
 def test_nobody_begins_to_help_while_it_is_behind_itself() -> None:
-    one = Help(TERMS)
+    one = RegionHelp(TERMS)
     assert not any(one.look(GONE, 2.0 * number, is_free=False) for number in range(50))
     on = helping()
     assert on.look(GONE, 2.0, is_free=False), "what was begun is not left for that"
@@ -62,8 +64,8 @@ def test_a_region_is_given_back_once_it_is_well_for_a_while() -> None:
 
 
 def test_half_of_the_limit_is_well_and_the_rest_is_not() -> None:
-    assert not looked(helping(), Standing(lag=50, workers=1), 0.0, 6)[-1]
-    assert all(looked(helping(), Standing(lag=51, workers=1), 0.0, 60))
+    assert not looked(helping(), RegionState(lag=50, workers=1), 0.0, 6)[-1]
+    assert all(looked(helping(), RegionState(lag=51, workers=1), 0.0, 60))
 
 
 def test_without_workers_of_its_own_no_region_is_well() -> None:
@@ -71,7 +73,7 @@ def test_without_workers_of_its_own_no_region_is_well() -> None:
 
 
 def test_who_is_called_again_soon_stays_longer_each_time_up_to_a_bound() -> None:
-    one, now_s, stays_s = Help(TERMS), 0.0, []
+    one, now_s, stays_s = RegionHelp(TERMS), 0.0, []
     for _ in range(6):
         while not one.look(BEHIND, now_s):
             now_s += 1.0

@@ -1,4 +1,9 @@
-from penstock.core.order.fetch_queue import FetchQueue, FetchQueueByStream, FetchQueueInOrder, Share
+from penstock.core.order.fetch_queue import (
+    FetchQueue,
+    FetchQueueByStream,
+    FetchQueueInOrder,
+    StreamShare,
+)
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from tests.core.builders import ticket
@@ -24,7 +29,7 @@ def test_without_shares_all_may_be_fetched_in_input_order() -> None:
 
 
 def test_a_stream_has_its_share_of_the_fetchers() -> None:
-    queue = FetchQueueByStream(Share(fetching=2, in_work=9))
+    queue = FetchQueueByStream(StreamShare(fetching=2, in_work=9))
     tickets = filled(queue, "aaaab")
     assert taken(queue) == [tickets[0], tickets[1], tickets[4]]
     queue.fetched(tickets[1])
@@ -32,7 +37,7 @@ def test_a_stream_has_its_share_of_the_fetchers() -> None:
 
 
 def test_a_stream_that_is_held_back_has_its_share_of_the_work() -> None:
-    queue = FetchQueueByStream(Share(fetching=9, in_work=2))
+    queue = FetchQueueByStream(StreamShare(fetching=9, in_work=2))
     tickets = filled(queue, "aaaab")
     assert taken(queue) == [tickets[0], tickets[1], tickets[4]]
     assert queue.in_work == 3
@@ -45,13 +50,13 @@ def test_a_stream_that_is_held_back_has_its_share_of_the_work() -> None:
 
 
 def test_what_waits_for_a_fetcher_is_in_work_already() -> None:
-    queue = FetchQueueByStream(Share(fetching=1, in_work=3))
+    queue = FetchQueueByStream(StreamShare(fetching=1, in_work=3))
     filled(queue, "aaaaa")
     assert (len(queue), queue.in_work) == (1, 3)
 
 
 def test_all_are_fetched_in_the_end_and_nothing_is_kept_of_them() -> None:
-    queue = FetchQueueByStream(Share(fetching=2, in_work=3))
+    queue = FetchQueueByStream(StreamShare(fetching=2, in_work=3))
     tickets = filled(queue, "abac" * 10)
     order: list[Ticket] = []
     while found := taken(queue):
@@ -67,7 +72,7 @@ def test_all_are_fetched_in_the_end_and_nothing_is_kept_of_them() -> None:
 
 
 def test_after_a_clear_nothing_waits() -> None:
-    queue = FetchQueueByStream(Share(fetching=1, in_work=2))
+    queue = FetchQueueByStream(StreamShare(fetching=1, in_work=2))
     first, *_ = filled(queue, "aaaa")
     queue.take(DEFAULT)
     queue.clear()

@@ -15,7 +15,7 @@ from penstock.adapters.kafka.group.identity import GroupMember
 from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
 from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.core.health.region_help import Standing
+from penstock.core.health.region_help import RegionState
 
 # Client ids of helping workers begin with this; all other members are the group's own workers.
 HELPER: Final = "penstock-help"
@@ -66,7 +66,7 @@ class KafkaRegions(RegionalSource):
         )
         return member
 
-    async def _stands(self, region: str | None) -> Standing:
+    async def _stands(self, region: str | None) -> RegionState:
         return await self._standing.of(self._own_kafka if region is None else self._kafka[region])
 
     async def aclose(self) -> None:

@@ -15,7 +15,7 @@ from penstock.core.records.result_names import ResultNames
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_names import StreamNames
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.owner import Over
+from penstock.core.rows.owner import StoppedOwner
 from penstock.errors import Poison, first_cause
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Record, Results
@@ -96,6 +96,6 @@ class ExistingResults:
         # Offset and partition are 0, because names of results do not have them here: a template
         # with such a field is refused.
         record = Record(0, 0, None, b"", 0)
-        ticket = Ticket(Over("predict", 0), record, 0, stream, reference, store=store)
+        ticket = Ticket(StoppedOwner("predict", 0), record, 0, stream, reference, store=store)
         name = self._names.of(ticket)
         return await self._results.has(Location(name.bucket, name.key))

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.core.health.region_help import Standing
+from penstock.core.health.region_help import RegionState
 from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 
@@ -28,7 +28,7 @@ class RegionalSource:
         own: Source,
         make: Callable[[str], Source],
         region_of: Mapping[str, str],
-        look: Callable[[str | None], Awaitable[Standing]],
+        look: Callable[[str | None], Awaitable[RegionState]],
     ) -> None:
         self._own = own
         self._make = make
@@ -36,7 +36,7 @@ class RegionalSource:
         self._look = look
         self._helping: dict[str, Source] = {}
 
-    async def look(self, region: str | None) -> Standing:
+    async def look(self, region: str | None) -> RegionState:
         return await self._look(region)
 
     def join(self, region: str) -> Source:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 ROUND_S = 60.0
 MOST_FIRST = 19
 MOST_AGAIN = 19
-# Some 30 KB; a worker rarely has more kinds of rejections at a time.
+# They take some 30 KB; a worker rarely has more kinds of rejections at a time.
 MOST_PAIRS = 200
 
 

@@ -24,7 +24,7 @@ Z_95 = 1.959964
 # This many streams are counted by name; all that come after them are counted together.
 MOST_STREAMS = 1_000
 OTHERS = "(others)"
-# The first class ends here.
+# Where the first class of times ends.
 FIRST_S: Final = 1e-4
 CLASSES_A_DECADE: Final = 20
 
@@ -105,7 +105,7 @@ class Agreement:
         return self._close(a, b)
 
 
-class Share(NamedTuple):
+class AgreementShare(NamedTuple):
     """`rows` were compared; in `agreed` of them both models said the same."""
 
     rows: int
@@ -130,11 +130,11 @@ class Share(NamedTuple):
         # near.
         return (0.0 if not self.agreed else low), (1.0 if self.agreed == n else high)
 
-    def plus(self, rows: int, agreed: int) -> "Share":
-        return Share(self.rows + rows, self.agreed + agreed)
+    def plus(self, rows: int, agreed: int) -> "AgreementShare":
+        return AgreementShare(self.rows + rows, self.agreed + agreed)
 
 
-NOTHING = Share(0, 0)
+NOTHING = AgreementShare(0, 0)
 
 
 @dataclass(slots=True)
@@ -143,9 +143,9 @@ class Tally:
     counted as `OTHERS`.
     """
 
-    streams: dict[str, Share]
+    streams: dict[str, AgreementShare]
     most: int
-    total: Share
+    total: AgreementShare
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
         self.streams, self.most, self.total = {}, most, NOTHING
@@ -156,7 +156,7 @@ class Tally:
         self.streams[stream] = self.streams.get(stream, NOTHING).plus(rows, agreed)
         self.total = self.total.plus(rows, agreed)
 
-    def worst(self, most: int) -> list[tuple[str, Share]]:
+    def worst(self, most: int) -> list[tuple[str, AgreementShare]]:
         """Streams with disagreements, the worst first. They are ordered by the upper end of the
         interval, so that a stream with few rows does not come first by chance.
         """
@@ -164,7 +164,7 @@ class Tally:
         return sorted(wrong, key=lambda one: (one[1].interval()[1], one[0]))[:most]
 
 
-class Took:
+class CallTimes:
     """How long calls took, by class. Class k holds times up to 0.1 ms * 10^(k/20)."""
 
     def __init__(self) -> None:
@@ -195,8 +195,8 @@ class Comparison:
     """
 
     tally: Tally = field(default_factory=Tally)
-    live_took: Took = field(default_factory=Took)
-    shadow_took: Took = field(default_factory=Took)
+    live_took: CallTimes = field(default_factory=CallTimes)
+    shadow_took: CallTimes = field(default_factory=CallTimes)
     dropped: int = 0
     unanswered: int = 0
     unsent: int = 0

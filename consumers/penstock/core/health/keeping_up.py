@@ -19,7 +19,7 @@ Part = TypeVar("Part", bound=Hashable)
 LIVE_S = 5.0
 
 
-class Seen(NamedTuple):
+class GroupState(NamedTuple):
     """The state of the group, and how many records it has not committed."""
 
     neighbour: Neighbour
@@ -36,7 +36,9 @@ class KeepingUp(Generic[Part]):
         self._looks: deque[tuple[float, Mapping[Part, int]]] = deque()
         self._grew_s: float | None = None
 
-    def look(self, now_s: float, ends: Mapping[Part, int], committed: Mapping[Part, int]) -> Seen:
+    def look(
+        self, now_s: float, ends: Mapping[Part, int], committed: Mapping[Part, int]
+    ) -> GroupState:
         """`ends`: of all partitions; `committed`: of those that the group reads."""
         if self._looks and any(ends[one] > self._looks[-1][1].get(one, 0) for one in ends):
             self._grew_s = now_s
@@ -47,6 +49,6 @@ class KeepingUp(Generic[Part]):
         due = before if first_s <= now_s - self._within_s else ends
         lag = sum(max(0, ends[one] - offset) for one, offset in committed.items() if one in ends)
         if any(offset < due.get(one, 0) for one, offset in committed.items()):
-            return Seen("behind", lag)
+            return GroupState("behind", lag)
         is_live = self._grew_s is not None and now_s - self._grew_s < LIVE_S
-        return Seen("live" if is_live and committed else "quiet", lag)
+        return GroupState("live" if is_live and committed else "quiet", lag)

@@ -16,7 +16,7 @@ SOON = 6.0
 MOST_PATIENCE = 8.0
 
 
-class Standing(NamedTuple):
+class RegionState(NamedTuple):
     """The state of a region: how many records its group has not committed, and how many workers of
     its own it has.
     """
@@ -33,7 +33,7 @@ class HelpTerms(NamedTuple):
 
 
 @dataclass(slots=True)
-class Help:
+class RegionHelp:
     """Call `look` with the state of a region from time to time. `is_on`: the region is to be helped
     now.
     """
@@ -44,7 +44,7 @@ class Help:
     _ended_s: float | None = None
     _patience: float = 1.0
 
-    def look(self, standing: Standing | None, now_s: float, *, is_free: bool = True) -> bool:
+    def look(self, standing: RegionState | None, now_s: float, *, is_free: bool = True) -> bool:
         """Returns whether to help from now on. `standing` None: the state is unknown. `is_free`:
         this worker's own region is in no trouble, so help may begin.
         """
@@ -63,7 +63,7 @@ class Help:
         """
         self.is_on, self._since_s = False, None
 
-    def _should_change(self, standing: Standing, *, is_free: bool) -> bool:
+    def _should_change(self, standing: RegionState, *, is_free: bool) -> bool:
         if self.is_on:
             return standing.workers > 0 and standing.lag <= self.terms.lag // 2
         return is_free and (standing.workers == 0 or standing.lag > self.terms.lag)

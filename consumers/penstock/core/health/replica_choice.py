@@ -15,7 +15,7 @@ EARNED = 0.1
 
 
 @dataclass(slots=True)
-class _Standing:
+class _Replica:
     is_well: bool = True
     budget: float = FLOOR
     look_again_s: float = 0.0
@@ -25,7 +25,7 @@ class Standby:
     """Replicas are numbered by place: 0 is preferred to 1. Times are the caller's."""
 
     def __init__(self, places: int, *, look_again_s: float) -> None:
-        self._standings = [_Standing() for _ in range(places)]
+        self._standings = [_Replica() for _ in range(places)]
         self._look_again_s = look_again_s
 
     def well(self) -> Sequence[int]:

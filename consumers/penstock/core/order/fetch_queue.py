@@ -81,7 +81,7 @@ class FetchQueueInOrder(FetchQueue):
         self.in_work -= 1
 
 
-class Share(NamedTuple):
+class StreamShare(NamedTuple):
     """The most that one stream may have: objects that are being fetched, and objects in work, which
     are also those that are fetched and not delivered yet.
     """
@@ -113,7 +113,7 @@ class FetchQueueByStream(FetchQueue):
     work.
     """
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: StreamShare) -> None:
         super().__init__()
         self._share = share
         self._streams: dict[str, _Stream] = {}

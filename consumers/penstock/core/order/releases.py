@@ -157,7 +157,7 @@ class StreamOrder:
 
     def take_out(self, stream: str) -> list[Ticket]:
         """Remove and return the tickets of this stream, whichever model answers them. From now on
-        the record that holds back the next offset may be one of theirs.
+        the record that holds back the next offset may be a record of these tickets.
         """
         self._holds_back = True
         queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]

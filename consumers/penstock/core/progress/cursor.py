@@ -28,7 +28,8 @@ MAX_NUMBER = (1 << 63) - 1
 # This many stops are written down. If more streams are stopped, the next owner counts the dead
 # letters of the others from zero.
 STOPS = 16
-# The longest possible part about the next record, with its offset, the separators and the stops.
+# The length of the longest text about the next record, with its offset, the separators and the
+# stops.
 _HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
 # A message of 1 MB names fewer than 16^5 objects, so five hexadecimal digits number them. Where
 # several models answer one object, digits that stand for the model come before these five.
@@ -273,7 +274,7 @@ def with_stop(metadata: str, mark: StopMark) -> str:
 
 
 def without_stop(metadata: str) -> tuple[str, StopMark | None]:
-    """The metadata as it was before `with_stop`, and the mark."""
+    """Split the metadata into what it was before `with_stop`, and the mark."""
     found = _STOP.fullmatch(metadata)
     if found is None:
         return metadata, None

@@ -8,7 +8,7 @@ publish stage.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-# The brackets of the JSON array.
+# The bytes of the array's two brackets.
 FRAME_BYTES = 2
 
 

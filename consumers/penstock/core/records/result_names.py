@@ -34,8 +34,8 @@ _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """In what the objects to be named can differ: their buckets, topics or models. `is_one_object`:
-    there is only one.
+    """Whether the objects to be named can differ in their bucket, topic or model. `is_one_object`:
+    there is only one object.
     """
 
     is_one_bucket: bool = False
@@ -57,8 +57,8 @@ class ResultName(NamedTuple):
 
 
 class ResultNames:
-    """`of` gives a ticket's name. Raises `ValueError` for a template that cannot name results, or
-    that would give two of them one name.
+    """`of` gives the name of a ticket's result. Raises `ValueError` for a template that cannot name
+    results, or that would give two results one name.
     """
 
     def __init__(self, template: str, model: str, scope: Scope) -> None:

@@ -115,7 +115,7 @@ def _check_apart(template: str, folder: Sequence[Piece]) -> None:
 
 
 def _run_together(left: Piece, right: Piece) -> bool:
-    """Does a number stand beside a field or a digit?"""
+    """Does a field of digits stand directly beside another field or a digit?"""
     if not {piece.text for piece in (left, right) if piece.is_field} & _NUMBERS:
         return False
     if left.is_field and right.is_field:

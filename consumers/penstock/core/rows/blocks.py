@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES
 from penstock.core.rows.kept import Kept
-from penstock.core.rows.owner import Answered, Origin, Owner
+from penstock.core.rows.owner import FirstAnswer, Origin, Owner
 from penstock.core.rows.payload import Payload, Shape
 from penstock.core.rows.rejections import Reasons, Rejection
 from penstock.core.rows.source_object import SourceObject
@@ -20,7 +20,7 @@ from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
 
 
-class Asked(NamedTuple):
+class ModelRequest(NamedTuple):
     """The request to the model by which rows were answered: how many rows and objects it carried,
     and its number among the requests of its batch. A batch takes more than one request if one
     fails, or if the model refuses rows and the batch is cut.
@@ -83,7 +83,7 @@ class Block:
         self.arrived_s = 0.0
         self.called_s = 0.0
         self.answered_s = 0.0
-        self.asked: Asked | None = None
+        self.asked: ModelRequest | None = None
         self.cost_bytes = 0
         self.waiting = False
         self.is_bulk = False
@@ -246,7 +246,9 @@ class Ticket(SourceObject):
         self.closed = False  # no more blocks will come
         self.rows = 0  # of the whole object, once it is closed
         self.failure: Rejection | None = None  # why it could not be read to its end
-        self.duplicate_of: Answered | None = None  # the earlier object whose answers count for it
+        self.duplicate_of: FirstAnswer | None = (
+            None  # the earlier object whose answers count for it
+        )
 
         # For its records and dead letters.
         self.frame: RecordFrame | None = None  # the constant part of all its records

@@ -25,7 +25,7 @@ class Origin(Protocol):
 
 
 class Owner(Protocol[Ticket_contra]):
-    """The lane of a ticket, as the stages see it that work on the ticket's blocks."""
+    """What the stages see of the lane whose tickets they work on."""
 
     @property
     def topic(self) -> str: ...
@@ -55,7 +55,7 @@ class Owner(Protocol[Ticket_contra]):
         ...
 
 
-class Over(NamedTuple):
+class StoppedOwner(NamedTuple):
     """The owner of a ticket whose stream was stopped. All work for the ticket is dropped, as by a
     closed lane.
     """
@@ -78,7 +78,7 @@ class Over(NamedTuple):
         return
 
 
-class Answered(NamedTuple):
+class FirstAnswer(NamedTuple):
     """Where the first answer to an object stands in this partition. `row` None: the object has no
     rows, but a marker.
     """

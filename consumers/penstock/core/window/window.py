@@ -180,7 +180,7 @@ class Window:
         return Batch(filling.blocks, filling.rows, reason, now_s)
 
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
-        """Drop the waiting blocks of a generation that is over."""
+        """Drop the waiting blocks that are dead: those of a generation that is over."""
         waiting = [*self._plain.arrivals, *self._bulk.arrivals]
         kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()

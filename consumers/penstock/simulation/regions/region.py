@@ -9,7 +9,7 @@ from random import Random
 
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.core.health.region_help import Standing
+from penstock.core.health.region_help import RegionState
 from penstock.errors import Unreachable
 from penstock.ports import Where
 from penstock.simulation.checks.history import History
@@ -67,8 +67,8 @@ class Region:
         return any(one in self.group for one in self.helpers)
 
     @property
-    def standing(self) -> Standing:
-        return Standing(self.lag, sum(one in self.group for one in self.members))
+    def standing(self) -> RegionState:
+        return RegionState(self.lag, sum(one in self.group for one in self.members))
 
     def cut_off(self, *, is_silent: bool) -> None:
         """Cut off store and model: they refuse connections or, with `is_silent`, do not answer."""

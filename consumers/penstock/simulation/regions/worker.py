@@ -14,7 +14,7 @@ from penstock.adapters.memory.sink import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
-from penstock.core.health.region_help import HelpTerms, Standing
+from penstock.core.health.region_help import HelpTerms, RegionState
 from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_records import Labels, same_partition
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
@@ -129,7 +129,7 @@ class RegionWorker:
         for task in (self.task, *self._listening):
             task.cancel()
 
-    async def _look(self, region: str | None) -> Standing:
+    async def _look(self, region: str | None) -> RegionState:
         await asyncio.sleep(0.01)
         if self._world.random.random() < 0.05:
             raise Unreachable("nobody answered")

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.core.comparing.comparison import NOTHING, OTHERS, Comparison, Share
+from penstock.core.comparing.comparison import NOTHING, OTHERS, AgreementShare, Comparison
 from penstock.core.comparing.shadow_copies import Run
 from penstock.errors import PenstockError, Unreachable
 from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
@@ -200,7 +200,7 @@ class ShadowTopic:
             self._telemetry.unsent(records)
 
 
-def _shortened(streams: dict[str, Share], named: int) -> dict[str, tuple[int, int]]:
+def _shortened(streams: dict[str, AgreementShare], named: int) -> dict[str, tuple[int, int]]:
     """The `named` streams with the most rows by name, the others together."""
     kept = sorted(streams.items(), key=lambda one: -one[1].rows)
     short = dict(kept[:named])

@@ -19,7 +19,7 @@ from penstock.adapters.kafka.client import answered_within, check_code, close, c
 from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.topic_metadata import count_partitions
-from penstock.core.health.region_help import Standing
+from penstock.core.health.region_help import RegionState
 
 # A healthy broker answers each of these requests within milliseconds.
 LOOK_S: Final = 5.0
@@ -55,14 +55,14 @@ class GroupStanding(_Looker):
         super().__init__(settings, "a client that looks at other regions")
         self._helpers = helpers
 
-    async def of(self, group: config.Kafka) -> Standing:
+    async def of(self, group: config.Kafka) -> RegionState:
         """Lag and workers of the group of these settings. Raises `Transient` or `Fatal`."""
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
             members = await _members(consumer, group.group)
             helping = (one["client_id"].startswith(self._helpers) for one in members)
-            return Standing(lag, len(members) - sum(helping))
+            return RegionState(lag, len(members) - sum(helping))
 
     async def _lag(self, consumer: Any, group: config.Kafka) -> int:
         parts = await _parts(consumer, group)
