@@ -1,7 +1,7 @@
 """Which object gets a decoder next, or a seat of its store.
 
 Rule: at most `most` objects have a place at a time. The others wait in the order in which they
-came, but an object for which everything behind it waits comes first. Owner: the pool, or a store's
+came, but an object that holds up everything behind it comes first. Owner: the pool, or a store's
 seats; used from one event loop only.
 """
 
@@ -28,14 +28,14 @@ class Places:
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object wait for a place for which everything behind it waits?"""
+        """Are all places taken while an object waits that holds up everything behind it?"""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
 
     @asynccontextmanager
     async def one(
         self, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
-        """A place, as soon as one is free. `is_head`: does everything behind this object wait for
+        """A place, as soon as one is free. `is_head`: does this object hold up everything behind
         it? `review` is called when the wait begins.
         """
         while self._taken >= self._most:

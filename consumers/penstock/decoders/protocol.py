@@ -74,16 +74,16 @@ class Decoders(Protocol):
         *,
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder for one task, as soon as one is free. `is_head`: does everything behind this
-        object wait for it? `review` is called when the wait begins. `new`: the decoder must not
+        """A decoder for one task, as soon as one is free. `is_head`: does this object hold up
+        everything behind it? `review` is called when the wait begins. `new`: the decoder must not
         have had a task before.
         """
         ...
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object need a decoder for which everything behind it waits, while no decoder is
-        free? Then an object that has a decoder, and waits for room in the budget, gives it back.
+        """Are all decoders lent while an object waits that holds up everything behind it? Then an
+        object that has a decoder, and waits for room in the budget, gives it back.
         """
         ...
 

@@ -83,7 +83,8 @@ class _Zygote:
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    gc.freeze()  # or the collector would write to all objects, and memory would not stay shared
+    # Else the collector would write to all objects, and their memory would not stay shared.
+    gc.freeze()
     try:
         _Zygote(end).run()
     except OSError:

@@ -54,8 +54,8 @@ class Sending:
         self._sent_bytes = 0
 
     def add(self, partition: int, key: bytes, value: bytes, at: At) -> bool:
-        """A reference waits for its partition. True: so many wait that the caller must
-        `send` them.
+        """Let a reference wait with the others of its partition. True: so many wait that the caller
+        must `send` them.
         """
         waiting = self._waiting.get(partition)
         if waiting is None:

@@ -136,9 +136,8 @@ class PackedParser(Unpacking):
                 if not data:
                     return
                 if self._codec is _SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
-                    self._slice += (
-                        data  # too few to tell the frame: the next slice begins with them
-                    )
+                    # Too few bytes to tell the frame: the next slice begins with them.
+                    self._slice += data
                     return
                 self._frame = self._next_frame(data)
             room = PIECE_BYTES - self._made_bytes % PIECE_BYTES

@@ -113,7 +113,7 @@ def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) ->
 
 
 def _is_file(entry: zipfile.ZipInfo) -> bool:
-    """Is the entry a regular file? A link is none: its data is the name of its target."""
+    """Is the entry a regular file? A link is not: its data is the name of its target."""
     if entry.is_dir():
         return False
     # In an entry of another system these bits mean something else.

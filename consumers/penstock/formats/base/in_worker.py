@@ -60,8 +60,8 @@ def open_inline(
     found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
     if found is None or not found.is_plain(options) or _is_wide(data, found.name):
         return None
-    # If the name promises packed data and the object is not packed, the parser refuses it; but what
-    # was unpacked here must not be taken for such an object.
+    # The parser refuses data that is not packed although the name of the object says so. That must
+    # not happen to data that was unpacked here.
     left = "none" if is_packed else compression
     parser = open_parser(options, key=key, format=format, compression=left)
     starts = range(0, max(1, len(data)), TURN_BYTES)

@@ -46,8 +46,8 @@ def _warn(text: str) -> None:
 
 
 class Notices:
-    """Tells people what a decoder has assumed and they may want to set. Each text is said once, not
-    for each object.
+    """Texts for people about choices that a decoder has made, and that a setting may change. Each
+    text is said once, not for each object.
     """
 
     def __init__(self, say: Callable[[str], object] = _warn) -> None:

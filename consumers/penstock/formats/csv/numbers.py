@@ -23,7 +23,7 @@ from penstock.core.rows.payload import Float32Matrix, Matrix
 # process that decodes imports this module.
 pa.enable_signal_handlers(False)
 
-# Longer than any text that is handed on at a time, unless the text is one row of that length.
+# Several rows are handed on in shorter texts. So a longer text is one huge row.
 LONG_BYTES = 5 << 18
 
 # This number takes the place of every newline, so that all rows are parsed as one list: of 2
@@ -51,8 +51,8 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     # The parser would read `[1,[2]]` as two numbers.
     if _BRACKET in text:
         return None
-    # The parser needs 24 times the memory of a number's text. A text of this length is one huge
-    # row, which is parsed only if it has the right number of commas.
+    # The parser needs 24 times the memory of a number's text. So one huge row is parsed only if it
+    # has the right number of commas.
     if len(text) > LONG_BYTES and text.count(b",") != text.count(b"\n") * (columns - 1):
         return None
     flat = text.replace(b"\n", _BETWEEN_ROWS)
@@ -85,8 +85,8 @@ def parse_columns(
     names = [str(index) for index in range(columns)]
     try:
         table = arrow_csv.read_csv(
-            # Arrow would end a row at a lone carriage return. \x1f does not end a row, and makes
-            # its cell no number, as the carriage return does.
+            # Arrow would end a row at a lone carriage return. The sign in its place ends no row,
+            # and is no part of a number either.
             pa.BufferReader(text.replace(b"\r", b"\x1f")),
             read_options=arrow_csv.ReadOptions(
                 use_threads=False, column_names=names, block_size=len(text) + 1

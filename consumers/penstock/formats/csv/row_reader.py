@@ -121,8 +121,8 @@ class CsvRows:
         return None if values is None else Run(len(values), Matrix(values))
 
     def _is_for_columns(self, block: RawRows) -> bool:
-        """May reading by columns succeed? A block of lines of which all cells are read, and that
-        `parse_table` refused, has bad rows; only with `rows.missing` may its cells be empty.
+        """May `parse_columns` read a block that `parse_table` has not read? If the block is lines
+        of which all cells are wanted, it has bad rows, unless `rows.missing` allows empty cells.
         """
         plain = isinstance(block, bytes) and self._chosen is None
         return not plain or self._options.missing is not None

@@ -15,7 +15,7 @@ from penstock.formats.base.row_by_row import too_long
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Wanted
 
-# Of this size, runs are so few that the cost of a run itself does not matter.
+# Runs of this size are so few that the cost of a run itself does not matter.
 RUN_BYTES: Final = 256 << 10
 # A run stands for at most this many unwanted rows.
 SKIPPED_ROWS: Final = 1_000

@@ -187,7 +187,7 @@ class _Clock:
         self._step = 1 / Fraction(rate) if rate else Fraction(0)
         self._first: Fraction | None = None
         self._last = Fraction(0)
-        self._ahead = Fraction(0)  # of the file's clock, which may have begun again
+        self._ahead = Fraction(0)  # our clock is this much ahead of the file's
 
     def since_first(self, frame: "VideoFrame") -> Fraction:
         if frame.pts is None or frame.time_base is None:

@@ -18,7 +18,7 @@ from penstock.packages import missing_extra
 if TYPE_CHECKING:
     from PIL import Image
 
-# Of a frame of a video that becomes an opaque row.
+# The quality of the JPEG that a frame of a video becomes.
 JPEG_QUALITY: Final = 95
 
 

@@ -50,7 +50,7 @@ def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Enc
 
 def png(rgb: Rgb) -> Encoded:
     height, width, _ = rgb.shape
-    # Each line begins with its filter: none.
+    # In a PNG each line begins with the number of its filter; 0: none.
     lines = np.zeros((height, 1 + 3 * width), np.uint8)
     lines[:, 1:] = rgb.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

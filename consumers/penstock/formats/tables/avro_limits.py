@@ -72,7 +72,7 @@ def _snappy(data: bytes) -> bytes:
     return unpacked
 
 
-# By the name of a codec, what unpacks a block; and the errors for damaged blocks.
+# The functions that unpack a block, by the name of the codec.
 UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
     "null": bytes,
     "deflate": lambda data: zlib.decompressobj(-15).decompress(data, _MOST),
@@ -81,6 +81,7 @@ UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
     "zstandard": lambda data: zstd.ZstdDecompressor().decompress(data, _MOST),
     "snappy": _snappy,
 }
+# What they raise for damaged blocks.
 NOT_UNPACKED: Final = (
     zlib.error,
     lzma.LZMAError,

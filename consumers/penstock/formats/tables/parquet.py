@@ -115,8 +115,8 @@ def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
 
 def _repeats(group: Any, table: TableReader, texts: int) -> bool:
     """Is the group smaller than it could be with plain texts? Then most of its texts are stored
-    once, in a dictionary, and it is read with its dictionaries: so the decoded size is known
-    before.
+    once, in a dictionary. Such a group is read with its dictionaries, so that the decoded size of
+    its rows is known before they are decoded.
     """
     numbers_bytes: int = group.num_rows * table.fixed_bytes
     least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
