@@ -18,7 +18,7 @@ Where to look. Each part rests on those below it:
       base/         what all formats share: runs, members, reading by parts
       csv/, text/, tables/, archives/, media/, pictures/    the formats
     decoders/       processes without partitions or credentials, in which objects become rows
-    encodings/      answers to the bytes of a result object, a file for each format
+    encodings/      answers to the bytes of a result object, a file for each format; Arrow blocks
     requests        the body of a model call, in each form
     packages        formats and requests of users' packages; the libraries of extras
     adapters/       the only code that knows a client library
@@ -29,7 +29,7 @@ Where to look. Each part rests on those below it:
       confluent/    the input topic by librdkafka
       s3/, stores/  reading objects: from S3; from all other stores, and which client does it
       result_stores/  writing result objects
-      http/         our own connections, and which authorities TLS trusts
+      http/         our own connections, which authorities TLS trusts, what running workers say
       model_servers/  TorchServe, the Open Inference Protocol, JSON servers
       otel/         spans of traces, by OpenTelemetry's SDK
       memory/       adapters without a service, for tests and the simulation

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Final
 
 from penstock import config, requests
-from penstock.adapters.model_servers.choice import advice, open_model, wanted
+from penstock.adapters.model_servers.choice import batching_advice, open_model, signature_of
 from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.ready_made import ready_made
 from penstock.adapters.model_servers.refusals import excerpt
@@ -44,9 +44,9 @@ async def look_at_model(cfg: config.Config) -> str:
 
 async def look_at_limits(cfg: config.Config) -> str:
     """The model's inputs, and how many rows a request may have, as far as its server tells."""
-    if warning := await advice(cfg):
+    if warning := await batching_advice(cfg):
         raise Fatal(warning)
-    signature = await wanted(cfg)
+    signature = await signature_of(cfg)
     if signature is None:
         return "the model's server does not tell what it takes"
     wants = f"the model wants {signature}"

@@ -1,1 +1,1 @@
-"""Our own HTTP/1.1 connections, and which authorities TLS trusts."""
+"""Our own HTTP/1.1 connections, which authorities TLS trusts, and what running workers say."""

@@ -103,7 +103,7 @@ def open_wire(settings: config.Model) -> Wire:
     return GrpcWire(settings)
 
 
-async def wanted(cfg: config.Config) -> Signature | None:
+async def signature_of(cfg: config.Config) -> Signature | None:
     """What the model takes; None if the protocol cannot ask. Raises the model's errors."""
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
@@ -112,10 +112,9 @@ async def wanted(cfg: config.Config) -> Signature | None:
     return signature(described.metadata, described.limits, cfg.model)
 
 
-async def advice(cfg: config.Config) -> str | None:
+async def batching_advice(cfg: config.Config) -> str | None:
     """A warning if the server batches as well and so delays our batches."""
-    model = cfg.model
-    server = await server_batching(model) if model.protocol == "torchserve" else None
+    model, server = cfg.model, await server_batching(cfg.model)
     if server is None or requests.find(model.request).single:
         return None
     return double_batching_warning(server, max_in_flight=model.max_in_flight)
@@ -127,19 +126,19 @@ async def fitted_to_server(cfg: config.Config) -> config.Config:
     already, a warning is logged.
     """
     models = [
-        replace(one, max_in_flight=await _calls(each.model))
+        replace(one, max_in_flight=await _calls_for(each.model))
         for one, each in zip(cfg.models, cfg.with_each_model().values(), strict=True)
     ]
-    model = replace(cfg.model, max_in_flight=await _calls(cfg.model))
+    model = replace(cfg.model, max_in_flight=await _calls_for(cfg.model))
     return replace(cfg, model=model, models=models)
 
 
-async def _calls(model: config.Model) -> int:
-    server = await server_batching(model) if model.protocol == "torchserve" else None
+async def _calls_for(model: config.Model) -> int:
+    server = await server_batching(model)
     if server is None:
         return model.max_in_flight
     if requests.find(model.request).single:
         return max(model.max_in_flight, calls_to_fill(server))
-    if advice := double_batching_warning(server, max_in_flight=model.max_in_flight):
-        log.warning("%s", advice)
+    if warning := double_batching_warning(server, max_in_flight=model.max_in_flight):
+        log.warning("%s", warning)
     return model.max_in_flight

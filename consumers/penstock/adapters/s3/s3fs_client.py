@@ -22,7 +22,7 @@ from penstock.adapters.s3.s3fs_errors import (
 )
 from penstock.adapters.s3.s3fs_redirects import NoRedirectSession
 from penstock.adapters.stores.names import Glob, check_bucket, pin_of, quoted, wants_etag
-from penstock.adapters.stores.refusals import NO_SUCH_RANGE, Renewal, no_sense
+from penstock.adapters.stores.refusals import NO_SUCH_RANGE, Renewal, implausible_answer
 from penstock.adapters.stores.transfer import (
     CHUNK_BYTES,
     CONNECT_TIMEOUT_S,
@@ -65,7 +65,7 @@ class S3fsObjects:
         status, length = status_of(answer), answer.get("ContentLength")
         if status != 200 or length is None:
             answer["Body"].close()
-            raise no_sense(location, f"{status} with Content-Length {length}")
+            raise implausible_answer(location, f"{status} with Content-Length {length}")
         try:
             check_pin(location, answer.get("ETag"))
         except Poison:
@@ -89,7 +89,7 @@ class S3fsObjects:
             raise await self._meant(error, location) from None
         size = int(answer.get("ContentRange", "").rpartition("/")[2] or len(data))
         if start > 0 and sent(answer)[0] != start:
-            raise no_sense(location, "other bytes than were asked for")
+            raise implausible_answer(location, "other bytes than were asked for")
         check_pin(location, answer.get("ETag"))
         etag, version_id = pin_of(answer.get("ETag")), pin_of(answer.get("VersionId"))
         part = Part(data, size, etag, version_id)

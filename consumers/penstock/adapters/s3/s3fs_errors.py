@@ -22,9 +22,9 @@ from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.s3.s3fs_redirects import Redirected
 from penstock.adapters.stores.names import name, section_of
 from penstock.adapters.stores.refusals import (
+    implausible_answer,
     no_answer,
     no_credentials,
-    no_sense,
     redirected,
     refusal,
 )
@@ -81,5 +81,5 @@ def translated(error: Exception, location: Location) -> PenstockError:
     if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), Redirected):
         return redirected(location)
     if isinstance(error, ValueError) or type(error) is HTTPClientError:
-        return no_sense(location, error)
+        return implausible_answer(location, error)
     return untrusted(str(error), f"{section_of(location)}.ssl_cafile") or no_answer(location, error)

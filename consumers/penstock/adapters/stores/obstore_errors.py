@@ -18,8 +18,8 @@ from penstock.adapters.stores.names import name, section_of
 from penstock.adapters.stores.refusals import (
     NO_SUCH_RANGE,
     NoBucket,
+    implausible_answer,
     no_answer,
-    no_sense,
     redirected,
     refusal,
 )
@@ -32,7 +32,7 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 # A redirect to another host, or from https to http.
 _REDIRECTED = re.compile(rf"\b{re.escape(NOWHERE)}|BadScheme|URL scheme is not allowed")
 # An answer came, but its head cannot be read, or its redirects form a circle.
-_NO_SENSE = re.compile(
+_IMPLAUSIBLE = re.compile(
     r"source: Header \{|\bParse\(|kind: Redirect\b|non-partial response|(?i:content.range) header"
 )
 
@@ -81,8 +81,8 @@ def translated(error: Exception, location: Location) -> PenstockError:
     status = int(said[1]) if said else _status_without_answer(error, text)
     if status is None and _REDIRECTED.search(text):
         return redirected(location)
-    if status is None and _NO_SENSE.search(text):
-        return no_sense(location, text.partition("\n")[0])
+    if status is None and _IMPLAUSIBLE.search(text):
+        return implausible_answer(location, text.partition("\n")[0])
     if status is None:
         untrusting = untrusted(text, f"{section_of(location)}.ssl_cafile")
         return untrusting or no_answer(location, text.partition("\n")[0])

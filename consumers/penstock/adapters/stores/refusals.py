@@ -88,7 +88,7 @@ def refusal(
         return Poison("forbidden", f"{said}; check {keys} and their rights")
     if status in (404, 410) or (code and status in _NAMELESS_STATUS):
         return Poison("not_found", f"{said}; upload it first, or correct the reference")
-    return no_sense(location, f"{status} {code}".strip())
+    return implausible_answer(location, f"{status} {code}".strip())
 
 
 class NoBucket(Poison):
@@ -125,7 +125,7 @@ class Renewal:
         return True
 
 
-def no_sense(location: Location, reason: object) -> Transient:
+def implausible_answer(location: Location, reason: object) -> Transient:
     """The error for an answer that no store would give; it may come from a proxy."""
     return Transient(
         f"{name(location)}: the answer does not look like a store's ({reason}); check "

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from penstock.adapters.stores.names import name, pin_of, quoted, wants_etag
-from penstock.adapters.stores.refusals import no_sense
+from penstock.adapters.stores.refusals import implausible_answer
 from penstock.errors import Poison, Transient, Unreachable
 from penstock.ports import Location, Part
 
@@ -51,7 +51,7 @@ async def resuming(
             async with aclosing(read_from(done, is_slow)) as chunks:
                 while (chunk := await _within(slow_s, chunks)) is not None:
                     if done + len(chunk) > size:
-                        raise no_sense(location, f"more than its {size} bytes")
+                        raise implausible_answer(location, f"more than its {size} bytes")
                     done += len(chunk)
                     failures = 0
                     yield chunk

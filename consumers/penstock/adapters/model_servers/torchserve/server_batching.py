@@ -49,7 +49,9 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 async def server_batching(settings: config.Model) -> ServerBatching | None:
-    """The batching of this model's server; None if it does not tell."""
+    """The batching of this model's server; None if it is not TorchServe, or does not tell."""
+    if settings.protocol != "torchserve":
+        return None
     secure = trusting(settings.ssl_cafile, "model.ssl_cafile")
     try:
         url = _description_url(settings)
