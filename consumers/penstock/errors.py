@@ -19,7 +19,8 @@ Adapters and decoders translate every library error into one of these; any other
 fault: `calls/unexpected_errors.py` says what it costs.
 """
 
-from typing import Literal, Self
+import re
+from typing import Final, Literal, Self
 
 ErrorCode = Literal[
     "bad_reference",
@@ -48,6 +49,8 @@ EXIT_STOPPED = 143
 
 # Bounds the text of a library's own exception.
 _SHOWN_CHARS = 200
+# A library's message may hold Python's default text of an object, with its place in memory.
+_MEMORY_ADDRESS: Final = re.compile(" at 0x[0-9a-f]+")
 
 
 class PenstockError(Exception):
@@ -120,11 +123,12 @@ class Undecided(Transient):
 
 class Poison(PenstockError):
     """Never worth another try. `code`: the error code of markers and dead letters. `stage`: where
-    it was found, if another stage catches it.
+    it was found, if another stage catches it. Addresses in memory are left out of the message, so
+    that each reading of the same object is answered by the same text.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
+        super().__init__(_MEMORY_ADDRESS.sub("", message))
         self.code = code
         self.stage: str | None = None
 

@@ -272,3 +272,11 @@ def test_values_of_a_schema_that_is_no_record_are_rows_of_one_number(kind: str) 
 def test_what_is_no_number_in_a_schema_that_is_no_record_is_a_bad_row() -> None:
     runs = decode(written(["null", field("int")], [None, {"f": 1}]), "x.avro")
     assert [error.startswith("the row holds ") for error in errors(runs)] == [True, True]
+
+
+def test_a_record_that_breaks_off_is_answered_by_the_same_text_each_time() -> None:
+    data = with_schema(field("double"), block=block_of(1, b"\0" * 3))
+    failure = decode_until_failure(data, "x.avro")[1]
+    assert isinstance(failure, Poison)
+    assert "has a record that cannot be read: EOFError" in str(failure)
+    assert " at 0x" not in str(failure)
