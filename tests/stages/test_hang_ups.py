@@ -111,7 +111,10 @@ def test_rows_that_are_hung_up_on_cost_at_most_twice_what_refused_ones_do(
     assert touchy.requests <= 2 * plain.requests
     assert took_s <= 2 * usual_s
     letters = world.dead_letters()
-    assert all("hung up each of the 3 times" in letter["message"] for letter in letters), letters
+    counts = [letter["message"].partition(" times")[0].rpartition(" ")[2] for letter in letters]
+    # The first ones more often, as the server may just have begun to hang up at random.
+    assert set(counts) <= {"3", "4", "5"}, counts
+    assert counts.count("3") >= len(counts) - 2, counts
 
 
 @virtual_time
@@ -148,6 +151,44 @@ def test_a_server_that_resets_at_random_blames_nobody(seed: int) -> None:
     server = Touchy(breaks=lambda _: random.random() < share)
     _, world = new_server(server, 1_000, 40, callers=2)
     assert errors(world) == {}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_server_that_begins_to_reset_at_random_blames_nobody(seed: int) -> None:
+    """Nothing it did before tells that."""
+    random = Random(seed)
+    _, world = known_server(Touchy(breaks=lambda _: random.random() < 0.5), 30, 1, callers=1)
+    assert errors(world) == {}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_new_server_that_resets_half_of_its_connections_blames_no_first_row(seed: int) -> None:
+    random = Random(seed)
+    _, world = new_server(Touchy(breaks=lambda _: random.random() < 0.5), 4, 1, callers=2)
+    assert errors(world) == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_server_that_resets_and_refuses_at_random_blames_nobody(seed: int) -> None:
+    """As behind a load balancer, of whose servers one is gone and one is starting."""
+    random = Random(seed)
+
+    async def flaky(payloads: Sequence[Payload]) -> Answers | None:
+        if random.random() < 0.2:
+            raise Unreachable("refused")
+        return await server(payloads)
+
+    server = Touchy(breaks=lambda _: random.random() < 0.2)
+
+    @virtual_time
+    async def scenario() -> None:
+        world = World().with_settings(window=WindowLimits(1, 1 << 20, 0.0), callers=2)
+        world.model.script = flaky
+        world.announce("a.csv", csv(300))
+        await run_to_end(world, 1)
+        assert errors(world) == {}
+
+    scenario()
 
 
 @pytest.mark.parametrize("seed", range(10))

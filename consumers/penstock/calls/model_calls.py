@@ -115,7 +115,7 @@ class ModelCalls:
             await self._request(call, self._canary or self._witness, is_canary=self.has_canary)
         except Transient as error:
             if isinstance(error, HungUp):
-                self.health.hang_ups_were_chance(1)
+                self.health.probe_hung_up()
             return False
         except Poison:
             # The handler refused the probe, so its worker process lives.

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.calls.gate import Gate
 from penstock.calls.outage import Outage
-from penstock.core.bad_rows.lost_requests import ChanceHangUps
+from penstock.core.bad_rows.lost_requests import ChanceHangUps, Odds
 from penstock.core.health.breaker import Call
 from penstock.core.health.rows_unanswered import RowsUnanswered
 from penstock.errors import (
@@ -68,7 +68,10 @@ class ServerHealth:
         self.heard = 0
         self._chance_hang_ups = ChanceHangUps()
         self._rows = RowsUnanswered()
-        self._hang_ups_in_a_row = 0
+        self._hang_ups_in_a_row = self._probe_hang_ups = 0
+        # True if the last hang-ups were so many in a row that the server was gone. They do not tell
+        # how often it breaks connections while it is well.
+        self.was_silenced = False
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
         self._lost_s = -math.inf
@@ -94,9 +97,13 @@ class ServerHealth:
         return self._is_away or self._hang_ups_in_a_row >= GONE_HANG_UPS
 
     @property
-    def chance_of_hang_up(self) -> float:
-        """How often the server breaks the connection of a good request."""
-        return self._chance_hang_ups.chance(self.heard)
+    def odds_of_hang_up(self) -> Odds:
+        """How likely the server breaks the connections of good requests."""
+        return self._chance_hang_ups.odds(self.heard)
+
+    def probe_hung_up(self) -> None:
+        """The server hung up on a probe: by chance, unless it turns out to be gone."""
+        self._probe_hang_ups += 1
 
     def hang_ups_were_chance(self, times: int) -> None:
         """The server hung up this many times, and no bad row was the cause."""
@@ -110,11 +117,15 @@ class ServerHealth:
     def answered(self, call: Call, *, has_rows: bool, refusal: Poison | None = None) -> None:
         """The server answered, or it refused the rows: a server that refuses rows works."""
         self._telemetry.model_request("answered" if refusal is None else "refused")
-        self._hang_ups_in_a_row = 0
-        self._is_away = False
         self.was_answered = True
         self._lost_s = -math.inf
         self.heard += 1
+        if self._hang_ups_in_a_row:
+            self.was_silenced = self._hang_ups_in_a_row >= GONE_HANG_UPS
+        if self._probe_hang_ups and not self.was_silenced:
+            self.hang_ups_were_chance(self._probe_hang_ups)
+        self._hang_ups_in_a_row = self._probe_hang_ups = 0
+        self._is_away = False
         if has_rows:
             self._rows.answered()
             self._look_at_answer(refusal)
@@ -137,6 +148,7 @@ class ServerHealth:
         elif isinstance(error, Unreachable):
             self._rows.away()
         if isinstance(error, HungUp):
+            self._chance_hang_ups.seen(self.heard)
             self._hang_ups_in_a_row += 1
             if self._hang_ups_in_a_row < GONE_HANG_UPS:
                 # The rows that were sent may be the cause, so the server is not blamed yet.

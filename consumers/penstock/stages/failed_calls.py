@@ -24,9 +24,17 @@ class FailedCalls:
         self._apply_limits = apply_limits
 
     async def lost(
-        self, search: Search, error: WorkerDied | NoAnswer, after_s: float, rank: Rank | None
+        self,
+        search: Search,
+        error: WorkerDied | NoAnswer,
+        after_s: float,
+        rank: Rank | None,
+        *,
+        was_gone: bool,
     ) -> None:
-        """The server's process died or no answer came, perhaps because of these rows."""
+        """The server's process died or no answer came, perhaps because of these rows. `was_gone`:
+        the server gave no answers when the rows were sent.
+        """
         calls = self._calls
         # Servers cut the connection of a request that is too large for them, without an answer. So
         # if a single row above the usual size gets none, its size is taken for the cause.
@@ -35,7 +43,11 @@ class FailedCalls:
                 await calls.pause(search.failures)
             return
         if isinstance(error, HungUp) and (search.rows > 1 or calls.has_witness):
-            await self._broken(search, error, after_s, rank)
+            if was_gone and search.rows == 1:
+                search.again()
+                await self._until_trial(rank)
+            else:
+                await self._broken(search, error, after_s, rank)
             return
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
@@ -43,7 +55,8 @@ class FailedCalls:
             # The wait counts for no longer than the slowest answer so far took, because a healthy
             # server would have answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
-            rejected = search.unanswered(error, calls.health.heard, usual_s)
+            odds = calls.health.odds_of_hang_up if isinstance(error, HungUp) else None
+            rejected = search.unanswered(error, calls.health.heard, usual_s, odds)
         if rejected:
             return
         if search.rows == 1:
@@ -61,16 +74,18 @@ class FailedCalls:
         requests are answered, or if the server was gone afterwards.
         """
         calls = self._calls
-        was_gone = False
+        is_gone = False
         if calls.health.is_silent and not await calls.is_healthy(rank):
-            was_gone = await calls.until_healthy(rank)
-            if not was_gone:
+            is_gone = await calls.until_healthy(rank)
+            if not is_gone:
                 search.again()
                 return
-        chance = calls.health.chance_of_hang_up
-        if search.hung_up(error, chance, gone_after_s=after_s if was_gone else None):
+            if calls.health.was_silenced:
+                search.hang_ups = 0
+        odds = calls.health.odds_of_hang_up
+        if search.hung_up(error, odds, gone_after_s=after_s if is_gone else None):
             return
-        if search.rows == 1 and was_gone:
+        if search.rows == 1 and is_gone:
             await self._until_trial(rank)
         elif search.rows == 1:
             await self._between_trials(search, after_s, rank)
@@ -86,6 +101,8 @@ class FailedCalls:
             if await self._calls.is_healthy(rank):
                 continue
             if not probe and await self._calls.until_healthy(rank):
+                if self._calls.health.was_silenced:
+                    search.hang_ups = 0
                 search.losses.server_was_gone(after_s)
                 await self._until_trial(rank)
             else:

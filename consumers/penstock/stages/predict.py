@@ -161,7 +161,7 @@ class Predict:
         if not part:
             self._calls.leave(call)
             return
-        began_s = self._clock.now()
+        began_s, was_gone = self._clock.now(), self._calls.health.is_gone
         works_on(partial(of_ticket, part[0].ticket))
         try:
             answers = await self._calls.send(call, part)
@@ -169,7 +169,8 @@ class Predict:
             self._apply_limits()
             # Only these two may be the fault of the rows.
             if isinstance(error, WorkerDied | NoAnswer):
-                await self._failed.lost(search, error, self._clock.now() - began_s, rank)
+                after_s = self._clock.now() - began_s
+                await self._failed.lost(search, error, after_s, rank, was_gone=was_gone)
             else:
                 if isinstance(error, Overloaded):
                     search.overloaded()

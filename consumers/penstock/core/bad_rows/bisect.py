@@ -20,7 +20,7 @@ from penstock.core.bad_rows.cuts import (
     rows_of,
     smallest_first,
 )
-from penstock.core.bad_rows.lost_requests import LostRequests
+from penstock.core.bad_rows.lost_requests import LostRequests, Odds
 from penstock.core.bad_rows.suspects import LOT, Suspicions
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
@@ -216,17 +216,22 @@ class Search:
         """The server's worker process died, `after_s` after it got the rows."""
         return self._lost(error, is_refusal=self.losses.died(self.rows, after_s))
 
-    def unanswered(self, error: NoAnswer, heard: int, after_s: float) -> list[Block]:
+    def unanswered(
+        self, error: NoAnswer, heard: int, after_s: float, odds: Odds | None
+    ) -> list[Block]:
         """The rows got no answer: see `LostRequests.unanswered`."""
-        return self._lost(error, is_refusal=self.losses.unanswered(self.rows, heard, after_s))
+        self.hang_ups += isinstance(error, HungUp)
+        is_refusal = self.losses.unanswered(self.rows, heard, after_s, odds)
+        if rejected := self._lost(error, is_refusal=is_refusal):
+            self.hang_ups = 0
+        return rejected
 
-    def hung_up(self, error: HungUp, chance: float, *, gone_after_s: float | None) -> list[Block]:
-        """The server hung up, because of these rows or by chance. `chance`: how often it hangs up
-        on good requests. `gone_after_s`: so long after the rows were sent the server was gone;
-        None: it was not.
+    def hung_up(self, error: HungUp, odds: Odds, *, gone_after_s: float | None) -> list[Block]:
+        """The server hung up, because of these rows or by chance. `gone_after_s`: so long after the
+        rows were sent the server was gone; None: it was not.
         """
         self.hang_ups += 1
-        is_refusal = self.losses.hung_up(self.rows, chance)
+        is_refusal = self.losses.hung_up(self.rows, odds)
         if gone_after_s is not None and not is_refusal:
             self.losses.server_was_gone(gone_after_s)
         if rejected := self._lost(error, is_refusal=is_refusal):

@@ -6,6 +6,9 @@ chance would explain its losses less than once in a million times. Any answer or
 count, but the search stays careful. Pure. Owner: one search for bad rows.
 """
 
+import math
+from typing import NamedTuple
+
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
@@ -17,6 +20,9 @@ SPLIT_DEATHS = 2
 LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
+# It is taken for one chance in a thousand that a server begins to break connections at random just
+# when a row comes that seems to be the cause.
+MOST_DOUBT_OF_LATE = 1e-3
 # At this chance several rows are split, which costs requests but rejects no row.
 SPLIT_DOUBT = 0.1
 # A row above the usual limit of a request counts as too large after this many broken connections,
@@ -25,6 +31,15 @@ HANG_UPS = 2
 # A slow trial proves little, but trials must end: each at least halves the doubt, so twenty are
 # enough.
 LEAST_PROOF = 0.5
+
+
+class _HangUp(NamedTuple):
+    """A hang-up on the rows. By chance it happens as often as so many requests in a row break, or
+    as often as a trial of its length is hit by another cause that kills every five seconds.
+    """
+
+    broken: int
+    hit: float
 
 
 class LostRequests:
@@ -37,6 +52,7 @@ class LostRequests:
 
     __slots__ = (
         "_doubt",
+        "_hang_ups",
         "_heard",
         "_hung",
         "breaks_connections",
@@ -55,6 +71,7 @@ class LostRequests:
         # answer.
         self._heard = -1
         self._doubt = 1.0
+        self._hang_ups: list[_HangUp] = []
 
     def died(self, rows: int, after_s: float) -> bool:
         """The worker process died `after_s` after these rows were sent. True: that counts as a
@@ -67,23 +84,23 @@ class LostRequests:
             return self.kills_workers
         return self.count >= LONE_DEATHS and self._doubt <= MOST_DOUBT
 
-    def hung_up(self, rows: int, chance: float) -> bool:
-        """The server hung up on these rows. True: that counts as a refusal. `chance`: how often the
-        server hangs up on any request.
-        """
+    def hung_up(self, rows: int, odds: "Odds") -> bool:
+        """The server hung up on these rows. True: that counts as a refusal."""
         self._count(hung=True)
+        self._hang_ups.append(_HangUp(1, 0.0))
         self.breaks_connections = self.breaks_connections or self.count >= SPLIT_DEATHS
-        doubt = min(self._doubt, chance**self.count)
+        doubt = math.prod(max(odds.usual**one.broken, one.hit) for one in self._hang_ups)
         if rows > 1:
             return self.breaks_connections and doubt <= SPLIT_DOUBT
-        return self.count >= LONE_DEATHS and doubt <= MOST_DOUBT
+        broken = sum(one.broken for one in self._hang_ups)
+        return self.count >= LONE_DEATHS and odds.are_against(broken, doubt)
 
     def _count(self, *, hung: bool) -> None:
         """Deaths and hang-ups are not added up, because the error that is reported must have come
         each time.
         """
         if hung is not self._hung:
-            self._hung, self.count, self._doubt = hung, 0, 1.0
+            self._hung, self.count, self._doubt, self._hang_ups = hung, 0, 1.0, []
         self.count += 1
 
     def broke(self, *, was_well: bool) -> bool:
@@ -94,17 +111,21 @@ class LostRequests:
         return self.hang_ups >= HANG_UPS
 
     def server_was_gone(self, after_s: float) -> None:
-        """The server was gone after it hung up, which counts as a death."""
-        self._doubt *= min(LEAST_PROOF, after_s / KILL_PERIOD_S)
+        """The server was gone after it hung up: two requests in a row were lost. It may have died
+        of something else in that time, so a slow trial proves less.
+        """
+        self._hang_ups[-1] = _HangUp(2, min(LEAST_PROOF, after_s / KILL_PERIOD_S))
 
-    def unanswered(self, rows: int, heard: int, after_s: float) -> bool:
+    def unanswered(self, rows: int, heard: int, after_s: float, odds: "Odds | None") -> bool:
         """The rows got no answer. True: that counts as a refusal. `heard`: how many requests the
         server has answered so far; `after_s`: how long the slowest answer took. It counts like a
         death, but only if the server has answered anything since these rows were last lost: a
-        server that is away says nothing about rows.
+        server that is away says nothing about rows. `odds`: if it hung up, as it may do at random.
         """
         before, self._heard = self._heard, heard
-        return heard > before and self.died(rows, after_s)
+        if heard == before or not self.died(rows, after_s):
+            return False
+        return rows > 1 or odds is None or odds.are_against(self.count, odds.usual**self.count)
 
     def why(self, error: WorkerDied | NoAnswer) -> Rejection:
         """The rejection of a row that was sent alone `count` times and met this error each time."""
@@ -130,6 +151,33 @@ class LostRequests:
 
 # Older answers tell little about how the server is now.
 REMEMBERED = 200
+# A server that hangs up after so many answers without it may have begun to do so at random.
+QUIET_ANSWERS = 100
+
+
+class Odds(NamedTuple):
+    """How likely connections break under good rows. `usual`: the chance over a long time. Since the
+    server began to hang up, `broken` good requests broke and `answered` were answered.
+    """
+
+    usual: float
+    broken: int
+    answered: int
+
+    def are_against(self, times: int, doubt: float) -> bool:
+        """Is it certain enough that the row is why so many requests broke? `doubt`: the chance that
+        they did by themselves.
+        """
+        return doubt <= MOST_DOUBT and self.of_late(times) <= MOST_DOUBT_OF_LATE
+
+    def of_late(self, times: int) -> float:
+        """The chance that so many requests break in a row, if the server began to break connections
+        at random when it first hung up: any share of them, each as likely as another.
+        """
+        return math.prod(
+            (1 + self.broken + number) / (2 + self.broken + self.answered + number)
+            for number in range(times)
+        )
 
 
 class ChanceHangUps:
@@ -138,12 +186,24 @@ class ChanceHangUps:
     server.
     """
 
-    __slots__ = ("_count", "_since")
+    __slots__ = ("_began", "_count", "_last", "_of_late", "_since")
 
     def __init__(self) -> None:
-        self._count = self._since = 0
+        self._count = self._since = self._began = self._of_late = 0
+        self._last = -QUIET_ANSWERS
+
+    def seen(self, heard: int) -> None:
+        """The server hung up, on whatever rows."""
+        if heard - self._last >= QUIET_ANSWERS:
+            self._began, self._of_late = heard, 0
+        self._last = heard
+
+    def odds(self, heard: int) -> Odds:
+        return Odds(self.chance(heard), self._of_late, heard - self._began)
 
     def happened(self, times: int, heard: int) -> None:
+        """Connections broke under good rows."""
+        self._of_late += times
         self._count += times
         if heard - self._since > REMEMBERED:
             self._since, self._count = heard - REMEMBERED // 2, self._count // 2
