@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from penstock import config
+from penstock.adapters.model_servers import exchange
 from penstock.adapters.model_servers.json.model import JsonModel
 from penstock.adapters.model_servers.json.presets import PRESETS
 from penstock.config.model_sections import Preset
@@ -119,6 +120,17 @@ async def test_a_server_without_the_health_of_its_preset_is_not_ready(preset: st
         with pytest.raises(Fatal, match=r"model\.url") as caught:
             await model.predict(())
         assert caught.value.exit_code == EXIT_USAGE
+        await model.aclose()
+
+
+async def test_a_server_whose_health_is_more_than_can_be_read_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "MOST_ANSWER_BYTES", 1)
+    async with json_server("/predict", sized, "/health") as server:
+        model = connect(server, preset="litserve")
+        server.refusals.append((200, b"all is well"))
+        assert not await model.ready()
         await model.aclose()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock import config
 from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
-from penstock.errors import Fatal, Poison, Transient
+from penstock.errors import PenstockError, Poison
 from penstock.ports import Answers
 
 
@@ -29,7 +29,7 @@ class HttpModel:
     async def ready(self) -> bool:
         try:
             await self.check()
-        except (Transient, Fatal):
+        except PenstockError:
             return False
         return True
 

@@ -22,7 +22,7 @@ from penstock.adapters.model_servers.oip.outputs import Output, answers
 from penstock.adapters.model_servers.oip.signature import Signature, signature
 from penstock.adapters.model_servers.row_answers import spread
 from penstock.core.rows.payload import Payload
-from penstock.errors import Fatal, Poison, Rejected, Transient, Unreachable, usage
+from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreachable, usage
 from penstock.ports import Answers
 
 # Refused batches make us ask for the description again, at most this often: a search for one bad
@@ -108,7 +108,7 @@ class OipModel:
         """True if the server describes the model and says that it is ready."""
         try:
             await self.predict(())
-        except (Transient, Poison, Fatal):
+        except PenstockError:
             return False
         return True
 

@@ -33,7 +33,7 @@ from penstock.adapters.model_servers.refusals import (
     too_large,
 )
 from penstock.core.rows.payload import Payload
-from penstock.errors import Fatal, PenstockError, Poison, Unreachable, WorkerDied
+from penstock.errors import PenstockError, Poison, WorkerDied
 from penstock.ports import Answers
 
 # TorchServe's default max_request_size. Several rows are never sent in a larger request; a single
@@ -72,7 +72,7 @@ class TorchServeModel(HttpModel):
         """
         try:
             reply = await self._http.look(self.url, "POST", self.request(()))
-        except (Unreachable, Fatal):
+        except PenstockError:
             return False
         if reply.status == OK:
             return True
