@@ -108,7 +108,7 @@ async def test_a_result_that_is_no_longer_that_of_the_record_is_told(
     found = await compared(tmp_path, [claim(7, data, "jsonl")], NOW_ANSWERS)
     assert (found.rows, found.only_now) == (0, 3)
     (line,) = caplog.messages
-    assert line.startswith("1 results of then cannot be compared")
+    assert line.startswith("1 former results cannot be compared")
     assert ("written again" in line) != is_gone
 
 

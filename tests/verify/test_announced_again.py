@@ -9,12 +9,12 @@ from tests.verify.topics import UNREADABLE, Topics
 @pytest.mark.parametrize(
     ("first", "why"),
     [
-        ((1, 0, 0), "that is another object"),
-        ((2, 0, 2), "that asks for other rows"),
-        ((0, 0, 3), "that is not the first row"),
-        ((0, 1, 0), "that asks for other rows"),
-        ((4, 0, 0), "that is not before it"),
-        ((3, 0, None), "that points to another itself"),
+        ((1, 0, 0), "which is another object"),
+        ((2, 0, 2), "which asks for other rows"),
+        ((0, 0, 3), "which is not the first row of its object"),
+        ((0, 1, 0), "which asks for other rows"),
+        ((4, 0, 0), "which is not an earlier object"),
+        ((3, 0, None), "which is such a marker itself"),
     ],
 )
 def test_a_marker_that_points_to_what_does_not_answer_it(
@@ -35,7 +35,7 @@ def test_a_marker_that_points_to_another_version() -> None:
     topics = Topics()
     topics.answer(topics.ask(), range(5), 5)
     topics.point(topics.ask(), (0, 0, 0), version='"2"')
-    assert only(topics).text.endswith("that is another object")
+    assert only(topics).text.endswith("which is another object")
 
 
 def test_a_marker_that_points_to_a_lost_object() -> None:
@@ -53,11 +53,11 @@ def test_a_marker_that_points_to_an_object_that_failed(rows: int) -> None:
     topics.letter(0, [(rows, None)] if rows else None, code=UNREADABLE[0])
     assert topics.report().ok
     topics.point(topics.ask(), (0, 0, 0 if rows else None))
-    assert only(topics).text.endswith("that failed itself")
+    assert only(topics).text.endswith("which failed")
 
 
 def test_a_marker_that_points_nowhere() -> None:
     topics = sound()
     marker = topics.frame(topics.ask()).duplicate(0, 0, 0)
     topics.put(marker.replace(b'"refs/0/0/0/0"', b'"elsewhere/0/0/0/0"'))
-    assert only(topics).text.endswith("that is not an id of its partition")
+    assert only(topics).text.endswith("which is no id of its partition")

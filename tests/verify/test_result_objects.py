@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.adapters.stores.folder import FolderObjects
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows
 from penstock.messages.prediction import Result
-from penstock.ports import Location
 from penstock.verify.findings import Report
 from penstock.verify.judge import Judge
 from penstock.verify.result_objects import look
@@ -61,7 +61,7 @@ class Written:
         objects = FolderObjects(str(self.folder))
         for judge_of_it, claims in judge.claims:
             url = claims[-1].result.url
-            judge_of_it.result(claims, await look(objects, Location("b", self.name), url))
+            judge_of_it.result(claims, await look(objects, StoreChoice.one(), url))
         return judge.report()
 
 
@@ -119,6 +119,15 @@ async def test_a_result_that_is_gone_or_cut(tmp_path: Path, spoil: Callable[[Pat
     written.claim()
     spoil(tmp_path / "b" / written.name)
     assert (await written.report()).violated["bad_result"] == 1
+
+
+@pytest.mark.parametrize("url", ["gs://elsewhere/a.jsonl", "a.jsonl"])
+async def test_a_result_in_no_configured_store(tmp_path: Path, url: str) -> None:
+    written = Written(tmp_path)
+    written.claim(url=url)
+    report = await written.report()
+    assert report.violated["bad_result"] == 1
+    assert "cannot be read: " in report.violations[0].text
 
 
 async def test_a_row_that_is_not_in_the_result(tmp_path: Path) -> None:

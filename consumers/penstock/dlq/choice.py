@@ -23,9 +23,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A letter is chosen if it matches every field that is neither empty nor None. `since_ms` and
-    `until_ms`: the letter's `failed_at`, in epoch milliseconds, is at or after the one and before
-    the other.
+    """A letter is chosen if it matches every field that is set, neither empty nor None. `since_ms`:
+    its `failed_at` is at or after this time, in epoch milliseconds. `until_ms`: it is before this
+    time.
     """
 
     codes: tuple[str, ...] = ()

@@ -128,8 +128,8 @@ async def _terms(kafka: config.Kafka) -> list[Finding]:
         await positions.start()
         terms = await positions.terms()
     if terms is None:
-        said = "the broker does not tell its group.consumer.* settings, so nobody knows what a "
-        return [Finding("group", "mind", f"{said}crash costs: by its defaults, 45 s")]
+        said = "the broker does not tell its group.consumer.* settings, so what a "
+        return [Finding("group", "mind", f"{said}crash costs is not known; by its defaults 45 s")]
     is_long = terms.session_ms > LONG_SESSION_MS
     return [Finding("group", "mind" if is_long else "ok", str(terms))]
 
@@ -141,5 +141,7 @@ async def _place(kafka: config.Kafka, name: str) -> Finding:
     hosts = {one.host for one in placed if one.owner and one.owner[:-UUID_LENGTH] == name}
     if not hosts:
         return Finding("group", "ok", f"the place {name} (kafka.instance_id) has no partitions now")
-    said = f"the place {name} (kafka.instance_id) is a worker's at {', '.join(map(str, hosts))}"
-    return Finding("group", "ok", f"{said}; one more under this name would end that one")
+    said = (
+        f"the place {name} (kafka.instance_id) is held by a worker at {', '.join(map(str, hosts))}"
+    )
+    return Finding("group", "ok", f"{said}; a second worker under this name would end it")

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -21,11 +21,10 @@ from penstock.adapters.stores.choice import open_objects, places_of_caller, with
 from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.encodings.output_values import records_of
-from penstock.errors import Poison
 from penstock.messages.prediction import Failure, Result
 from penstock.ports import Objects
 from penstock.verify.records import NOT_JSON
-from penstock.verify.result_rows import UNREADABLE, fetched, location_of, rows_of
+from penstock.verify.result_rows import UNREADABLE, fetched, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +62,10 @@ _encode = msgspec.json.Encoder().encode
 @asynccontextmanager
 async def open_results(cfg: config.Config, wanted: Wanted) -> AsyncIterator["FormerResults"]:
     known = with_clouds(cfg)
-    objects = LocalObjects(partial(open_objects, known, lazily=True))
-    try:
+    async with aclosing(LocalObjects(partial(open_objects, known, lazily=True))) as objects:
         results = FormerResults(objects, StoreChoice(places_of_caller(known)), wanted)
         yield results
         results.tell()
-    finally:
-        await objects.aclose()
 
 
 class FormerResults:
@@ -96,7 +92,7 @@ class FormerResults:
     def tell(self) -> None:
         if self._unread:
             log.warning(
-                '%d results of then cannot be compared, their rows count as "now only"; the '
+                '%d former results cannot be compared, so their rows count as "now only"; the '
                 "first: %s",
                 *(len(self._unread), self._unread[0]),
             )
@@ -106,12 +102,7 @@ class FormerResults:
         if result is None or not self._wanted(head.id, head.stream, head.model):
             return
         with tempfile.TemporaryFile() as file:
-            try:
-                location = location_of(result.url, self._places)
-            except Poison as error:
-                self._unread.append(f"{result.url}: {error}")
-                return
-            stored = await fetched(self._objects, location, file)
+            stored = await fetched(self._objects, self._places, result.url, file)
             if isinstance(stored, str) or stored.checksum != result.checksum:
                 why = stored if isinstance(stored, str) else "it was written again since"
                 self._unread.append(f"{result.url}: {why}")

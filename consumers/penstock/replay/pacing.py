@@ -186,10 +186,10 @@ def check_lines(
     stopped: Mapping[Where, Sequence[str]],
     marked: Set[Where],
 ) -> None:
-    """Raises `Fatal` if no more work can be done: `stopped` has all unfinished partitions of
-    `ours`, each with the places where its lines stopped, and the commits of all others are `marked`
-    as stopped. A worker that has no stopped line itself goes on looking: a worker that has one
-    ends, and its partitions move to those that are left.
+    """Raises `Fatal` if all unfinished partitions have stopped lines, so that no more work can be
+    done: those of `ours` by `stopped`, which has the places, and the others by their commits
+    (`marked`). A worker without a stopped line of its own goes on: a worker that has one ends, and
+    its partitions may move to this one.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

@@ -20,7 +20,7 @@ LAST = 20
 # Completeness is kept for ten minutes, in steps of ten seconds.
 STEP_MS = 10_000
 STEPS = 60
-# The weight of a new scene in a member's mean skew, which so is a mean over about twenty scenes.
+# The weight of a new scene in the mean of a member's skew. The mean covers about twenty scenes.
 SKEW_WEIGHT = 0.05
 
 

@@ -77,25 +77,25 @@ class AnnouncedAgain:
     ) -> str | None:
         found = self._at(pointer.first_id)
         if found is None or found[0].partition != pointer.at.partition:
-            return "that is not an id of its partition"
+            return "which is no id of its partition"
         first, row = found
         own, others = wants(pointer.at), wants(first)
         if first >= pointer.at:
-            return "that is not before it"
+            return "which is not an earlier object"
         if first in self._pointers:
-            return "that points to another itself"
+            return "which is such a marker itself"
         if others is None:
             return None
         if own is None or own != others:
-            return "that asks for other rows"
+            return "which asks for other rows"
         if row not in ("-", str(own.rows.starts[0])):
-            return "that is not the first row"
+            return "which is not the first row of its object"
         if not is_done(first):
-            return "that is not completely answered"
+            return "which is not completely answered"
         if first in self._failed:
-            return "that failed itself"
+            return "which failed"
         named = self._objects[first]
-        return None if named in (None, pointer.object) else "that is another object"
+        return None if named in (None, pointer.object) else "which is another object"
 
     def _at(self, first_id: str) -> tuple[ObjectAt, str] | None:
         topic, *numbers = first_id.rsplit("/", 4)

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-# Enough to see a pattern; a topic in disorder may hold millions.
+# Enough violations to see a pattern; a topic in disorder may have millions.
 KEPT_PER_KIND = 5
 
 Kind = Literal[

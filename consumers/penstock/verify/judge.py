@@ -215,7 +215,7 @@ class Judge:
     def _tell_wrong_duplicates(self) -> None:
         answers = self._answers
         for pointer, why in answers.announced_again.wrong(self._wants, self._is_settled):
-            text = f"the marker of {pointer.at} points to {pointer.first_id}: {why}"
+            text = f"the marker of {pointer.at} points to {pointer.first_id}, {why}"
             self._findings.tell(
                 "bad_duplicate", self._scope.output_topic, pointer.partition, pointer.offset, text
             )

@@ -7,6 +7,7 @@ command.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Literal
 
@@ -23,7 +24,6 @@ from penstock.verify.findings import Report, together
 from penstock.verify.judge import Judge
 from penstock.verify.records import each_record
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
-from penstock.verify.result_rows import location_of
 from penstock.verify.scope import Scope
 from penstock.verify.several_models import SeveralJudges
 
@@ -87,21 +87,20 @@ async def _follow(
     reading.total += len(waiting)
     known = with_clouds(cfg)
     places = StoreChoice(places_of_caller(known))
-    objects = LocalObjects(partial(open_objects, known, lazily=True))
+    async with (
+        aclosing(LocalObjects(partial(open_objects, known, lazily=True))) as objects,
+        asyncio.TaskGroup() as tasks,
+    ):
 
-    async def follow_some() -> None:
-        while waiting:
-            judge, claims = waiting.pop()
-            url = claims[-1].result.url
-            judge.result(claims, await look(objects, location_of(url, places), url))
-            reading.passed(1)
+        async def follow_some() -> None:
+            while waiting:
+                judge, claims = waiting.pop()
+                url = claims[-1].result.url
+                judge.result(claims, await look(objects, places, url))
+                reading.passed(1)
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(AT_A_TIME, len(waiting))):
-                tasks.create_task(follow_some())
-    finally:
-        await objects.aclose()
+        for _ in range(min(AT_A_TIME, len(waiting))):
+            tasks.create_task(follow_some())
 
 
 def _judge(cfg: config.Config, scope: Scope) -> Judge | SeveralJudges:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import IO, Final, NamedTuple
 
 from penstock.core.progress.ranges import Ranges
+from penstock.core.routing.store_choice import StoreChoice
 from penstock.messages.prediction import Result
-from penstock.ports import Location, Objects
+from penstock.ports import Objects
 from penstock.verify.input_topic import Want
 from penstock.verify.repeats import ObjectAt
 from penstock.verify.result_rows import UNREADABLE, fetched, rows_of
@@ -62,10 +63,10 @@ class Found:
     wrong: str | None = None
 
 
-async def look(objects: Objects, location: Location, url: str) -> Found | str:
+async def look(objects: Objects, places: StoreChoice, url: str) -> Found | str:
     """Read a result object. Returns what is stored, or why the object cannot be read."""
     with tempfile.TemporaryFile() as file:
-        stored = await fetched(objects, location, file)
+        stored = await fetched(objects, places, url, file)
         if isinstance(stored, str):
             return stored
         found = Found(stored.nbytes, stored.checksum)

@@ -8,6 +8,7 @@ import csv
 import gzip
 import hashlib
 from collections.abc import Iterator
+from contextlib import aclosing
 from typing import IO, Any, Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import Raw, Struct
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, Transient
+from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Failure
 from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
@@ -47,32 +49,28 @@ class _Line(Struct, gc=False):
     prediction: Raw = Raw(NULL)
 
 
-def location_of(url: str, places: StoreChoice) -> Location:
-    """Raises `Poison` if no configured store has it."""
-    if (path := local_path(url)) is not None:
-        return Location(LOCAL, path)
-    store, bucket, key = split_url(url)
-    return Location(bucket, key, store=places.of(store, bucket, key))
-
-
-async def fetched(objects: Objects, location: Location, file: IO[bytes]) -> Stored | str:
-    """Write the object's bytes to the file, and rewind the file. Returns a text if the object
-    cannot be read: why.
+async def fetched(objects: Objects, places: StoreChoice, url: str, file: IO[bytes]) -> Stored | str:
+    """Write the result's bytes to the file, and rewind the file. Returns a text if the result
+    cannot be read: why. No configured store may have it, for one.
     """
     nbytes, digest = 0, hashlib.sha256()
     try:
-        body = await objects.open(location)
-        try:
+        async with aclosing(await objects.open(_location_of(url, places))) as body:
             async for chunk in body:
                 digest.update(chunk)
                 nbytes += len(chunk)
                 file.write(chunk)
-        finally:
-            await body.aclose()
-    except (Poison, Transient) as error:
+    except (Poison, SchemaError, Transient) as error:
         return str(error)
     file.seek(0)
     return Stored(nbytes, f"sha256:{digest.hexdigest()}")
+
+
+def _location_of(url: str, places: StoreChoice) -> Location:
+    if (path := local_path(url)) is not None:
+        return Location(LOCAL, path)
+    store, bucket, key = split_url(url)
+    return Location(bucket, key, store=places.of(store, bucket, key))
 
 
 def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:

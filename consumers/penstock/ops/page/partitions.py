@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from penstock import config
-from penstock.process.stopping import meanwhile
+from penstock.process.stopping import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +50,12 @@ class GroupPartitions:
         from penstock.adapters.kafka.group.lag_and_owners import GroupView  # noqa: PLC0415
 
         group = GroupView(kafka)
-        try:
+        async with stopped_after(group.stop):
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
                 await self._ask(group.partitions)
                 await asyncio.sleep(EVERY_S)
-        finally:
-            await group.stop()
 
     async def _ask(self, partitions: Callable[[], Awaitable[Sequence[Any]]]) -> None:
         try:

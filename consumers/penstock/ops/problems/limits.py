@@ -132,7 +132,7 @@ def _skew(document: Document) -> tuple[str, str, str | None]:
     name = f"{number}" if len({topic for topic, _ in work}) == 1 else f"{topic}/{number}"
     return (
         f"partition {name} has {percent(share)} of all that is owed{of_hot}",
-        "Spread it: a key of its own for each camera, more partitions, or output.order = 'stream'",
+        "Give each camera a key of its own, add partitions, or set output.order = 'stream'",
         None if hot is None else hot["stream"],
     )
 
