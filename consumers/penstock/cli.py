@@ -11,7 +11,7 @@ from typing import NoReturn
 from penstock.process.command_exit import leave_when_asked
 
 # Commands that go on until they are asked to end, which is no failure of theirs.
-SERVICES = ("run", "replay", "scenes", "watch")
+SERVICES = ("run", "rekey", "replay", "scenes", "watch")
 # `run` with this option is a job, which is not done if it is asked to end early.
 JOB = "--until-end"
 

@@ -32,7 +32,13 @@ runpy.run_module("penstock", run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
     "arguments",
-    [("run",), ("run", "--processes", "2"), ("scenes",), ("replay", "--since", "1h", "--to", "t")],
+    [
+        ("run",),
+        ("run", "--processes", "2"),
+        ("rekey",),
+        ("scenes",),
+        ("replay", "--since", "1h", "--to", "t"),
+    ],
     ids=" ".join,
 )
 async def test_a_signal_at_the_start_ends_it_with_0(
@@ -50,3 +56,37 @@ async def test_a_signal_at_the_start_ends_it_with_0(
     assert await worker.wait() == 0, said
     assert "Traceback" not in said
     assert cares == "msgspec is loaded: False\n", said
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("run", "--dry-run", "3"), ("rekey",), ("watch",)], ids=" ".join
+)
+async def test_a_signal_while_kafka_does_not_answer_ends_it_with_0(
+    arguments: tuple[str, ...],
+) -> None:
+    is_asked = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as broker:
+        port = broker.sockets[0].getsockname()[1]
+        service = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "penstock", *arguments),
+            env={
+                **os.environ,
+                "PENSTOCK_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
+                "PENSTOCK_KAFKA__REKEY": "keyed" if arguments == ("rekey",) else "",
+                "PENSTOCK_OBJECTS__ANON": "true",
+                "PENSTOCK_HTTP__PORT": "0",
+            },
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(30):
+            await is_asked.wait()
+            service.send_signal(signal.SIGTERM)
+            _, said = await service.communicate()
+    assert service.returncode == 0, said.decode()
+    assert b"Traceback" not in said

@@ -133,6 +133,8 @@ def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
 
     async def work() -> None:
         read = await dry_run(cfg, most, seen.show)
+        if read is None:
+            return
         idle = f"; nothing waits in {read.idle} other partitions" if read.idle else ""
         click.echo(
             f"dry run: {read.messages:,} messages of {read.partitions} partitions{idle}: "

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import Self
 
 from penstock.errors import EXIT_UNREACHABLE
 from penstock.process.parent import when_parent_ends
@@ -39,7 +40,8 @@ async def serve_until_asked(address: str) -> None:
 
 class StopSignal:
     """Handles SIGTERM and SIGINT from now on: cancels the start, or once `then` was called stops
-    what runs. A stop that takes longer than `within_s` ends the process.
+    what runs. A stop that takes longer than `within_s` ends the process. As a block it ends quietly
+    where a signal cancelled the start.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -48,6 +50,12 @@ class StopSignal:
         self._task = asyncio.current_task()
         self._stop: Callable[[], None] | None = None
         on_stop(self._ask)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return self.asked and kind is not None and issubclass(kind, asyncio.CancelledError)
 
     def then(self, stop: Callable[[], None] | None) -> None:
         """From now on a signal calls `stop`; None: a signal cancels the task, as at the start."""

@@ -47,16 +47,12 @@ async def replay(
     """
     if compares is not None:
         check(plan)
-    stop = stop_signal(plan.cfg)
-    try:
+    with stop_signal(plan.cfg) as stop:
         async with open_groups(plan.cfg.kafka) as groups:
             await _make_topics(plan, on_made)
             whole = _Replay(plan, groups, on_look, _patience_s(plan, behind_s), compares)
             return await whole.run(stop)
-    except asyncio.CancelledError:
-        if not stop.asked:
-            raise
-        return None
+    return None
 
 
 def _patience_s(plan: Plan, behind_s: float | None) -> float | None:

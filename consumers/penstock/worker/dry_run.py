@@ -31,16 +31,19 @@ class Rehearsed(NamedTuple):
     idle: int
 
 
-async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed:
-    """Answer the next `most` messages of each partition; `show` gets what would be published."""
-    stop = stop_signal(cfg)
-    cfg = _harmless(cfg)
-    async with open_reader(cfg.kafka, cfg.kafka.isolation) as reader:
-        found = await heads(reader, most)
-    busy = [head for head in found if head.records]
-    if busy:
-        await _answer(cfg, found, show, stop)
-    return Rehearsed(sum(len(head.records) for head in busy), len(busy), len(found) - len(busy))
+async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed | None:
+    """Answer the next `most` messages of each partition; `show` gets what would be published.
+    Returns None if a signal ended the run before it answered anything.
+    """
+    with stop_signal(cfg) as stop:
+        cfg = _harmless(cfg)
+        async with open_reader(cfg.kafka, cfg.kafka.isolation) as reader:
+            found = await heads(reader, most)
+        busy = [head for head in found if head.records]
+        if busy:
+            await _answer(cfg, found, show, stop)
+        return Rehearsed(sum(len(head.records) for head in busy), len(busy), len(found) - len(busy))
+    return None
 
 
 async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopSignal) -> None:

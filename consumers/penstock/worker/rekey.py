@@ -21,7 +21,7 @@ from penstock.calls.wait_for_services import until_answered
 from penstock.ops.rekey_page import serve_rekeyer
 from penstock.ops.topic_checks import check_rekey, warn_of_retention
 from penstock.process.clock import SystemClock
-from penstock.process.signals import on_stop
+from penstock.process.signals import StopSignal
 from penstock.process.stopping import stopped_after
 from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms, topic_of
 from penstock.stages.rekey import Rekeyer
@@ -29,19 +29,22 @@ from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)
 
+# 30 s for a producer that does not end, 10 s to leave the group, and a margin.
+LAST_RESORT_S = 45.0
+
 
 async def run_rekey(cfg: config.Config) -> None:
     """Run alone until SIGTERM or Ctrl-C, then leave the group."""
-    stop = asyncio.Event()
-    on_stop(stop.set)
-    telemetry = RekeyTelemetry()
-    async with (
-        open_rekeyer(cfg, telemetry) as rekeyer,
-        serve_rekeyer(cfg, telemetry) as url,
-    ):
-        group = kafka_of_rekeyer(cfg).group
-        log.info("%s to %s as group %s; %s", cfg.kafka.input_name, cfg.kafka.rekey, group, url)
-        await rekeyer.run(stop)
+    stop, telemetry = asyncio.Event(), RekeyTelemetry()
+    with StopSignal(LAST_RESORT_S) as signals:
+        async with (
+            open_rekeyer(cfg, telemetry) as rekeyer,
+            serve_rekeyer(cfg, telemetry) as url,
+        ):
+            group = kafka_of_rekeyer(cfg).group
+            log.info("%s to %s as group %s; %s", cfg.kafka.input_name, cfg.kafka.rekey, group, url)
+            signals.then(stop.set)
+            await rekeyer.run(stop)
 
 
 @asynccontextmanager

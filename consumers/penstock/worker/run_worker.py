@@ -41,8 +41,7 @@ async def run_worker(
     stand by. Raises the first failure.
     """
     written, cfg = cfg, cfg.after_rekey()
-    stop = stop_signal(cfg)
-    try:
+    with stop_signal(cfg) as stop:
         async with open_worker(cfg, variant, leaves=leaves) as pipeline:
             wiring = pipeline.wiring
             async with serve_health(
@@ -62,9 +61,6 @@ async def run_worker(
                 async with _rekeying(written, pipeline):
                     await _run_while_topics_are_there(cfg, pipeline, variant.until)
                 await pipeline.end()
-    except asyncio.CancelledError:
-        if not stop.asked:
-            raise
 
 
 async def _run_while_topics_are_there(

@@ -1,6 +1,5 @@
 """`penstock watch`: answers as they come."""
 
-import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -54,12 +53,8 @@ def watch(
                     return
 
     async def until_asked_to_end() -> None:
-        stop = StopSignal(LEAVE_S)
-        try:
+        with StopSignal(LEAVE_S):
             await work()
-        except asyncio.CancelledError:
-            if not stop.asked:
-                raise
 
     run_async(until_asked_to_end())
 
