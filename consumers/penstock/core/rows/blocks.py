@@ -246,9 +246,7 @@ class Ticket(SourceObject):
         self.closed = False  # no more blocks will come
         self.rows = 0  # of the whole object, once it is closed
         self.failure: Rejection | None = None  # why it could not be read to its end
-        self.duplicate_of: FirstAnswer | None = (
-            None  # the earlier object whose answers count for it
-        )
+        self.duplicate_of: FirstAnswer | None = None  # the earlier object that has its answers
 
         # For its records and dead letters.
         self.frame: RecordFrame | None = None  # the constant part of all its records
