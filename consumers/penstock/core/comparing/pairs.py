@@ -76,6 +76,7 @@ class Pairs(Generic[Item]):
         if place <= one.lost:
             self.unseen += 1
             return None
+        # This side has passed these places, so the other side's rows there have no counterpart.
         while other and other[0].place < place:
             one.done = other[0].place
             self._alone(other, 1 - side)
@@ -86,6 +87,7 @@ class Pairs(Generic[Item]):
             if self._bytes > self.most_bytes:
                 self._let_go(0 if self.waiting[0] > self.waiting[1] else 1)
             return None
+        # The other side has come here, so it has passed the places of the rows that waited before.
         while own:
             self._alone(own, side)
         one.done = place

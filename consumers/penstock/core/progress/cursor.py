@@ -219,6 +219,7 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     )
     if is_whole is None:
         return False
+    # Here each mark stands for itself: one that cannot be read does not harm the others.
     objects, rows = (part.split(",") if part else [] for part in others)
     of_objects = [_OBJECTS.fullmatch(text) for text in objects]
     for mark in filter(None, of_objects):

@@ -153,6 +153,7 @@ class Records:
                 block.first_row + final, answers[final], member, last_rows
             )
         errors = dict(block.errors)
+        # An upper bound first: the length of each record is asked only if the bound does not fit.
         most_bytes = frame.nbytes + 6 * len(member or "") + block.answer_bytes
         if block.kept is not None:
             values = [self._with_kept(block, value, row) for row, value in enumerate(values)]
@@ -163,6 +164,7 @@ class Records:
             out.values.extend(values)
             return
         start = 0
+        # The records between two errors are taken over as they are.
         for index in sorted(errors):
             out.values.extend(values[start:index])
             failed = Failed(block.first_row + index, 1, member, errors[index])

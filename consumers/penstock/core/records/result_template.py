@@ -60,6 +60,7 @@ def parsed(text: str) -> Template:
     bucket, key = found["bucket"], found["key"].removesuffix(f".{format}")
     if found["scheme"] == "file" and bucket:
         raise ValueError(f"{text!r} names a host; write file:///folder/...")
+    # Checked folder by folder: a slash separates fields, other text may not.
     folders = [_pieces(text, folder) for folder in (bucket, *key.split("/"))]
     for folder in folders[1:]:
         if "".join(piece.text for piece in folder) in ("", ".", ".."):

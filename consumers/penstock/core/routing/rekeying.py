@@ -64,6 +64,7 @@ def keyed(
         unchanged = Keyed(streams[0], value, headers)
         if isinstance(message, Inline) or unchanged.nbytes <= most_bytes or len(streams) == 1:
             return [unchanged]
+    # The message is divided, so each object is written anew, under the key of its own stream.
     objects: dict[str, list[bytes]] = {}
     for stream, reference in zip(streams, message.items, strict=True):
         objects.setdefault(stream, []).append(_encoded(reference, stream, naming))

@@ -116,13 +116,11 @@ class Block:
             self.member,
             self.rejection,
         )
-        rest.arrived_s, rest.called_s, rest.answered_s = (
-            self.arrived_s,
-            self.called_s,
-            self.answered_s,
-        )
+        rest.arrived_s = self.arrived_s
+        rest.called_s, rest.answered_s = self.called_s, self.answered_s
         rest.asked = self.asked
         rest.waiting, rest.is_bulk = self.waiting, self.is_bulk
+        # The charge is divided by rows. There is one block more now, which has a cost of its own.
         rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
         self.cost_bytes -= rest.cost_bytes
         rest.charge(BLOCK_COST_BYTES)
