@@ -27,8 +27,8 @@ _Version = tuple[str, tuple[RowRange, ...] | None, str | None]
 
 
 class Dedupe:
-    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. The memory of
-    a lane's objects goes with the lane.
+    """A fetcher reads within `turn`, and asks `is_duplicate` when the object is open. The objects
+    of a lane are forgotten together with the lane.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,8 @@ MOST_DOUBT = 1e-6
 # It is taken for one chance in a thousand that a server begins to break connections at random just
 # when a row comes that seems to be the cause.
 MOST_DOUBT_OF_LATE = 1e-3
-# At this chance several rows are split, which costs requests but rejects no row.
+# If chance explains the hang-ups on several rows this rarely, the rows are split. That costs
+# requests, but rejects no row.
 SPLIT_DOUBT = 0.1
 # A row above the usual limit of a request counts as too large after this many broken connections,
 # if the server was healthy right after each of them.

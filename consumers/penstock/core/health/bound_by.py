@@ -22,7 +22,7 @@ LATE_S: Final = 1.0
 LATE_SHARE: Final = 0.01
 # This share of a worker's backlog must be of one partition of several to call the worker skewed.
 HOT_SHARE: Final = 0.8
-# And that partition must do this many times as much as another one.
+# And that partition must commit this many times as many records as the others do on average.
 HOT_TIMES: Final = 2
 # The slowest part of the way is named if it takes this share of the time, without the time in
 # Kafka.

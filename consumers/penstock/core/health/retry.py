@@ -1,5 +1,5 @@
-"""How long to wait before the next try, and when to give up: of any service, and of an object in a
-store.
+"""How long to wait before the next try, and when to give up. `Backoff` is for any service, `Tries`
+for one object of a store.
 
 Rule: time and the random number are arguments. Owner of `Tries`: the fetcher that has the object.
 """

@@ -42,7 +42,7 @@ class BulkPace:
         self._neighbour: Neighbour = "quiet"
 
     def beside(self, neighbour: Neighbour) -> float:
-        """The state of the live group beside this replay."""
+        """Note the state of the live group that runs beside this replay."""
         self._neighbour = neighbour
         return math.inf if neighbour == "behind" else 0.0
 
