@@ -129,7 +129,7 @@ def test_a_bad_row_knows_how_often_it_was_refused() -> None:
     assert found.attempts == [4]
 
 
-def test_what_nothing_was_said_about_is_asked_again() -> None:
+def test_rows_without_an_outcome_are_asked_again() -> None:
     search = search_of(numbered([4, 4]))
     for _ in range(3):
         assert len(rows_in(search.ask())) == 8
@@ -179,7 +179,9 @@ def killed(search: Search, killer: int) -> list[tuple[int, bool]]:
     raise AssertionError("the row was never given up")
 
 
-def test_a_row_that_kills_is_given_up_after_two_deaths_in_company_and_three_alone() -> None:
+def test_a_row_that_kills_workers_is_rejected_after_two_deaths_with_others_and_three_alone() -> (
+    None
+):
     story = killed(search_of([block(ticket(), 512)]), 137)
     assert [rows for rows, died in story if died][:2] == [512, 512]
     assert [rows for rows, died in story if died][-3:] == [1, 1, 1]

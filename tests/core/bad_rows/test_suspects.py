@@ -92,7 +92,7 @@ def test_5000_bad_rows_cost_less_than_200_requests_whatever_the_batch(size: int)
     st.randoms(use_true_random=False),
     st.data(),
 )
-def test_every_row_is_settled_once_and_none_that_was_asked_wrongly(
+def test_every_row_is_settled_once_and_asked_rows_rightly(
     rows: int, size: int, randomness: random.Random, data: st.DataObject
 ) -> None:
     good = data.draw(st.sets(st.integers(0, rows - 1), max_size=rows))
@@ -118,7 +118,7 @@ def test_rows_that_are_refused_for_different_reasons_are_each_asked() -> None:
     assert same.unasked != []
 
 
-def test_what_is_good_from_some_row_on_is_hardly_missed() -> None:
+def test_of_an_object_that_is_good_from_some_row_on_few_good_rows_are_lost() -> None:
     lost = []
     for seed in range(60):
         judged = in_batches(2_048, 512, lambda row: row < 700, random.Random(seed).random)
@@ -161,7 +161,7 @@ def test_a_lot_whose_assignment_ends_is_forgotten() -> None:
     assert search.is_settled
 
 
-def test_a_lot_about_which_nothing_was_said_is_asked_again() -> None:
+def test_a_lot_without_an_outcome_is_asked_again() -> None:
     of, known = ticket(), Suspicions()
     judge(Search([block(of, 100)], 512, 1 << 20, known), lambda _: True, lambda: 0.999)
     search = Search([block(of, 100)], 512, 1 << 20, known)
@@ -197,7 +197,7 @@ def test_an_object_of_which_every_row_is_bad_is_cut_off_from_its_neighbours_firs
     assert search.sole_ticket is bad.ticket
 
 
-def test_what_one_search_found_out_about_an_object_the_next_one_need_not() -> None:
+def test_the_next_search_knows_what_one_search_found_out_about_an_object() -> None:
     of, known = ticket(), Suspicions()
     first, second = (Search([block(of, 100)], 512, 1 << 20, known) for _ in range(2))
     judged = Judged()

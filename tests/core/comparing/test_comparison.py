@@ -57,7 +57,7 @@ def test_without_a_tolerance_only_equal_numbers_agree() -> None:
     assert not Agreement().same(b"[1.0]", b"[1.0000001]")
 
 
-def test_with_pointers_only_what_stands_there_counts() -> None:
+def test_with_pointers_only_the_values_at_them_are_compared() -> None:
     agreement = Agreement(0.01, ["/label", "/scores/0"])
     a = b'{"label":1,"scores":[0.5,0.1],"took":3}'
     assert agreement.same(a, b'{"label":1,"scores":[0.505,0.9],"took":9}')
@@ -65,7 +65,7 @@ def test_with_pointers_only_what_stands_there_counts() -> None:
     assert not agreement.same(a, b'{"label":1,"scores":[0.6,0.1],"took":3}')
 
 
-def test_a_pointer_to_nothing_is_seen() -> None:
+def test_a_pointer_that_finds_no_value_shows_as_disagreement() -> None:
     agreement = Agreement(0.01, ["/lable"])
     assert not agreement.same(b'{"label":1}', b'{"label":2}')
     assert not agreement.same(b"7", b"8")
@@ -114,7 +114,7 @@ def test_the_worst_stream_is_the_one_that_is_surely_bad() -> None:
     assert len(tally.worst(1)) == 1
 
 
-def test_a_quantile_is_at_most_twelve_percent_too_high_in_a_sum_too() -> None:
+def test_a_quantile_is_at_most_twelve_percent_too_high_even_in_a_sum() -> None:
     one, other = CallTimes(), CallTimes()
     for number in range(1, 1001):
         (one if number % 2 else other).add(number / 1000)
@@ -124,14 +124,14 @@ def test_a_quantile_is_at_most_twelve_percent_too_high_in_a_sum_too() -> None:
     assert one.counts.total() == 1000
 
 
-def test_times_that_are_nothing_and_no_times_at_all() -> None:
+def test_a_time_of_zero_counts_in_the_first_class_and_no_times_have_no_quantile() -> None:
     took = CallTimes()
     assert took.quantile_s(0.5) is None
     took.add(0.0)
     assert took.quantile_s(0.5) == pytest.approx(1e-4)
 
 
-def test_only_what_was_not_compared_is_something_to_tell_too() -> None:
+def test_a_comparison_with_only_dropped_rows_is_not_empty() -> None:
     found = Comparison()
     assert found.is_empty
     found.dropped += 1

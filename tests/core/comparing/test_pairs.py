@@ -22,7 +22,7 @@ def test_a_row_finds_its_counterpart_whichever_side_comes_first() -> None:
     assert (pairs.only, pairs.waiting, pairs.repeated) == ([0, 0], [0, 0], 0)
 
 
-def test_what_the_other_side_has_passed_is_alone_at_once() -> None:
+def test_a_row_that_the_other_side_has_passed_has_no_counterpart() -> None:
     pairs: Pairs[int] = Pairs(MOST)
     for row in range(3):
         pairs.put(0, "s", at(0, row), row, 0)
@@ -30,7 +30,7 @@ def test_what_the_other_side_has_passed_is_alone_at_once() -> None:
     assert (pairs.only, pairs.waiting) == ([2, 0], [0, 0])
 
 
-def test_a_crash_s_repeats_are_no_rows_of_their_own() -> None:
+def test_repeats_after_a_crash_are_counted_as_repeats() -> None:
     pairs: Pairs[int] = Pairs(MOST)
     for side in (0, 1):
         for row in (0, 1, 2, 1, 2, 3):
@@ -47,7 +47,7 @@ def test_streams_do_not_wait_for_each_other() -> None:
     assert pairs.put(1, "slow", at(0), 0, 0) == 0
 
 
-def test_what_waits_is_bounded_and_what_was_let_go_is_counted() -> None:
+def test_waiting_rows_are_bounded_and_dropped_rows_are_counted() -> None:
     pairs: Pairs[int] = Pairs(10 * ROW_BYTES)
     for row in range(11):
         pairs.put(0, "s", at(0, row), row, 0)

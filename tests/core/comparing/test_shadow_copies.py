@@ -12,7 +12,7 @@ def copy(rows: int, nbytes: int) -> Copy:
     return Copy([], [], [], {}, 0.0, rows, nbytes)
 
 
-def test_what_waits_and_what_is_asked_is_bounded_by_rows_and_by_bytes() -> None:
+def test_copies_that_wait_or_are_asked_are_bounded_by_rows_and_bytes() -> None:
     copies = Copies(most_rows=10, most_bytes=100)
     assert copies.has_room(10, 100)
     assert not copies.has_room(11, 1)
@@ -27,7 +27,7 @@ def test_what_waits_and_what_is_asked_is_bounded_by_rows_and_by_bytes() -> None:
     assert copies.has_room(10, 100)
 
 
-def test_a_batch_becomes_requests_of_what_the_shadow_takes() -> None:
+def test_a_batch_is_divided_into_requests_that_the_shadow_takes() -> None:
     payloads = [matrix(0, 3), matrix(3, 5), matrix(8, 1)]
     made = list(requests(payloads, 4))
     assert [[one.rows for one in each] for each in made] == [[3, 1], [4], [1]]

@@ -53,7 +53,7 @@ def test_with_one_call_rows_and_searches_take_turns() -> None:
     assert begun == ["rows", "search"] * 3
 
 
-def test_one_that_waits_alone_need_not_wait_for_the_other() -> None:
+def test_a_queue_that_waits_alone_gets_every_turn() -> None:
     for who in ("rows", "search"):
         server = Server(1)
         for _ in range(3):
@@ -79,7 +79,9 @@ def test_while_both_wait_neither_starves(calls: int, ends: list[int]) -> None:
 
 
 @given(st.integers(1, 16), st.booleans(), st.booleans())
-def test_nobody_begins_who_does_not_wait(calls: int, rows: bool, searches: bool) -> None:
+def test_no_queue_gets_a_turn_without_a_waiting_caller(
+    calls: int, rows: bool, searches: bool
+) -> None:
     who = Turns().next(calls, rows_wait=rows, searches_wait=searches)
     assert who in {name for name, waits in (("rows", rows), ("search", searches)) if waits} | {None}
     assert (who is None) == (not rows and not searches)

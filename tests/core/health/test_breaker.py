@@ -98,7 +98,7 @@ def test_a_probe_that_was_dropped_leaves_its_place() -> None:
     assert breaker.wait_s(1.0) == 0.0
 
 
-def test_a_wish_to_be_left_alone_is_honoured_by_all_up_to_a_limit() -> None:
+def test_a_pause_that_the_server_asks_for_holds_for_all_calls_up_to_a_limit() -> None:
     breaker = Breaker(4)
     breaker.failed(begin(breaker), 0.0, 1.0, is_full=True, asked_s=7.0)
     assert breaker.wait_s(0.0) == pytest.approx(7.0)

@@ -25,12 +25,12 @@ def test_a_record_that_is_left_longer_makes_it_behind_and_its_commit_ends_that()
     assert said[3:] == ["behind", "live"]
 
 
-def test_as_long_as_nothing_is_known_what_is_left_counts_as_late() -> None:
+def test_a_group_just_watched_is_behind_while_it_has_records_left() -> None:
     assert looks((0.0, 6, 5)) == ["behind"]
     assert looks((0.0, 5, 5)) == ["quiet"]
 
 
-def test_where_nothing_comes_any_more_the_group_is_quiet() -> None:
+def test_a_group_without_new_records_is_quiet() -> None:
     said = looks((0.0, 5, 5), (1.0, 6, 6), (2.0, 6, 6), (1.0 + LIVE_S, 6, 6))
     assert said[1:] == ["live", "live", "quiet"]
 
@@ -42,5 +42,5 @@ def test_a_group_that_reads_nothing_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 3])
-def test_how_much_is_left_is_told(lag: int) -> None:
+def test_the_number_of_uncommitted_records_is_told(lag: int) -> None:
     assert KeepingUp[str](WITHIN_S).look(0.0, {"p": 9, "q": 4}, {"p": 9 - lag, "q": 4}).lag == lag

@@ -36,14 +36,14 @@ def test_a_region_above_its_limit_is_helped_after_a_while() -> None:
     assert looked(RegionHelp(TERMS), BEHIND, 0.0, 7) == [False] * 5 + [True] * 2
 
 
-def test_lag_that_comes_and_goes_calls_nobody() -> None:
+def test_lag_that_comes_and_goes_calls_no_help() -> None:
     one = RegionHelp(TERMS)
     for round_s in range(0, 100, 10):
         assert not any(looked(one, BEHIND, round_s, 4))
         assert not one.look(WELL, round_s + 8.0)
 
 
-def test_what_is_not_known_changes_nothing_and_proves_nothing() -> None:
+def test_an_unknown_state_changes_nothing_and_proves_nothing() -> None:
     one = RegionHelp(TERMS)
     looked(one, GONE, 0.0, 4)
     one.look(None, 8.0)
@@ -52,7 +52,7 @@ def test_what_is_not_known_changes_nothing_and_proves_nothing() -> None:
     assert all(looked(on, None, 0.0, 100))
 
 
-def test_nobody_begins_to_help_while_it_is_behind_itself() -> None:
+def test_a_worker_in_trouble_itself_does_not_begin_to_help() -> None:
     one = RegionHelp(TERMS)
     assert not any(one.look(GONE, 2.0 * number, is_free=False) for number in range(50))
     on = helping()
@@ -63,7 +63,7 @@ def test_a_region_is_given_back_once_it_is_well_for_a_while() -> None:
     assert looked(helping(), WELL, 0.0, 7) == [True] * 5 + [False] * 2
 
 
-def test_half_of_the_limit_is_well_and_the_rest_is_not() -> None:
+def test_a_region_is_well_only_at_half_of_the_limit() -> None:
     assert not looked(helping(), RegionState(lag=50, workers=1), 0.0, 6)[-1]
     assert all(looked(helping(), RegionState(lag=51, workers=1), 0.0, 60))
 
@@ -72,7 +72,7 @@ def test_without_workers_of_its_own_no_region_is_well() -> None:
     assert all(looked(helping(), GONE, 0.0, 60))
 
 
-def test_who_is_called_again_soon_stays_longer_each_time_up_to_a_bound() -> None:
+def test_help_that_is_needed_again_soon_stays_longer_each_time_up_to_a_bound() -> None:
     one, now_s, stays_s = RegionHelp(TERMS), 0.0, []
     for _ in range(6):
         while not one.look(BEHIND, now_s):
@@ -85,7 +85,7 @@ def test_who_is_called_again_soon_stays_longer_each_time_up_to_a_bound() -> None
     assert stays_s[-1] == MOST_PATIENCE * TERMS.after_s
 
 
-def test_after_a_long_time_alone_it_is_as_at_first() -> None:
+def test_after_a_long_time_without_help_it_begins_as_at_first() -> None:
     one = helping()
     looked(one, WELL, 0.0, 6)
     again_s = 10.0 + SOON * TERMS.after_s

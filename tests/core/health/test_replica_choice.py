@@ -9,11 +9,11 @@ def of(places: int) -> Standby:
     return Standby(places, look_again_s=LOOK_S)
 
 
-def test_the_first_is_asked_and_behind_it_the_others() -> None:
+def test_the_first_replica_is_asked_and_then_the_others() -> None:
     assert list(of(3).well()) == [0, 1, 2]
 
 
-def test_one_that_is_away_is_passed_over_until_it_answers() -> None:
+def test_a_replica_that_is_away_is_skipped_until_it_answers() -> None:
     standby = of(2)
     assert standby.failed(0, 10.0)
     assert list(standby.well()) == [1]
@@ -22,7 +22,7 @@ def test_one_that_is_away_is_passed_over_until_it_answers() -> None:
     assert list(standby.well()) == [0, 1]
 
 
-def test_it_is_looked_at_again_in_time_and_by_one_asker() -> None:
+def test_a_skipped_replica_is_tried_again_in_time_by_one_caller() -> None:
     standby = of(2)
     standby.failed(0, 10.0)
     assert standby.due(12.9) is None
@@ -31,7 +31,7 @@ def test_it_is_looked_at_again_in_time_and_by_one_asker() -> None:
     assert standby.due(16.0) == 0
 
 
-def test_who_waits_at_one_asks_about_the_others_even_if_none_is_well() -> None:
+def test_a_caller_that_waits_at_one_replica_tries_the_others_even_if_none_is_well() -> None:
     standby = of(2)
     standby.failed(0, 10.0)
     standby.failed(1, 10.0)
@@ -43,7 +43,7 @@ def test_who_waits_at_one_asks_about_the_others_even_if_none_is_well() -> None:
     assert not standby.is_another_well(0)
 
 
-def test_illness_counts_for_each_place_alone() -> None:
+def test_failures_count_for_each_replica_alone() -> None:
     standby = of(2)
     told = [standby.failed(0, 1.0, is_away=False) for _ in range(2)]
     assert standby.failed(1, 1.0, is_away=False) is False
@@ -61,14 +61,14 @@ def test_answers_make_up_for_a_tenth_of_a_failure() -> None:
     assert list(standby.well()) == [0, 1]
 
 
-def test_who_is_just_back_is_passed_over_by_the_next_failure() -> None:
+def test_a_replica_that_is_just_back_is_skipped_after_the_next_failure() -> None:
     standby = of(2)
     standby.failed(0, 1.0)
     standby.answered(0)
     assert standby.failed(0, 2.0, is_away=False)
 
 
-def test_when_nobody_is_well_all_are_asked_in_order() -> None:
+def test_when_no_replica_is_well_all_are_asked_in_order() -> None:
     standby = of(2)
     standby.failed(1, 1.0)
     standby.failed(0, 1.0)

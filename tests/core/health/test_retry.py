@@ -20,7 +20,7 @@ def test_a_wait_that_the_other_side_asked_for_is_honoured() -> None:
     assert BACKOFF.delay_s(1, 0.0, jitter=0.0, asked_s=30.0) == 30.0
 
 
-def test_nobody_is_waited_for_longer_than_five_minutes_because_he_says_so() -> None:
+def test_a_pause_that_was_asked_for_is_granted_up_to_five_minutes() -> None:
     assert BACKOFF.delay_s(1, 0.0, jitter=0.0, asked_s=1e8) == 300.0
 
 
@@ -45,14 +45,14 @@ def failed(
     return tries.failed(at_s, 1.0, asked_s, is_away=is_away, has_new=has_new)
 
 
-def test_tries_that_bring_nothing_are_given_up_by_the_time_they_took() -> None:
+def test_tries_without_new_bytes_end_after_the_time_that_they_took() -> None:
     tries = Tries(0.0, BACKOFF, Backoff(1.0, 8.0))
     assert failed(tries, 59.0) == 1.0
     assert failed(tries, 60.0) is None
     assert tries.count == 2
 
 
-def test_something_new_begins_the_time_anew() -> None:
+def test_new_bytes_begin_the_time_anew() -> None:
     tries = Tries(0.0, BACKOFF, Backoff(1.0, 8.0))
     assert failed(tries, 59.0) == 1.0
     assert failed(tries, 1_000.0, has_new=True) == 1.0
@@ -60,7 +60,7 @@ def test_something_new_begins_the_time_anew() -> None:
     assert failed(tries, 1_060.0) is None
 
 
-def test_neither_outages_count_nor_what_we_kept_waiting() -> None:
+def test_neither_outages_nor_our_own_pauses_count() -> None:
     tries = Tries(0.0, BACKOFF, Backoff(1.0, 8.0))
     assert failed(tries, 1_000.0, is_away=True) == 1.0
     tries.kept_waiting(500.0)

@@ -49,7 +49,7 @@ def test_a_stream_that_is_held_back_has_its_share_of_the_work() -> None:
     assert queue.in_work == 3
 
 
-def test_what_waits_for_a_fetcher_is_in_work_already() -> None:
+def test_a_ticket_that_waits_for_a_fetcher_is_in_work() -> None:
     queue = FetchQueueByStream(StreamShare(fetching=1, in_work=3))
     filled(queue, "aaaaa")
     assert (len(queue), queue.in_work) == (1, 3)

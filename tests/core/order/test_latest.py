@@ -3,7 +3,7 @@
 from penstock.core.order.time_order import Latest
 
 
-def test_late_is_what_is_older_than_the_last_one_of_its_stream() -> None:
+def test_a_record_older_than_the_last_of_its_stream_is_late() -> None:
     latest = Latest()
     assert not latest.is_late("a", 10)
     assert not latest.is_late("b", 5), "another stream"

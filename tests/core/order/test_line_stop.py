@@ -67,7 +67,7 @@ def test_objects_of_a_record_that_do_not_fail_all_count() -> None:
     assert line.refuses("s", 4, failed=True, finished=True)
 
 
-def test_what_is_good_passes_however_much_failed_before() -> None:
+def test_good_answers_pass_however_many_failed_before() -> None:
     line = LetterAccount(LineLimits(0.5, 5))
     assert passed(line, "xxxxx") == 5
     assert line.refuses("s", 5, failed=True, finished=True)
@@ -100,7 +100,7 @@ def test_where_a_former_assignment_stopped_the_first_letter_stops_again() -> Non
     assert passed(LetterAccount(LineLimits(0.5, 100), stopped_at={0}), "." + "x" * 98) == 99
 
 
-def test_a_stop_is_told_in_one_line_whatever_the_world_says() -> None:
+def test_a_stop_is_told_in_one_line_whatever_the_message_contains() -> None:
     stop = LineStop(0, "a\nb", 7, 0, 3, "model_rejected", "x\nfake line", "too many", 0, 0)
     assert str(stop) == (
         "stream 'a\\nb' at partition 0, offset 7, object 0, row 3: too many; "

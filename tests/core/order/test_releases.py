@@ -97,7 +97,7 @@ def test_a_rejected_block_keeps_its_place() -> None:
     assert [one.rejection is not None for one in release.blocks] == [False, True, False]
 
 
-def test_only_what_nobody_has_begun_can_be_abandoned() -> None:
+def test_only_tickets_that_no_fetcher_has_begun_are_abandoned() -> None:
     order = PartitionOrder()
     tickets = [ticket(offset=number) for number in range(4)]
     for one in tickets:
@@ -154,7 +154,7 @@ def test_errors_stay_with_their_rows_when_a_block_is_cut() -> None:
     assert (rest.first_row, rest.rows, dict(rest.errors)) == (2, 2, {1: bad})
 
 
-def test_bad_rows_weigh_by_their_letters() -> None:
+def test_bad_rows_use_up_room_by_their_dead_letters() -> None:
     """Each in its own way is a letter each; all for one reason are one."""
     order, one = PartitionOrder(), ticket()
     order.add(one)

@@ -43,7 +43,7 @@ def test_the_time_before_a_lane_owed_something_does_not_count() -> None:
     assert watch.look(600.0, {3: HERE}, tries=0) is not None
 
 
-def test_tries_of_a_sick_service_are_no_standstill() -> None:
+def test_failed_tries_at_a_service_are_no_standstill() -> None:
     watch = stall()
     for now_s in range(10, 5_000, 10):
         assert watch.look(float(now_s), {3: HERE}, tries=now_s // 60) is None
@@ -75,7 +75,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
         (True, 9, True, "publish"),
     ],
 )
-def test_who_holds_a_ticket_without_rows(
+def test_which_stage_holds_a_ticket_without_rows(
     started: bool, read_bytes: int, closed: bool, stage: str
 ) -> None:
     ticket = make_ticket()
@@ -85,7 +85,7 @@ def test_who_holds_a_ticket_without_rows(
     assert holder(ticket) == stage
 
 
-def test_who_holds_a_ticket_with_rows() -> None:
+def test_which_stage_holds_a_ticket_with_rows() -> None:
     ticket = make_ticket()
     ticket.started, ticket.read_bytes = True, 9
     first = block(ticket, 1)

@@ -49,7 +49,7 @@ def test_a_stuck_object_holds_back_its_own_stream_alone() -> None:
     assert len(order) == 0
 
 
-def test_of_tickets_beyond_the_first_no_more_leave_than_there_is_room_to_tell_of() -> None:
+def test_beyond_the_first_ticket_as_many_leave_as_there_are_marks() -> None:
     order, tickets = made("abcdb")
     for one in tickets[1:]:
         answer(one)
@@ -77,7 +77,7 @@ def test_only_heads_of_streams_have_nothing_before_them() -> None:
     assert not order.is_head(ticket("c"))
 
 
-def test_what_nobody_has_begun_is_abandoned_with_all_behind_it() -> None:
+def test_tickets_that_no_fetcher_has_begun_are_abandoned_with_all_behind_them() -> None:
     order = StreamOrder()
     tickets = [ticket(stream, offset) for offset, stream in enumerate("aaabbc")]
     for one in tickets:

@@ -52,7 +52,7 @@ def test_each_partition_that_falls_silent_is_waited_for_anew() -> None:
     assert times(merge.take({0: 1, 1: 1, 2: 0}, ends, 2.0)) == [0]
 
 
-def test_live_nobody_waits_and_a_partition_that_is_ahead_is_read_no_further() -> None:
+def test_without_a_backlog_no_record_waits_and_a_partition_that_is_ahead_is_not_read() -> None:
     merge: Merge[Record] = Merge(PATIENCE_S)
     merge.add([Record(1, 0, 50), Record(0, 0, 40)])
     assert [each.partition for each in merge.take({0: 1, 1: 1}, {0: 1, 1: 1}, 0.0)] == [0, 1]
@@ -66,7 +66,7 @@ def test_live_nobody_waits_and_a_partition_that_is_ahead_is_read_no_further() ->
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_is_read_when_all_of_it_leaves_once_and_by_time(seed: int) -> None:
+def test_all_records_leave_once_and_by_time_in_any_order_of_reads(seed: int) -> None:
     """A writer appends records of growing times to any partition; a reader sees some of what is
     there, and the true ends after each read. No partition is silent for longer than the patience.
     """

@@ -89,7 +89,9 @@ def test_progress_comes_back_as_it_was_written(progress: Progress) -> None:
 
 
 @given(progresses(), st.data())
-def test_what_is_cut_off_claims_less_never_more(progress: Progress, data: st.DataObject) -> None:
+def test_metadata_that_was_cut_off_claims_less_never_more(
+    progress: Progress, data: st.DataObject
+) -> None:
     text = encode(progress)
     part = text[: data.draw(st.integers(0, len(text)))]
     found, _ = decode(part, progress.next_offset)
@@ -149,7 +151,7 @@ def test_where_every_second_record_is_owed_twenty_thousand_fit() -> None:
         "p1:1.0.",
     ],
 )
-def test_what_is_no_cursor_of_ours_is_worth_nothing(metadata: str) -> None:
+def test_metadata_that_is_no_cursor_of_ours_is_ignored(metadata: str) -> None:
     assert decode(metadata, 42) == (Progress(42), False)
 
 
@@ -157,13 +159,13 @@ def test_what_is_no_cursor_of_ours_is_worth_nothing(metadata: str) -> None:
     "beyond",
     ["1.1", "1.1;", "1.1;;;", "0.1;;", "x.1;;", "1.0;;", "-1.1;;", "~;;", "~wA;;", "~QAAAA;;"],
 )
-def test_what_cannot_be_read_beyond_the_next_record_leaves_the_rest(beyond: str) -> None:
+def test_an_unreadable_part_beyond_the_next_record_leaves_the_rest_valid(beyond: str) -> None:
     found, is_whole = decode(f"p1:2a;1.0.;{beyond}", 42)
     assert not is_whole
     assert found == of_next(1, 0)
 
 
-def test_a_mark_that_cannot_be_read_costs_no_other() -> None:
+def test_a_mark_that_cannot_be_read_leaves_the_others_valid() -> None:
     text = f"p1:2a;x;1.1,oops,2.2;1.3.1,1.?.1;1.7.a.{VERSION},1.8.b.short"
     found, is_whole = decode(text, 42)
     assert not is_whole
@@ -198,7 +200,7 @@ def test_the_mark_of_a_stop_comes_off_as_it_was_put_on(progress: Progress, beyon
 @pytest.mark.parametrize(
     "text", ["", "nonsense!0.12ab", "p1:!", "p1:!0", "p1:!0.12AB", "p1:!-1.12ab"]
 )
-def test_what_is_no_mark_stays_as_it_is(text: str) -> None:
+def test_metadata_without_a_mark_stays_as_it_is(text: str) -> None:
     assert without_stop(text) == (text, None)
 
 

@@ -149,7 +149,7 @@ def test_a_takeover_forgets_nothing_that_was_not_read_again_yet() -> None:
     assert 899 in ledger.progress.completed
 
 
-def test_what_was_completed_beyond_counts_before_it_is_read_again() -> None:
+def test_records_completed_beyond_count_before_they_are_read_again() -> None:
     """A drain may come in between; what is committed then must be readable, and say all of it."""
     ledger = Ledger(decode("p1:2;0.0.;1.3;;", 2)[0])
     ledger.open(2, 1)
@@ -163,7 +163,7 @@ def test_what_was_completed_beyond_counts_before_it_is_read_again() -> None:
     assert ledger.progress.next_offset == 6
 
 
-def test_what_lies_between_completed_records_is_one_run_with_them() -> None:
+def test_gaps_between_completed_records_are_one_run_with_them() -> None:
     ledger = Ledger(Progress(10))
     for offset, objects in ((10, 1), (20, 1), (21, 0), (30, 1), (33, 1)):
         ledger.open(offset, objects)
@@ -204,7 +204,7 @@ def test_metadata_never_outgrows_its_limit_and_a_full_one_recovers(
     assert ledger.has_room_for(offset)
 
 
-def test_of_one_message_no_more_objects_are_told_than_there_is_room_for() -> None:
+def test_of_one_message_as_many_objects_are_written_as_there_is_room_for() -> None:
     ledger = Ledger(Progress(0))
     ledger.open(0, 2_000)
     marked = 0
@@ -215,7 +215,7 @@ def test_of_one_message_no_more_objects_are_told_than_there_is_room_for() -> Non
     assert len(encode(ledger.progress)) <= MAX_CHARS
 
 
-def test_no_more_records_are_opened_than_could_be_told_if_every_second_completed() -> None:
+def test_no_more_records_are_opened_than_fit_if_every_second_completes() -> None:
     ledger = Ledger(Progress(0))
     offset = 0
     while ledger.has_room_for(offset) and offset < 50_000:

@@ -19,11 +19,11 @@ def test_a_stop_is_forgotten_once_it_is_passed() -> None:
     assert written(Progress(10), {9}, LIMITS) == ""
 
 
-def test_a_stop_under_other_limits_is_none() -> None:
+def test_a_stop_under_other_limits_does_not_count() -> None:
     metadata = written(Progress(7), {9}, LIMITS)
     assert read(7, metadata, "ffff").stopped_at == frozenset()
 
 
 @pytest.mark.parametrize("metadata", ["by hand", "p1:0;1.", "p9:"])
-def test_what_cannot_be_read_says_nothing(metadata: str) -> None:
+def test_metadata_that_cannot_be_read_is_ignored(metadata: str) -> None:
     assert read(7, metadata, LIMITS) == (Progress(7), frozenset(), False)

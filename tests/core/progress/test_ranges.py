@@ -28,7 +28,7 @@ def test_adding_in_any_order_gives_the_union_in_few_ranges(several: list[tuple[i
 
 
 @given(pairs, pairs)
-def test_what_is_taken_away_is_missing(
+def test_minus_leaves_the_numbers_that_are_not_in_the_other_set(
     one: list[tuple[int, int]], other: list[tuple[int, int]]
 ) -> None:
     assert numbers(Ranges(one).minus(Ranges(other))) == as_set(one) - as_set(other)

@@ -77,11 +77,11 @@ def test_the_date_is_the_reference_s_own_never_today(
         ("{key}", "{key}.jsonl"),
     ],
 )
-def test_a_key_leads_nowhere_else_and_no_two_become_one(key: str, name: str) -> None:
+def test_no_key_leaves_its_folder_and_two_keys_never_become_one_name(key: str, name: str) -> None:
     assert key_of(key) == name
 
 
-def test_a_long_name_is_cut_and_stays_its_own() -> None:
+def test_a_long_name_is_cut_and_stays_unique() -> None:
     for longest in ("k" * 1_000, "/".join(["ü" * 100] * 5), "a/" * 500):
         names = {key_of(longest), key_of(longest + "x")}
         assert len(names) == 2
@@ -89,13 +89,13 @@ def test_a_long_name_is_cut_and_stays_its_own() -> None:
         assert all(len(part.encode()) <= 220 for name in names for part in name.split("/"))
 
 
-def test_answers_to_some_rows_do_not_take_the_place_of_all() -> None:
+def test_a_result_of_some_rows_does_not_replace_the_result_of_all() -> None:
     names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
     redriven = ticket(rows=((17, 18),))
     assert names.of(redriven).key == "a/b.csv.rows-refs-0-42-0.jsonl"
 
 
-def test_a_key_that_looks_like_a_part_is_not_taken_for_it() -> None:
+def test_a_key_that_looks_like_the_result_of_some_rows_is_escaped() -> None:
     names = ResultNames("s3://out/{key}.jsonl", "rows", ONE_BUCKET)
     whole, part = ticket("x.rows-refs-0-42-0"), ticket("x", rows=((1, 2),))
     assert names.of(whole).key == "x%2Erows-refs-0-42-0.jsonl"
@@ -204,7 +204,7 @@ def test_in_one_bucket_alone_an_object_does_not_take_the_name_of_inline_rows() -
     assert names.of(inline) != names.of(ticket("refs/0/42"))
 
 
-def test_no_folder_is_called_as_a_result_is() -> None:
+def test_no_folder_has_the_name_of_a_result() -> None:
     """A file system, and MinIO, cannot have both."""
     names = ResultNames("file:///all.csv/{bucket}/{key}.csv", "rows", Scope())
     assert names.of(ticket("a")).key == "/all.csv/in/a.csv"
@@ -212,7 +212,7 @@ def test_no_folder_is_called_as_a_result_is() -> None:
     assert names.of(ticket("a%2Ecsv/b.csv")).key == "/all.csv/in/a%252Ecsv/b.csv.csv"
 
 
-def test_a_name_that_was_cut_is_no_other_s() -> None:
+def test_a_name_that_was_cut_equals_no_other_name() -> None:
     cut = key_of("k" * 1_000).removesuffix(".jsonl")
     assert key_of(cut) != f"{cut}.jsonl"
 

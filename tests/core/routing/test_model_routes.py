@@ -48,6 +48,6 @@ def test_a_stream_keeps_its_model_on_every_worker_and_after_every_start() -> Non
     assert [route.model_of(f"s{number}") for number in range(8)] == expected
 
 
-def test_what_is_in_force_is_said_in_a_line() -> None:
+def test_the_routes_in_force_are_told_in_one_line() -> None:
     routes = Routes(["rows", "v2"], [Route(("rows",), stream="s*", split={"v2": 5.0})])
     assert str(routes) == "s* to rows, 5 % to v2; else to rows"

@@ -30,7 +30,7 @@ PLACES = StoreChoice(
         ("raw", "a.csv", DEFAULT),
     ],
 )
-def test_without_a_word_of_the_reference_routes_and_buckets_choose(
+def test_if_the_reference_names_no_store_routes_and_buckets_decide(
     bucket: str, key: str, store: str
 ) -> None:
     assert PLACES.of(None, bucket, key) == store
@@ -63,7 +63,7 @@ def test_the_reference_says_which_store_or_which_kind(said: str, bucket: str, st
         (StoreChoice([ConfiguredStore("lake", "az", "raw", "acct")]), None, "b"),
     ],
 )
-def test_what_no_store_is_for_is_refused(
+def test_an_object_that_no_store_is_for_is_refused(
     places: StoreChoice, said: str | None, bucket: str
 ) -> None:
     with pytest.raises(Poison, match="no store is configured for") as caught:
@@ -71,20 +71,20 @@ def test_what_no_store_is_for_is_refused(
     assert caught.value.code == "not_allowed"
 
 
-def test_without_a_store_of_s3_a_plain_name_is_anybodys() -> None:
+def test_without_a_store_of_s3_a_plain_name_goes_to_any_store() -> None:
     places = StoreChoice([ConfiguredStore("lake", "az", "*"), ConfiguredStore("cloud", "gs", "b")])
     assert places.of(None, "b", "k") == "cloud"
     assert places.of(None, "c", "k") == "lake"
 
 
 @pytest.mark.parametrize(("store", "bucket"), [("eu", "payroll"), ("lake", "hr"), ("eu-raw", "eu")])
-def test_the_name_of_a_store_is_no_way_to_another_bucket(store: str, bucket: str) -> None:
+def test_naming_a_store_does_not_open_another_bucket(store: str, bucket: str) -> None:
     with pytest.raises(Poison, match=f"the store {store} is not for the bucket") as caught:
         PLACES.of(store, bucket, "k")
     assert caught.value.code == "not_allowed"
 
 
-def test_a_route_of_a_store_is_a_way_to_its_buckets() -> None:
+def test_naming_a_store_opens_the_buckets_of_its_routes() -> None:
     places = StoreChoice([ConfiguredStore("aws", "s3", "exports", None, ("shared/out/",))])
     assert places.of("aws", "shared", "out/a.csv") == "aws"
     with pytest.raises(Poison, match="not for the bucket shared"):

@@ -39,7 +39,7 @@ def test_only_matrices_of_equal_width_share_a_request() -> None:
     ],
     ids=lambda payload: type(payload).__name__,
 )
-def test_a_part_of_its_own_holds_nothing_of_the_others(payload: Payload) -> None:
+def test_a_part_in_its_own_memory_keeps_no_other_rows(payload: Payload) -> None:
     part = payload.cut(10, 12).owned()
     assert part.rows == 2
     assert _held(part) < 100

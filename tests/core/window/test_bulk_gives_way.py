@@ -32,7 +32,7 @@ def test_alone_a_huge_object_is_never_held() -> None:
     assert (pace.taken(1.0), pace.answered(0.003, 1.003)) == (0.0, 0.0)
 
 
-def test_beside_live_small_ones_bulk_goes_one_batch_at_a_time_and_rests_after_it() -> None:
+def test_beside_small_live_objects_bulk_goes_one_batch_at_a_time_and_rests_after_it() -> None:
     pace = live(1.0)
     assert pace.taken(1.0) == math.inf
     assert pace.answered(0.004, 1.004) == pytest.approx(1.004 + REST * 0.004)
@@ -44,12 +44,12 @@ def test_the_rest_after_a_very_long_call_is_bounded() -> None:
     assert pace.answered(30.0, 31.0) == pytest.approx(31.0 + MOST_REST_S)
 
 
-def test_when_no_small_one_comes_any_more_bulk_goes_on() -> None:
+def test_when_small_objects_stop_coming_bulk_goes_on() -> None:
     pace = live(1.0)
     assert pace.taken(1.0 + EXPECT_S) == 0.0
 
 
-def test_small_objects_of_a_backlog_hold_nothing() -> None:
+def test_small_objects_of_a_backlog_hold_no_bulk_back() -> None:
     pace = BulkPace()
     pace.read(8, FRESH_S + 1.0, 1.0)
     assert pace.taken(1.0) == 0.0

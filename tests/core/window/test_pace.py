@@ -72,7 +72,7 @@ def test_an_idle_server_is_asked_almost_at_once() -> None:
     assert busy.plan().max_wait_s == pytest.approx(0.002, rel=0.05)
 
 
-def test_on_a_full_machine_rows_wait_as_long_as_the_fixed_window_and_on_an_idle_one_not() -> None:
+def test_rows_wait_for_the_whole_fixed_window_on_a_full_machine_only() -> None:
     idle, full = pace(), pace()
     for one, late_s in ((idle, 0.0005), (full, 0.004)):
         feed(one, 1_000, base_s=0.002, per_row_s=0.0)
@@ -91,7 +91,7 @@ def test_no_row_waits_longer_than_the_fixed_window_however_long_a_call_takes() -
     assert slow.plan().max_wait_s == FIXED.max_wait_s
 
 
-def test_of_a_model_that_is_slower_than_the_target_nothing_is_cut() -> None:
+def test_a_model_slower_than_the_target_keeps_the_fixed_values() -> None:
     heavy = pace(target_ms=50)
     feed(heavy, 1_000, base_s=0.060, per_row_s=0.001)
     assert heavy.plan() == FIXED

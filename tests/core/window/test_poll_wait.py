@@ -30,7 +30,7 @@ def test_gathering_makes_fewer_polls() -> None:
     assert len(polls(Gather(), records_hz=1_000, seconds=5)) <= 5 / GATHER_S
 
 
-def test_it_ends_when_the_records_get_rare_again() -> None:
+def test_gathering_ends_when_records_get_rare_again() -> None:
     gather = Gather()
     polls(gather, records_hz=800, seconds=5)
     assert polls(gather, records_hz=50, seconds=5, start_s=5.0)[-1] == 0.0
