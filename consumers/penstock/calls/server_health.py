@@ -69,8 +69,8 @@ class ServerHealth:
         self._chance_hang_ups = ChanceHangUps()
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
-        # True if the last hang-ups were so many in a row that the server was gone. They do not tell
-        # how often it breaks connections while it is well.
+        # True if the last hang-ups were so many in a row that the server was gone. Such hang-ups do
+        # not tell how often a healthy server breaks connections.
         self.was_silenced = False
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
@@ -98,11 +98,13 @@ class ServerHealth:
 
     @property
     def odds_of_hang_up(self) -> Odds:
-        """How likely the server breaks the connections of good requests."""
+        """How likely it is that the server breaks connections of good requests."""
         return self._chance_hang_ups.odds(self.heard)
 
     def probe_hung_up(self) -> None:
-        """The server hung up on a probe: by chance, unless it turns out to be gone."""
+        """The server hung up on a probe. That was chance, unless the server
+        turns out to be gone.
+        """
         self._probe_hang_ups += 1
 
     def hang_ups_were_chance(self, times: int) -> None:

@@ -35,8 +35,8 @@ LEAST_PROOF = 0.5
 
 
 class _HangUp(NamedTuple):
-    """A hang-up on the rows. By chance it happens as often as so many requests in a row break, or
-    as often as a trial of its length is hit by another cause that kills every five seconds.
+    """One hang-up on the rows. Chance explains it in two ways: `broken` requests in a row break, or
+    another cause, which kills every five seconds, hits the trial, with the chance `hit`.
     """
 
     broken: int
@@ -112,8 +112,8 @@ class LostRequests:
         return self.hang_ups >= HANG_UPS
 
     def server_was_gone(self, after_s: float) -> None:
-        """The server was gone after it hung up: two requests in a row were lost. It may have died
-        of something else in that time, so a slow trial proves less.
+        """The server was gone after it hung up, so two requests in a row were lost. It may have
+        died of something else in that time, so a slow trial proves less.
         """
         self._hang_ups[-1] = _HangUp(2, min(LEAST_PROOF, after_s / KILL_PERIOD_S))
 
@@ -121,7 +121,8 @@ class LostRequests:
         """The rows got no answer. True: that counts as a refusal. `heard`: how many requests the
         server has answered so far; `after_s`: how long the slowest answer took. It counts like a
         death, but only if the server has answered anything since these rows were last lost: a
-        server that is away says nothing about rows. `odds`: if it hung up, as it may do at random.
+        server that is away says nothing about rows. `odds`: given if the server hung up, which it
+        may do at random.
         """
         before, self._heard = self._heard, heard
         if heard == before or not self.died(rows, after_s):
@@ -152,7 +153,8 @@ class LostRequests:
 
 # Older answers tell little about how the server is now.
 REMEMBERED = 200
-# A server that hangs up after so many answers without it may have begun to do so at random.
+# If a server hangs up after this many answers without a hang-up, it may have begun to hang up at
+# random.
 QUIET_ANSWERS = 100
 
 
@@ -166,14 +168,15 @@ class Odds(NamedTuple):
     answered: int
 
     def are_against(self, times: int, doubt: float) -> bool:
-        """Is it certain enough that the row is why so many requests broke? `doubt`: the chance that
-        they did by themselves.
+        """Is it certain enough that the row is the cause of so many broken requests in a row?
+        `doubt`: the chance that they broke by themselves.
         """
         return doubt <= MOST_DOUBT and self.of_late(times) <= MOST_DOUBT_OF_LATE
 
     def of_late(self, times: int) -> float:
         """The chance that so many requests break in a row, if the server began to break connections
-        at random when it first hung up: any share of them, each as likely as another.
+        at random when it first hung up. Every share of broken connections is taken to be as likely
+        as any other.
         """
         return math.prod(
             (1 + self.broken + number) / (2 + self.broken + self.answered + number)
