@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.adapters.stores.files_and_stdin import local_files
-from penstock.errors import EXIT_USAGE, Fatal
+from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, LocalObjects, local_files
+from penstock.errors import EXIT_USAGE, Fatal, Poison
+from penstock.ports import Location
 
 
 @pytest.fixture
@@ -53,3 +55,21 @@ async def test_a_path_that_cannot_be_looked_at_is_to_be_corrected(
     with pytest.raises(Fatal, match="correct the path") as caught:
         await local_files(f"{folder}/{name}")
     assert caught.value.exit_code == EXIT_USAGE
+
+
+async def test_a_standard_input_that_cannot_be_read_is_no_object_and_not_tried_again(
+    tmp_path: Path,
+) -> None:
+    kept = os.dup(0)
+    unreadable = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    os.dup2(unreadable, 0)
+    objects = LocalObjects(MemoryObjects)
+    try:
+        with pytest.raises(Poison, match="standard input cannot be copied") as caught:
+            await objects.open(Location(LOCAL, STDIN))
+        assert caught.value.code == "not_found"
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(unreadable)
+        await objects.aclose()

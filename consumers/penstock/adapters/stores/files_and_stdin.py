@@ -89,8 +89,7 @@ class LocalObjects:
         try:
             path = location.key
             if path == STDIN:
-                self._stdin = self._stdin or _Stdin()
-                path = await asyncio.shield(self._stdin.copied)
+                path = await self._copied()
             body = FolderBody(location, await asyncio.to_thread(open_regular, path, location))
         except FileNotFoundError:
             said = (
@@ -100,6 +99,17 @@ class LocalObjects:
         except OSError as error:
             raise translated(error, location) from None
         return await pinned(body, location)
+
+    async def _copied(self) -> str:
+        """The file with all of the standard input. A failed copy is not tried again, because what
+        was read of the input is gone.
+        """
+        self._stdin = self._stdin or _Stdin()
+        try:
+            return await asyncio.shield(self._stdin.copied)
+        except OSError as error:
+            said = f"standard input cannot be copied ({error.strerror}); pipe the object into it"
+            raise Poison("not_found", said) from None
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         if location.bucket != LOCAL:
