@@ -4,7 +4,7 @@
     ├── Transient     the other side fails or is away: the same request may work later
     │   ├── Unreachable   no answer at all (refused, reset, timed out)
     │   │   ├── NoAnswer      the request was sent; the same rows may again get no answer
-    │   │   │   └── HungUp        the connection broke under it, before the time was up
+    │   │   │   └── HungUp        the connection broke during the request, before the time was up
     │   │   └── LockedOut     our clock is wrong, or our credentials have expired
     │   ├── Overloaded    it answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again

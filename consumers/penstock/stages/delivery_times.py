@@ -1,4 +1,4 @@
-"""Measures where the time of delivered objects went, and tells it to whatever shows or uses times.
+"""Measures where the time of delivered objects went, for the metrics, the pages and the pace.
 
 Rule: rows are counted with each delivered release; an object's times are measured when its last
 release is delivered. They go to the metrics, the page of the object and its trace, and to the pace
