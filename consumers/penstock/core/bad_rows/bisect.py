@@ -239,8 +239,8 @@ class Search:
         return rejected
 
     def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection broke under one row above the usual limit, because the row is too large,
-        or because the server died meanwhile.
+        """The connection broke under one row above the usual limit: it is too large, or the server
+        died.
         """
         if not self.losses.broke(was_well=was_well):
             self.again()
@@ -269,9 +269,7 @@ class Search:
             self._untested = self._asked + self._untested
 
     def asked_again(self) -> None:
-        """The row failed by an unforeseen exception. That may be chance, so the row is asked once
-        more.
-        """
+        """An unforeseen exception, which may be chance: the row is asked once more."""
         self._refusals += 1
         self._put_back()
 
