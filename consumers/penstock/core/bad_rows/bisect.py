@@ -239,9 +239,7 @@ class Search:
         return rejected
 
     def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection broke under one row above the usual limit: it is too large, or the server
-        died.
-        """
+        """The connection broke under one row above the usual limit. Is the row too large?"""
         if not self.losses.broke(was_well=was_well):
             self.again()
             return []
