@@ -1,8 +1,8 @@
 """Does the server answer questions, but never rows? And does it answer rows with something that is
 no answer?
 
-Rule: as long as the server answers no question without rows either, it is away, and rows without an
-answer say nothing. If it answers such a question, and `TRIES` requests with rows were lost in a row
+Rule: a server that does not even answer questions without rows is away, and rows without an answer
+then say nothing. If it answers such a question, and `TRIES` requests with rows were lost in a row
 within at least `LEAST_S`, it fails at rows. A search for one bad row loses as many in a row, but
 finds good rows within less time. Pure. Owner: the health of one model server.
 """
