@@ -11,6 +11,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Gauge
 
 from penstock.telemetry.metric_types import (
+    BATCH_BUCKETS,
     CALL_BUCKETS_S,
     Spread,
     Total,
@@ -30,8 +31,6 @@ from penstock.telemetry.shadow import ShadowTelemetry
 from penstock.telemetry.status_gauges import StatusGauges
 from penstock.telemetry.streams import Streams
 from penstock.telemetry.ways import TimeSpent, Ways
-
-BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class SpanCounts(Protocol):
