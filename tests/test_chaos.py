@@ -1,4 +1,4 @@
-"""What `scripts/chaos` can be trusted with: its plan, what its watch sees, when it fails."""
+"""`scripts/chaos`: its plan, what its watch sees, and which outcomes are problems."""
 
 from collections import Counter
 from typing import Any
@@ -132,7 +132,7 @@ def answered(*, but: str | None = None, code: str = "") -> Watch:
     return watch
 
 
-def test_poison_of_every_kind_is_among_the_good_messages_and_none_of_their_rows() -> None:
+def test_poison_of_every_kind_is_sent_and_its_rows_do_not_count_as_rows_of_the_run() -> None:
     assert {one.key for one in POISONS} == set(poison.KINDS)
     watch = answered()
     watch.take(0, 1, poison_record(poison.CUT, "bad_row", 3))
@@ -140,7 +140,7 @@ def test_poison_of_every_kind_is_among_the_good_messages_and_none_of_their_rows(
     assert make(1, 20_000, 2).poisons == ()
 
 
-def test_poison_that_is_not_answered_as_such_is_a_problem() -> None:
+def test_poison_that_is_not_answered_by_its_own_code_is_a_problem() -> None:
     planned = plan.make(1, 20_000, 2, lines=LINES, with_poison=True)
     assert report.problems(outcome(plan=planned, watch=answered())) == []
     wrong = answered(but=poison.CUT, code="not_found")
@@ -152,7 +152,7 @@ def test_poison_that_is_not_answered_as_such_is_a_problem() -> None:
 
 
 async def until_it_breaks(objects: ObstoreObjects, key: str) -> int:
-    """How many bytes come before."""
+    """How many bytes come before the connection breaks."""
     body, got = await objects.open(Location("bucket", key)), 0
     try:
         async for chunk in body:
@@ -226,7 +226,7 @@ def test_repeats_within_a_commit_interval_for_each_fault_are_allowed() -> None:
     assert len(report.problems(outcome(is_exactly_once=True))) == 1
 
 
-def test_what_is_missing_or_wrong_or_not_done_is_a_problem() -> None:
+def test_lost_rows_wrong_answers_and_an_unfinished_run_are_problems() -> None:
     lost = Violation("lost", "in", 0, 7, "row 3")
     broken = verdict(rows=19_999, violated={"lost": 1}, violations=(lost,))
     watch = Watch(POOL, [OBJECT])

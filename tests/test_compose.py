@@ -80,7 +80,7 @@ def test_several_workers_find_ports_and_prometheus_finds_them() -> None:
     assert scrape["dns_sd_configs"][0]["names"] == ["worker"]
 
 
-def test_the_worker_s_image_runs_without_root_and_without_what_built_it() -> None:
+def test_the_worker_s_image_runs_without_root_and_without_a_compiler_or_sources() -> None:
     text = (IMAGES / "worker" / "Dockerfile").read_text()
     last = text[text.rindex("FROM ") :]
     assert "USER 65534:65534" in last
@@ -105,7 +105,7 @@ def test_the_job_waits_for_its_topics_its_bucket_and_its_model() -> None:
     assert {"topics", "bucket", "archive"} == ONE_SHOT
 
 
-def test_what_the_bucket_announces_is_answered_in_order_by_way_of_a_topic_that_is_made() -> None:
+def test_the_bucket_s_events_are_answered_in_order_by_way_of_a_rekeyed_topic_that_is_made() -> None:
     between = SERVICES["worker"]["environment"]["PENSTOCK_KAFKA__REKEY"]
     assert between != SERVICES["minio"]["environment"]["MINIO_NOTIFY_KAFKA_TOPIC_P"]
     (made,) = re.findall("for topic in (.+); do", SERVICES["topics"]["entrypoint"][-1])

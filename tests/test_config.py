@@ -42,7 +42,7 @@ def test_a_list_of_columns_may_hold_numbers() -> None:
 @pytest.mark.parametrize(
     "text", ['["a/**"', "['a/**']", '{"a": 1}', '"a/**"', "[1]", '["a", null]', "a,'b'", "[ab]*"]
 )
-def test_what_is_neither_is_refused_and_never_taken_literally(text: str) -> None:
+def test_a_text_that_is_no_list_is_refused_and_never_taken_literally(text: str) -> None:
     message = refused({"PENSTOCK_OBJECTS__ALLOW": text})
     assert "PENSTOCK_OBJECTS__ALLOW" in message
     assert "write a list as a,b or as a JSON array" in message
@@ -90,7 +90,9 @@ def test_variables_that_are_not_ours_to_read_are_passed_over() -> None:
     )
 
 
-def test_an_error_of_kind_names_the_variable_and_what_it_may_be(tmp_path: Path) -> None:
+def test_a_value_of_the_wrong_kind_is_an_error_that_names_variable_and_allowed_values(
+    tmp_path: Path,
+) -> None:
     assert "PENSTOCK_WINDOW__MAX_ROWS" in refused({"PENSTOCK_WINDOW__MAX_ROWS": "many"})
     message = refused({"PENSTOCK_DELIVERY__GUARANTEE": "once"})
     assert "PENSTOCK_DELIVERY__GUARANTEE" in message
@@ -104,7 +106,7 @@ def test_an_error_of_kind_names_the_variable_and_what_it_may_be(tmp_path: Path) 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of which the environment overrides a part."""
+    """A file; the environment overrides some of its keys."""
     path = tmp_path / "worker.toml"
     path.write_text('[kafka]\ngroup = "file"\ninput_topic = "same"\n[window]\nmax_rows = 7\n')
     monkeypatch.setenv("PENSTOCK_KAFKA__GROUP", "environment")
@@ -125,7 +127,7 @@ def test_each_value_knows_where_it_comes_from(file: Path) -> None:
     assert resolved.overridden == {"kafka.group": "PENSTOCK_KAFKA__GROUP"}
 
 
-def test_the_command_shows_it(file: Path) -> None:
+def test_penstock_config_shows_where_each_value_comes_from(file: Path) -> None:
     shown = CliRunner().invoke(cli, ["config", "--config", str(file)])
     assert shown.exit_code == 0, shown.output
     printed = json.loads(shown.stdout)
@@ -218,7 +220,7 @@ def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_override
     assert not caplog.records, "of several members the supervisor says it"
 
 
-def test_a_worker_names_all_its_models_and_what_goes_to_them(
+def test_a_worker_names_all_its_models_with_the_routes_to_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = """
@@ -279,7 +281,7 @@ def test_an_address_without_a_scheme_is_refused_with_the_one_that_it_needs(
 
 
 @pytest.mark.parametrize("key", URL_KEYS)
-def test_a_path_of_this_machine_is_no_address(tmp_path: Path, key: str) -> None:
+def test_a_local_path_is_refused_as_an_address(tmp_path: Path, key: str) -> None:
     file = written(tmp_path, URL_KEYS[key].format('"/data/in"'))
     is_server = key.endswith(("management_url", "model.url", "'small': url"))
     assert ("file:///data/in" in refused({}, file)) is not is_server
@@ -370,9 +372,7 @@ def test_a_store_is_a_section_with_a_name_of_its_own(tmp_path: Path) -> None:
         ({"PENSTOCK_STORES__LAKE__OPTIONS": "host=files"}, "JSON object"),
     ],
 )
-def test_what_is_wrong_with_a_store_is_said_with_its_name(
-    environ: Mapping[str, str], words: str
-) -> None:
+def test_an_error_of_a_store_names_the_store(environ: Mapping[str, str], words: str) -> None:
     assert words in refused(environ)
 
 
@@ -398,7 +398,7 @@ def test_what_is_wrong_with_a_store_is_said_with_its_name(
         ("models = [1]\n", "write [[models]]"),
     ],
 )
-def test_what_is_wrong_in_one_of_several_is_said_with_its_name(
+def test_an_error_of_one_of_several_models_or_routes_names_it(
     tmp_path: Path, text: str, words: str
 ) -> None:
     file = written(tmp_path, text)

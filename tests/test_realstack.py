@@ -73,13 +73,15 @@ def build_badly(folder: Path) -> None:
     raise ConnectionError("half of it arrived")
 
 
-def test_a_build_that_fails_leaves_nothing_that_could_be_taken_for_one(tmp_path: Path) -> None:
+def test_a_build_that_fails_leaves_no_folder_behind(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         layout.build_once(tmp_path / "build", build_badly)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
-def test_of_several_that_build_the_same_one_builds_and_the_others_find_it(tmp_path: Path) -> None:
+def test_of_several_processes_that_build_the_same_one_builds_and_the_others_use_its_build(
+    tmp_path: Path,
+) -> None:
     built: list[Path] = []
 
     def make(folder: Path) -> None:

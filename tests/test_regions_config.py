@@ -1,4 +1,4 @@
-"""One configuration for all regions: what it says in each of them."""
+"""One configuration for all regions: what it means for the workers of each."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_a_worker_reads_its_own_topics_in_a_group_of_its_region(tmp_path: Path) 
     assert (us.inputs, us.group) == (["refs.us", "more.us"], "penstock-us")
 
 
-def test_who_helps_is_a_member_of_the_same_group(tmp_path: Path) -> None:
+def test_a_worker_that_helps_another_region_joins_the_group_of_that_region(tmp_path: Path) -> None:
     eu, us = (resolved(tmp_path, region).config for region in ("eu", "us"))
     assert config.kafka_of(eu, "us") == us.kafka
     assert config.kafka_of(us, "eu") == eu.kafka
@@ -65,7 +65,7 @@ def test_model_servers_of_the_region_come_first_and_then_those_of_others(tmp_pat
     assert model.replicas == ["http://us:8081", "http://eu:8080"]
 
 
-def test_what_stands_for_all_regions_may_be_said_otherwise_for_one(tmp_path: Path) -> None:
+def test_a_key_for_all_regions_can_be_overridden_for_one(tmp_path: Path) -> None:
     cfg = resolved(tmp_path, "eu", PENSTOCK_REGIONS__HELP_LAG="5").config
     assert {name: one.help_lag for name, one in cfg.regions.items()} == {"eu": 5, "us": 7}
     assert {name: one.fallback for name, one in cfg.regions.items()} == {
@@ -74,7 +74,7 @@ def test_what_stands_for_all_regions_may_be_said_otherwise_for_one(tmp_path: Pat
     }
 
 
-def test_where_a_key_of_the_region_comes_from_is_said(tmp_path: Path) -> None:
+def test_the_source_of_a_key_that_a_region_sets_is_the_region(tmp_path: Path) -> None:
     found = resolved(tmp_path, "eu")
     assert found.sources["kafka.group"] == found.sources["model.url"] == "regions.eu"
     assert found.sources[".region"] == "PENSTOCK_REGION"

@@ -36,7 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "shorter and longer than a session; brokers are lost and rolled, workers rolled. Then "
         "`penstock verify`. About 11 s a fault, and a minute.",
         epilog="Exit code 0: every promise was kept. 1: one was broken, the folder with all logs "
-        "is kept. 3: this machine gives nobody network namespaces.",
+        "is kept. 3: network namespaces cannot be made here.",
     )
     parser.add_argument("--hosts", action="store_true")
     parser.add_argument("--rows", type=int, default=200_000, help="default 200,000")

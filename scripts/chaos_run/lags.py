@@ -71,7 +71,7 @@ def text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms
         f"behind: {' and '.join(behind)}, with {cores['machine']} of {os.cpu_count()} cores busy; "
         "scenes of it are late for that"
         if behind
-        else "nobody was behind"
+        else "neither was behind"
     )
     apart = f"one site's members apart, within a second: {found.apart_ms}"
     return "\n".join(

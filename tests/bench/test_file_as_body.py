@@ -1,4 +1,4 @@
-"""A file as the body of every object: its rows, and the calls that are made of them."""
+"""`--body FILE`: the rows of the file, and the requests that are made of them."""
 
 import io
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_rows_of_a_table_go_round_until_the_call_is_full(tmp_path: Path) -> None
     assert values.tolist() == [[1, 2], [3, 4], [5, 6], [1, 2], [3, 4], [5, 6], [1, 2]]
 
 
-def test_what_is_read_by_ranges_is_a_body_too(tmp_path: Path) -> None:
+def test_a_file_of_a_format_that_is_read_by_ranges_can_be_the_body(tmp_path: Path) -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"a": [1.0, 2.0], "b": [3.0, 4.0]}), out)
     body = read_body(settings("float32"), file(tmp_path, "a.parquet", out.getvalue()))
@@ -80,7 +80,7 @@ def test_what_is_read_by_ranges_is_a_body_too(tmp_path: Path) -> None:
         ("float32", "a.csv", b"", "no rows"),
     ],
 )
-def test_what_the_worker_would_refuse_is_refused_before_the_measurement(
+def test_a_file_that_the_worker_would_refuse_is_refused_before_the_measurement(
     tmp_path: Path, request_form: str, name: str, data: bytes, says: str
 ) -> None:
     with pytest.raises(Fatal, match=says) as caught:

@@ -88,7 +88,7 @@ def test_the_throughput_table_begins_with_the_ratios() -> None:
     assert text.index("0.75") < text.index("131") < text.index("2.35") < text.index("156,811")
 
 
-def test_cpu_that_was_too_short_to_measure_is_no_number() -> None:
+def test_cpu_time_that_was_too_short_to_measure_is_shown_in_words() -> None:
     text = printed(report.throughput_table(throughput_report(cpu_us_per_row=None)))
     assert "too short to tell" in text
 
@@ -134,7 +134,7 @@ def test_the_json_has_every_figure_of_the_table(tmp_path: Path) -> None:
     assert document["machine"]["cores"] >= 1
 
 
-def test_wake_ups_are_shown_for_whom_they_are_counted() -> None:
+def test_wake_ups_are_shown_for_the_processes_that_they_are_counted_for() -> None:
     rows = printed(report.where_table(trial(20, 9.0, held=True))).splitlines()
     (worker,) = [line for line in rows if "worker" in line]
     (others,) = [line for line in rows if "others" in line]

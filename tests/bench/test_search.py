@@ -6,7 +6,7 @@ from penstock.bench.streams import bisect, prove
 
 
 class Trials:
-    """Up to `limit` streams pass; keeps what was tried."""
+    """Trials in which up to `limit` streams hold. It keeps the numbers that were tried."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -58,7 +58,7 @@ async def test_the_proof_gives_up_after_a_few_candidates() -> None:
     assert len(trials.tried) == 4
 
 
-async def test_no_candidate_is_no_result() -> None:
+async def test_without_a_candidate_the_result_is_0() -> None:
     trials = Trials(40)
     assert await prove(trials, candidate=0) == 0
     assert trials.tried == []

@@ -63,7 +63,7 @@ def test_cpu_per_row_leaves_the_start_out() -> None:
     assert cpu_s_per_row(samples) == pytest.approx(0.4 / 800)
 
 
-def test_a_round_too_short_for_that_counts_everything() -> None:
+def test_cpu_per_row_of_a_round_too_short_to_leave_the_start_out_counts_the_whole_round() -> None:
     assert cpu_s_per_row([Sample(0, 0.0), Sample(1_000, 2.0)]) == pytest.approx(0.002)
 
 
@@ -72,7 +72,7 @@ def test_a_part_of_a_few_steps_of_cpu_time_is_too_short_to_tell() -> None:
     assert cpu_s_per_row(samples) is None
 
 
-def test_rounds_that_can_tell_make_the_median() -> None:
+def test_the_median_is_that_of_the_rounds_with_a_figure() -> None:
     rounds = [a_round(cpu_us_per_row=figure) for figure in (3.0, None, 5.0)]
     assert summarise(rounds).cpu_us_per_row == pytest.approx(4.0)
     assert summarise([a_round(cpu_us_per_row=None)]).cpu_us_per_row is None

@@ -1,4 +1,4 @@
-"""What a trial's ticks amount to."""
+"""The verdict on a trial's ticks: percentiles, misses, where the time went."""
 
 from collections.abc import Sequence
 
@@ -80,7 +80,7 @@ def test_others_are_judged_by_their_busiest_second() -> None:
     assert trial.others_cores == 0.7
 
 
-def test_the_stages_and_what_they_leave_open_add_up_to_the_mean() -> None:
+def test_the_times_of_the_stages_and_the_rest_add_up_to_the_mean() -> None:
     stages_ms = {"wait": 4.0, "call": 3.0}
     trial = judge(1, 50.0, ticks_of("0", [10] * 500), SENT, {}, 10.0, stages_ms)
     assert trial.stages_ms["schedule"] == 0.2

@@ -34,7 +34,7 @@ def test_the_model_finds_what_crosses_the_picture() -> None:
             assert (image[top : top + height, left : left + width] == BRIGHT).all()
 
 
-def test_other_blobs_are_no_frames() -> None:
+def test_the_model_sees_nothing_in_bytes_that_are_no_picture_of_the_demo() -> None:
     whole = frame(1, 1).body
     assert seen(b"") is None
     assert seen(whole[:60]) is None

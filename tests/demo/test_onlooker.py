@@ -1,4 +1,6 @@
-"""The onlooker reads each record once, as it comes: what the broker drops later is proved."""
+"""The onlooker reads each record once, when it is new, so records that the broker drops later
+count.
+"""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Settings on their way to the demo's worker."""
+"""The variables by which the demo's worker gets its settings."""
 
 from penstock import config
 from penstock.demo.services import as_environment
@@ -17,12 +17,12 @@ def test_sections_survive_the_way_through_the_environment() -> None:
     assert [read.kafka, read.objects, read.model, read.output, read.http] == SECTIONS
 
 
-def test_nothing_of_a_section_is_left_to_the_users_settings() -> None:
+def test_every_key_of_a_section_is_set_so_that_the_users_settings_do_not_count() -> None:
     users = {"PENSTOCK_KAFKA__SECURITY_PROTOCOL": "SSL", "PENSTOCK_OBJECTS__KEY": "k"}
     read = config.load(environ=users | as_environment(SECTIONS))
     assert (read.kafka.security_protocol, read.objects.key) == ("PLAINTEXT", None)
 
 
-def test_other_sections_stay_the_users() -> None:
+def test_other_sections_keep_the_users_settings() -> None:
     users = {"PENSTOCK_WINDOW__MAX_WAIT_MS": "50"}
     assert config.load(environ=users | as_environment(SECTIONS)).window.max_wait_ms == 50

@@ -17,7 +17,7 @@ def progress(wall: Wall | None = None) -> Progress:
     return Progress([Stream("a", "csv"), Stream("b", "csv")], wall_s=wall or Wall())
 
 
-def test_a_latency_is_that_of_the_product_however_late_the_answer_is_read() -> None:
+def test_a_latency_does_not_depend_on_when_the_answer_is_read() -> None:
     wall = Wall()
     watched = progress(wall)
     watched.sent(1, "b/1", announced_s=100.0, rows=9)

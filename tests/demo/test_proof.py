@@ -36,7 +36,7 @@ def progress() -> Progress:
     return sent
 
 
-def test_all_that_was_written_answered_once_is_a_proof(progress: Progress) -> None:
+def test_the_proof_holds_if_everything_was_answered_once(progress: Progress) -> None:
     assert broken(GOOD, progress, restarts=0) == []
 
 
@@ -50,7 +50,7 @@ def test_all_that_was_written_answered_once_is_a_proof(progress: Progress) -> No
         ({"duplicates": 3}, "3 rows were answered twice"),
     ],
 )
-def test_anything_else_is_told_as_a_fault(
+def test_the_proof_names_everything_that_is_wrong(
     progress: Progress, change: dict[str, object], fault: str
 ) -> None:
     (finding,) = broken(msgspec.structs.replace(GOOD, **change), progress, restarts=0)

@@ -44,7 +44,7 @@ def status(state: str) -> dict[str, Any]:
     return {"sites": [{"site": "site-1", "members": members, "counts": counts, "last": last}]}
 
 
-def test_who_is_away_is_named() -> None:
+def test_members_that_are_away_are_named() -> None:
     assert line(status("gone")) == "site-1: 1 of 2 (not cam-2)"
     assert line(status("present")) == "site-1: 2 of 2"
     console = Console(record=True, width=100)

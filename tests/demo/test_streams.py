@@ -31,7 +31,7 @@ from penstock.simulation.virtual_time import virtual_time
 
 
 def table(kind: Form, body: bytes) -> list[list[float]]:
-    """Read by nothing of ours."""
+    """Rows of an object, read by other libraries than the package's readers."""
     if kind == "ndjson":
         return [json.loads(line) for line in body.splitlines()]
     if kind == "tar.gz":
@@ -76,7 +76,7 @@ def test_the_forms_of_a_stream_are_told_in_words() -> None:
 
 
 @virtual_time
-async def test_what_nobody_answers_is_left_out_before_the_broker_has_to_forget(
+async def test_a_stream_without_answers_skips_objects_before_the_broker_drops_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Streams beat on, and announce no more than is sure to be read before it is dropped."""

@@ -6,7 +6,7 @@ from penstock.demo.worker import ROWS_IN_ALL, batches
 from penstock.telemetry.worker import Telemetry
 
 
-def test_batches_are_read_by_the_reason_they_closed_for() -> None:
+def test_batches_are_counted_by_the_reason_for_which_they_closed() -> None:
     telemetry = Telemetry()
     telemetry.batch_closed("deadline", rows=30, waited_s=0.01)
     telemetry.batch_closed("deadline", rows=20, waited_s=0.01)

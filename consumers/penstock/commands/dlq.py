@@ -138,7 +138,7 @@ def skip(context: Context, stream: str) -> None:
     "--latest", is_flag=True, help="Ask for the objects as they are now: name no version."
 )
 @click.option(
-    "--originals", is_flag=True, help="Send messages without a reference again, as they came."
+    "--originals", is_flag=True, help="Send messages without a reference again, unchanged."
 )
 @chosen
 @common

@@ -1,7 +1,7 @@
 """The last line of `penstock predict`: its counts of rows and errors, its time; and the exit code.
 
 Rule: only the counted fields of a record are decoded. If no row was read at all, the causes
-decide the exit code, as those of a failed start do. Owner: the command.
+decide the exit code, by the codes of a failed start. Owner: the command.
 """
 
 from collections import Counter

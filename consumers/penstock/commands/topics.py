@@ -33,7 +33,7 @@ def create(context: Context, partitions: int, replication: int, of_scenes: bool)
         counts = await partition_counts(cfg.kafka, were_there) if were_there else {}
         for topic, outcome in made:
             count = counts.get(topic, partitions)
-            others = "" if count == partitions else f", with {count} partitions, as it stays"
+            others = "" if count == partitions else f", and keeps its {count} partitions"
             click.echo(f"{topic}: {outcome}{others}")
 
     run_async(work())

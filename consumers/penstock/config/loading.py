@@ -125,7 +125,7 @@ def _taken_out(tree: dict[str, Any], section: str) -> dict[str, Any]:
 
 def _share(tables: dict[str, Any], shared: Mapping[str, Any]) -> None:
     """Copy the section's own keys into each table that does not set them. A list of regions leaves
-    out the table's own name, as a region cannot fall back on itself.
+    out the table's own name, because a region cannot fall back on itself.
     """
     for name, keys in tables.items():
         for key, value in shared.items():
@@ -143,7 +143,9 @@ def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
 def _take_aws_endpoint(
     tree: dict[str, Any], sources: dict[str, str], environ: Mapping[str, str]
 ) -> None:
-    """If no address is configured, take the one from AWS's own variables, as AWS clients do."""
+    """If no address is configured, take it from AWS's own variables, which AWS clients
+    read, too.
+    """
     objects = tree.get("objects", {})
     name = next((name for name in AWS_ENDPOINTS if environ.get(name)), None)
     if name is not None and objects.get("endpoint_url") is None:
