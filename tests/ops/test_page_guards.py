@@ -1,4 +1,4 @@
-"""Who may ask a page: by which name, and in what time."""
+"""Which requests a page refuses, by their host name, and which slow clients it disconnects."""
 
 import asyncio
 

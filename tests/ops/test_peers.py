@@ -34,7 +34,9 @@ LATE = "no answer within 2 s"
 
 
 async def told(*named: str, is_mute: bool = False) -> list[dict[str, Any]]:
-    """Unless one `is_mute`: when none was late, as all are where the machine pauses."""
+    """What the page tells of these peers. A pause of the machine makes all of them late, so the
+    peers are asked again until none is, unless one of them `is_mute`.
+    """
     peers = Peers(config.Http(peers=list(named), token=TOKEN))
     async with peers.watching():
         assert peers.look() is None
