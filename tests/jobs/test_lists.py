@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,42 @@ def test_a_wrong_row_is_refused(row: list[str]) -> None:
         Columns(["bucket", "key", "size"]).reference(row)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("stream", 7, "7"), ("stream", b"s", "s"), ("etag", 12, "12"),
+        ("size", 12, 12), ("size", 12.0, 12), ("event_time", 1e12, 10**12),
+        ("last_modified_date", datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC), 10**12),
+        ("last_modified_date", date(2001, 9, 9), 999_993_600_000),
+    ],
+)  # fmt: skip
+def test_values_of_a_parquet_list_are_converted(name: str, value: object, field: object) -> None:
+    made = Columns([name, "key", "bucket"]).reference([value, b"k", b"b"])
+    assert made is not None
+    assert (made.bucket, made.key) == ("b", "k")
+    assert getattr(made, "event_time" if name == "last_modified_date" else name) == field
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key", b"\xff"), ("key", 1.5), ("stream", True), ("size", 1.5), ("size", float("nan")),
+        ("size", True), ("event_time", b"1"), ("etag", date(2001, 9, 9)),
+    ],
+)  # fmt: skip
+def test_values_of_a_wrong_kind_are_refused(name: str, value: object) -> None:
+    names = dict.fromkeys(["bucket", "key", name])
+    row = {"bucket": "b", "key": "k"} | {name: value}
+    with pytest.raises(SchemaError):
+        Columns([*names]).reference([row[each] for each in names])
+
+
+def test_a_row_of_no_present_object_is_told_by_numbers_too() -> None:
+    columns = Columns(["bucket", "key", "is_latest"])
+    assert columns.reference(["b", "k", 0]) is None
+    assert columns.reference(["b", "k", 1]) == Reference(bucket="b", key="k")
+
+
 @pytest.fixture
 def objects() -> MemoryObjects:
     return MemoryObjects(chunk_bytes=100)
@@ -221,7 +258,22 @@ def parquet(kind: pa.DataType, keys: Sequence[str]) -> bytes:
     return sink.getvalue()
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+async def test_names_of_a_parquet_list_may_be_bytes_and_its_sizes_floats(
+    objects: MemoryObjects,
+) -> None:
+    """Hive and Impala write the first, pandas the second if a size is missing."""
+    out = io.BytesIO()
+    keys = pa.array([b"site/\xc3\xbc.csv", b"k"], pa.binary())
+    table = pa.table({"bucket": ["b", "b"], "key": keys, "size": pa.array([3.0, None])})
+    pq.write_table(table, out)
+    objects.put("lists", "x.parquet", out.getvalue())
+    assert [one for _, one in await read(objects, "x.parquet")] == [
+        Reference(bucket="b", key="site/ü.csv", size=3),
+        Reference(bucket="b", key="k"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
 @pytest.mark.parametrize(
     ("keys", "says"),
     [

@@ -7,7 +7,8 @@ Owner: the reading of one list.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime, time
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
@@ -31,6 +32,8 @@ _FIELDS: Final = {
     "islatest": "is_latest",
     "isdeletemarker": "is_delete_marker",
 }
+_NUMBERS: Final = ("size", "event_time")
+_FLAGS: Final = ("is_latest", "is_delete_marker")
 # A number of so many digits always fits 64 bits.
 _MOST_DIGITS: Final = 18
 _MILLISECOND: Final = EPOCH.resolution * 1000
@@ -67,9 +70,9 @@ class Columns:
         if len(row) != self._count:
             raise SchemaError(f"{len(row)} columns instead of {self._count}")
         said: dict[str, Any] = {
-            field: value
+            field: value if isinstance(value, str) else _converted(field, value)
             for index, field in self._fields
-            if (value := row[index]) is not None and value != ""
+            if (value := row[index]) is not None and value not in ("", b"")
         }
         if not _is_true(said.pop("is_latest", True)) or _is_true(
             said.pop("is_delete_marker", False)
@@ -85,8 +88,27 @@ class Columns:
         return Reference(**said)
 
 
+def _converted(field: str, value: object) -> object:
+    """A value of a Parquet list that is no text, as the field takes it. Raises `SchemaError`."""
+    match value:
+        case float() if value.is_integer() and field in _NUMBERS:
+            return int(value)
+        case datetime() if field == "event_time":
+            return (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // _MILLISECOND
+        case date() if field == "event_time":
+            return (datetime.combine(value, time(), UTC) - EPOCH) // _MILLISECOND
+        case bool() if field in _FLAGS:
+            return value
+        case int() if not isinstance(value, bool):
+            return value if field in _NUMBERS else str(value)
+        case bytes() if field not in _NUMBERS:  # its writer has not said that it is UTF-8
+            with suppress(UnicodeDecodeError):
+                return value.decode()
+    raise SchemaError(f"{field} {value!r:.40} is of a wrong kind ({type(value).__name__})")
+
+
 def _is_true(said: object) -> bool:
-    return said is True or (isinstance(said, str) and said.lower() == "true")
+    return said is True or (isinstance(said, str) and said.lower() in ("true", "1"))
 
 
 def _make_numbers(said: dict[str, Any]) -> None:
@@ -95,9 +117,7 @@ def _make_numbers(said: dict[str, Any]) -> None:
         if not _is_number(size):
             raise SchemaError(f"size {size[:40]!r} is not a number of bytes")
         said["size"] = int(size)
-    if isinstance(at, datetime):
-        said["event_time"] = (at.replace(tzinfo=at.tzinfo or UTC) - EPOCH) // _MILLISECOND
-    elif isinstance(at, str) and _is_number(at):
+    if isinstance(at, str) and _is_number(at):
         said["event_time"] = int(at)
 
 

@@ -31,7 +31,7 @@ def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[An
         schema = footer.schema.to_arrow_schema()
         names = [name for name in schema.names if field_of(name)]
         columns = Columns(names or schema.names)
-        texts = [name for name in names if _is_text(schema.field(name).type)]
+        texts = [name for name in names if _may_be_long(schema.field(name).type)]
         table = pq.ParquetFile(
             file,
             metadata=footer,
@@ -63,10 +63,12 @@ def _check_groups(footer: Any, names: Sequence[str]) -> None:
                 )
 
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa  # noqa: PLC0415
+def _may_be_long(kind: Any) -> bool:
+    """Are the values texts, or bytes of any length?"""
+    from pyarrow import types  # noqa: PLC0415
 
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(is_text or types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _unfolded(column: Any) -> list[Any]:
