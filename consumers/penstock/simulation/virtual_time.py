@@ -6,7 +6,10 @@ other threads is not waited for, so threads cannot be used with this loop.
 """
 
 import asyncio
+import contextvars
 import functools
+import heapq
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
@@ -25,11 +28,27 @@ class Deadlock(Exception):
     """Every task waits for another one."""
 
 
-class _JumpingSelector(selectors.SelectSelector):
-    """Never blocks: instead of waiting, it adds the time of the wait to the clock."""
+class _Timer(asyncio.TimerHandle):
+    """A timer that rings after the earlier ones of its instant. asyncio's own heap gives timers of
+    one instant in an order that depends on all other timers.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, order: tuple[float, int], *given: Any) -> None:
+        super().__init__(order[0], *given)
+        self._scheduled = True
+        self.order = order
+
+    def __lt__(self, other: object) -> bool:
+        assert isinstance(other, _Timer)
+        return self.order < other.order
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Never blocks: instead of waiting, it sets the clock to the time of the next timer."""
+
+    def __init__(self, next_timer_s: Callable[[], float]) -> None:
         super().__init__()
+        self._next_timer_s = next_timer_s
         self.now_s = 0.0
         self.on_turn: Callable[[], None] | None = None
 
@@ -42,7 +61,9 @@ class _JumpingSelector(selectors.SelectSelector):
         if not events:
             if timeout is None:
                 raise Deadlock("every task waits and no timer is set")
-            self.now_s += timeout
+            if timeout:
+                # Not `now_s + timeout`: the sum's last digits depend on how many timers have rung.
+                self.now_s = self._next_timer_s()
         return events
 
 
@@ -50,11 +71,26 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Starts at second 0."""
 
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+        self._jumping = _JumpingSelector(self._next_timer_s)
+        self._numbers = itertools.count()
         super().__init__(self._jumping)
 
     def time(self) -> float:
         return self._jumping.now_s
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = _Timer((when, next(self._numbers)), callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        return timer
+
+    def _next_timer_s(self) -> float:
+        return self._scheduled[0].when()
 
     def each_turn(self, look: Callable[[], None] | None) -> None:
         """Call `look` between any two turns of the loop: after the steps of all ready tasks."""
