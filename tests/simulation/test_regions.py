@@ -2,6 +2,10 @@
 
 from collections import Counter
 
+import pytest
+
+from penstock.simulation.checks.history import Violation
+from penstock.simulation.regions import simulation
 from penstock.simulation.regions.simulation import simulate_regions
 
 SEEDS = 12
@@ -16,3 +20,11 @@ def test_a_region_that_is_cut_off_costs_no_row_and_no_order() -> None:
 
 def test_a_seed_is_one_history() -> None:
     assert simulate_regions(0).digest == simulate_regions(0).digest
+
+
+def test_a_promise_that_is_broken_at_the_end_is_raised_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulation, "RECOVERY_S", -1.0)
+    with pytest.raises(Violation, match="seed 1: not all is answered"):
+        simulate_regions(1)

@@ -51,8 +51,8 @@ class Bucket:
         self._draws = draws
         zoo, make = announcements.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
-        # Where failures in a row stop a line, all objects are of one stream: otherwise the few
-        # objects of a world would not stop any.
+        # In a world in which failures in a row stop a line, all objects are of one stream: its few
+        # objects would stop no line otherwise.
         streams = 1 if troubles.lines else 5
         self._messages = announcements.Messages(draws.load, make_object, self.put, streams)
         self._poison = PoisonMessages(draws.poison, self.put, streams)

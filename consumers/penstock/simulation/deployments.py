@@ -22,7 +22,7 @@ from penstock.stages.result_objects import ResultPlan
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """What else happens to a world than delays and failures: each kind in some of the seeds."""
+    """Troubles of a world besides delays and failures. Each kind comes in some of the seeds."""
 
     settings: bool = False
     objects: bool = False

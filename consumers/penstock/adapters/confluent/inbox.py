@@ -80,9 +80,7 @@ class Inbox:
         return taken
 
     def crowded(self, wanted: Collection[int]) -> set[int]:
-        """The partitions that the caller does not want and of which so much waits that they are
-        paused.
-        """
+        """Those partitions outside `wanted` of which so much waits that they must be paused."""
         return {
             partition
             for partition, waiting in self._waiting.items()

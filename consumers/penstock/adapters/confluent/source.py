@@ -231,9 +231,7 @@ class ConfluentSource:
 
     async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         self._instance_id_wait.end()
-        with suppress(
-            Transient
-        ):  # people see the former count until the next assignment
+        with suppress(Transient):  # people see the former count until the next assignment
             self._count = await self._calls.partitions() or self._count
         return await self._places.starts(partitions)
 

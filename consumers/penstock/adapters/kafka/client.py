@@ -175,7 +175,7 @@ def _remedy(error: BaseException) -> str:
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
-    """False for a connection that ends during the handshake: a broker that stops causes that."""
+    """False if the connection ends during the handshake: a broker that stops causes this, too."""
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
 

@@ -212,7 +212,7 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """Here and in the next two requests it is the first version that has the instance id."""
+    """The first version with the instance id, as are those of `NamedCommit` and `LeaveGroup`."""
 
 
 class NamedCommit(

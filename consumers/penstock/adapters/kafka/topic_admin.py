@@ -45,7 +45,7 @@ async def create_topics(
     """Create the topics that are missing. Returns (topic, "created" or "was there") for each, in
     the given order, once the brokers know them, so that a worker can start at once.
 
-    Raises `Fatal` with Kafka's reason if it refuses, `Unreachable` after `kafka.timeout_ms`.
+    Raises `Fatal`: with Kafka's reason if Kafka refuses, with exit code 3 after `kafka.timeout_ms`.
     """
     async with _admin(kafka, "the creation of topics") as admin:
         await controller_known(admin)

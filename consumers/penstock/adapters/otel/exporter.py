@@ -102,7 +102,7 @@ class OtlpSpans:
         return self._accepted - self._exporter.exported - self._exporter.failed
 
     def send(self, spans: Sequence[Span]) -> None:
-        # The processor would drop the oldest spans and not tell.
+        # The processor would drop the oldest spans without counting them.
         if self._waiting + len(spans) > MOST_WAITING:
             self._refused += len(spans)
             return

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import orjson
 
 from penstock.adapters.memory.sink import MemorySink
-from penstock.simulation.checks.history import History
+from penstock.simulation.checks.history import History, Violation
 from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Region, topics
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
 from penstock.simulation.virtual_time import VirtualClock, run
@@ -65,6 +65,13 @@ class _World:
         self._hired = self._announced = 0
 
     async def live(self) -> Report:
+        try:
+            await self._live()
+        except* Violation:
+            pass  # the history keeps it, and it is raised below without the group around it
+        return self._judged()
+
+    async def _live(self) -> None:
         async with self.tasks:
             coordinating = [
                 self.tasks.create_task(one.group.coordinate()) for one in self.regions.values()
@@ -83,7 +90,6 @@ class _World:
                 task.cancel()
             for worker in (*self._workers, *self._killed):
                 worker.end()
-        return self._judged()
 
     def _hire(self, region: Region) -> None:
         self._hired += 1
@@ -159,6 +165,8 @@ class _World:
                 await asyncio.sleep(0.5)
 
     def _judged(self) -> Report:
+        if self.history.failure is not None:
+            raise self.history.failure
         found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for records in self.sink.topics[OUTPUT].values():
             for _, value in records:
