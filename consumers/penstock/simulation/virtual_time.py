@@ -12,10 +12,11 @@ import heapq
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 EPOCH_MS = 1_800_000_000_000
 
 
@@ -70,6 +71,9 @@ class _JumpingSelector(selectors.SelectSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Starts at second 0."""
 
+    # asyncio's own heap of timers.
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self) -> None:
         self._jumping = _JumpingSelector(self._next_timer_s)
         self._numbers = itertools.count()
@@ -81,8 +85,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def call_at(
         self,
         when: float,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = _Timer((when, next(self._numbers)), callback, args, self, context)
