@@ -20,6 +20,7 @@ from penstock.ports import Answers, Body, Listed, Location, Part, WholeBody
 from penstock.simulation.echo_model import Deadly
 from penstock.simulation.faults import FaultInjector
 from penstock.simulation.worker_process import Process
+from penstock.stages.object_reader import PROBE_KEY
 
 T = TypeVar("T")
 # Some of the objects up to this size come in one piece, like small objects from a real store.
@@ -57,7 +58,8 @@ class SimulatedObjects:
 
     async def _ask(self, location: Location, ask: Callable[[], Awaitable[T]]) -> T:
         name = f"{location.bucket}/{location.key}"
-        self.reading += 1
+        is_transfer = location.key != PROBE_KEY  # a probe asks for an object that is not there
+        self.reading += is_transfer
         try:
             await self.process.gate()
             await self.injector.delay()
@@ -68,7 +70,7 @@ class SimulatedObjects:
             answer = await ask()
             await self.process.gate()
         finally:
-            self.reading -= 1
+            self.reading -= is_transfer
         return answer
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:

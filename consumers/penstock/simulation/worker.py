@@ -61,9 +61,15 @@ class Worker:
         if not self.process.going.is_set():
             self.group.leave(self.source)
 
-    def go_on(self) -> None:
+    def go_on(self, heartbeat_s: float = 0.0) -> None:
+        """Go on after `pause`. For `heartbeat_s` the worker does not know whether the group has
+        gone on without it.
+        """
         self.process.go_on()
-        if self.process.alive:
+        asyncio.get_running_loop().call_later(heartbeat_s, self._beat)
+
+    def _beat(self) -> None:
+        if self.process.alive and self.process.going.is_set():
             self.source.heartbeat()
 
     def stop(self) -> None:

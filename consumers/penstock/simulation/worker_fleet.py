@@ -18,6 +18,9 @@ from penstock.simulation.world import World
 
 MOST_WORKERS = 3
 LOOK_S = 0.5
+# So long a worker that goes on after a freeze may work as a zombie, until its next heartbeat tells
+# it that the group has gone on without it.
+HEARTBEAT_S = 3.0
 
 
 class WorkerFleet:
@@ -70,7 +73,8 @@ class WorkerFleet:
             self._world.history.note("freeze", worker.name)
             worker.pause()
             frozen_s = SESSION_S * self._random.uniform(0.0, 2.0)
-            asyncio.get_running_loop().call_later(frozen_s, worker.go_on)
+            heartbeat_s = HEARTBEAT_S * self._random.choice((0.0, self._random.random()))
+            asyncio.get_running_loop().call_later(frozen_s, worker.go_on, heartbeat_s)
 
     async def _ends(self, worker: Worker) -> None:
         left_s = self._world.deployment(worker).settings.times.drain_s + STOP_S
