@@ -26,6 +26,7 @@ class Outcome:
         self._logs = logs
         self._rows: dict[tuple[Object, str | None], set[int]] = defaultdict(set)
         self._once: dict[tuple[Object, str | None, Truths], set[int]] = defaultdict(set)
+        self._readers: dict[Object, Truths] = {}
         self._ended: dict[Object, dict[tuple[str | None, Truths], bool]] = defaultdict(dict)
         self._first: dict[tuple[Object, str | None], Object] = {}
 
@@ -44,6 +45,8 @@ class Outcome:
                 self.rows += 1
                 self.repeated += row in seen
                 seen.add(row)
+            if row is not None:
+                self._is_read_by(where, truths)
             if row is not None and once:
                 committed = self._once[where, version, truths]
                 self.repeated_once += row in committed
@@ -59,6 +62,15 @@ class Outcome:
     def _where(self, partition: int, offset: int, id: str, record: Mapping[str, Any]) -> Object:
         number = self._logs[partition].answered(offset, id, record["model"])
         return partition, offset, -1 if number is None else number
+
+    def _is_read_by(self, where: Object, truths: Truths) -> None:
+        """If workers with other row options read an object, its cursor is theirs from then on. So
+        workers with the former options, should they come back, answer it again from its first row.
+        """
+        if self._readers.setdefault(where, truths) is not truths:
+            self._readers[where] = truths
+            for key in [key for key in self._once if key[0] == where]:
+                del self._once[key]
 
     def again(self, partition: int) -> None:
         """From now on this partition may be answered once more, even in transactions."""
