@@ -6,17 +6,14 @@ Kafka, a store or a model, because `ServiceAnswers` asks them in the background.
 are collected at each request. Owner: the application.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
+from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
 from penstock import config
-from penstock.core.order.stall import Stall, Stalled
 from penstock.ops.http_server import (
-    NO_PARTITION,
     as_json,
     exposition,
     inherited_listener,
@@ -30,69 +27,12 @@ from penstock.ops.page.partitions import GroupPartitions
 from penstock.ops.page.peers import Peers
 from penstock.ops.page.samples import sample_pages
 from penstock.ops.page.way import way_page
+from penstock.ops.readiness import Readiness
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
-from penstock.process.stopping import meanwhile
 from penstock.telemetry.worker import Telemetry
-
-LOOK_EVERY_S: Final = 5.0
-# A partition that has not moved for this share of `limits.stall_ms` makes the worker unready. After
-# the whole of it the watchdog ends the worker.
-STALL_SHARE: Final = 0.5
-# If Kafka has not answered for this many sessions, the group has given this worker's partitions to
-# others.
-SESSIONS: Final = 2
-
-
-class Readiness:
-    """Is the worker ready: does a model answer, is a partition assigned, and does its work move?
-    While a service is known to be away, work that waits for that service counts as moving.
-    `watching` must run: it notices work that does not move.
-    """
-
-    def __init__(self, pipeline: Pipeline, services: ServiceAnswers, session_s: float) -> None:
-        self._pipeline = pipeline
-        self._services = services
-        self._away_s = SESSIONS * session_s
-        self._stalled: Stalled | None = None
-
-    def why_not(self) -> str | None:
-        """Why the worker is not ready, in a line for people; None: it is ready."""
-        lanes = self._pipeline.wiring.lanes
-        # The model first: a member without a partition must also tell whether its model answers.
-        if not any(self._services.answers.values()):
-            return "the model does not answer\n"
-        if not lanes:
-            return NO_PARTITION
-        if all(lane.stopped for lane in lanes.values()):
-            return "".join(f"line stopped: {stop}\n" for stop in self._pipeline.stopped)
-        away_s = self._services.kafka_away_s
-        if away_s is not None and away_s > self._away_s:
-            return f"Kafka has not answered for {away_s:.0f} s: {self._services.why_kafka}\n"
-        if self._stalled is not None and self._stalled.partition in lanes:
-            lane, snapshot = lanes[self._stalled.partition], self._stalled.snapshot
-            return (
-                f"{lane.topic}/{lane.partition} has not moved for {self._stalled.still_s:.0f} s: "
-                f"{snapshot.stage} holds offset {snapshot.offset}\n"
-            )
-        return None
-
-    def watching(self) -> AbstractAsyncContextManager[None]:
-        """Look while the body runs."""
-        return meanwhile(self._look_forever())
-
-    async def _look_forever(self) -> None:
-        wiring = self._pipeline.wiring
-        clock, stall_s = wiring.adapters.clock, wiring.settings.times.stall_s
-        if stall_s is None:
-            return
-        stall = Stall(stall_s * STALL_SHARE, LOOK_EVERY_S, clock.now())
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            snapshots = {number: lane.snapshot for number, lane in wiring.lanes.items()}
-            self._stalled = stall.look(clock.now(), snapshots, wiring.telemetry.retries)
 
 
 @asynccontextmanager

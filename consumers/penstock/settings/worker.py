@@ -15,7 +15,8 @@ from penstock.calls.canary import canary_of
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retry import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
-from penstock.core.records.output_records import Labels, by_stream, same_partition
+from penstock.core.records.output_partition import by_stream, same_partition
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.core.window.window import WindowLimits
 from penstock.errors import usage

@@ -4,15 +4,12 @@ Rule: every failure of a connection becomes one of `penstock.errors` here. A req
 only once, with a fresh token, if the server refused the former one. The caller bounds the calls.
 """
 
-import asyncio
 import base64
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, NamedTuple
 
-import orjson
 from yarl import URL
 
 from penstock import config
@@ -25,6 +22,7 @@ from penstock.adapters.model_servers.exchange import (
     NotConnected,
 )
 from penstock.adapters.model_servers.refusals import OK, TOO_LARGE, excerpt
+from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import HungUp, NoAnswer, Poison, Unreachable, usage
 from penstock.ports import outgoing_traceparent
 
@@ -78,23 +76,6 @@ def is_denied(reply: Reply) -> bool:
 
 def too_large(reply: Reply) -> bool:
     return reply.status == TOO_LARGE
-
-
-class Token:
-    """`model.token`, or the content of `model.token_file`."""
-
-    def __init__(self, settings: config.Model) -> None:
-        self._file = Path(settings.token_file) if settings.token_file else None
-        self.text = read_token(self._file) if self._file else settings.token
-
-    async def read_again(self) -> bool:
-        """Read the file again, as tokens in files are replaced while we run: TorchServe's and
-        Kubernetes' every hour. False if there is no file. Raises `Fatal` if it cannot be read.
-        """
-        if self._file is None:
-            return False
-        self.text = await asyncio.to_thread(read_token, self._file)
-        return True
 
 
 class SizeLimit:
@@ -266,14 +247,3 @@ def address_of(settings: config.Model) -> URL:
             "write http://host:8080"
         )
     return base
-
-
-def read_token(path: Path) -> str:
-    """The file's text, or the inference key of TorchServe's own `key_file.json`."""
-    try:
-        text = path.read_text().strip()
-        return str(orjson.loads(text)["inference"]["key"]) if text.startswith("{") else text
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise usage(
-            f"model.token_file {path}: {error!r}; it holds the token or is TorchServe's key file"
-        ) from None

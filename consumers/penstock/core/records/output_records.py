@@ -1,4 +1,4 @@
-"""The records of a release on the output topic, and the partition that they go to.
+"""The records of a release on the output topic.
 
 Rule: records are encoded in bulk. The constant part is encoded once for each object, and an error
 once for neighbours that failed for one reason. No record is larger than the topic takes: a larger
@@ -273,21 +273,3 @@ def ends_alone(release: Release) -> bool:
     """Does the object end in this release without a row whose record could say so?"""
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)
-
-
-def same_partition(ticket: Ticket) -> int:
-    """The partition with the number of the input's partition. Both topics have equally many
-    partitions.
-    """
-    return ticket.owner.partition
-
-
-def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
-    """The partition that a producer would choose for the stream as the key. So all answers of one
-    stream share a partition.
-    """
-
-    def of_ticket(ticket: Ticket) -> int:
-        return partition_of(ticket.stream)
-
-    return of_ticket

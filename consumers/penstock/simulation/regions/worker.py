@@ -16,7 +16,8 @@ from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
 from penstock.core.health.region_help import HelpTerms, RegionState
 from penstock.core.order.line_stop import NO_LIMITS
-from penstock.core.records.output_records import Labels, same_partition
+from penstock.core.records.output_partition import same_partition
+from penstock.core.records.output_records import Labels
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.window.window import WindowLimits
 from penstock.decoders.simulated import DecodersAtHand

@@ -21,7 +21,6 @@ from penstock.adapters.model_servers.http_calls import (
     MOST_REQUEST_BYTES,
     Request,
     SizeLimit,
-    Token,
 )
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
@@ -29,6 +28,7 @@ from penstock.adapters.model_servers.oip.grpc_refusals import DENIED, refusal
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.refusals import of_server
+from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.ports import outgoing_traceparent
 

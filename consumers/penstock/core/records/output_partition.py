@@ -1,0 +1,27 @@
+"""Which partition of the output topic a record goes to: that of its reference, or its stream's.
+
+Rule: either way all answers of a stream are in one partition, so their order can be seen. Owner:
+the settings choose the rule; the publish stage asks for the partition.
+"""
+
+from collections.abc import Callable
+
+from penstock.core.rows.blocks import Ticket
+
+
+def same_partition(ticket: Ticket) -> int:
+    """The partition with the number of the input's partition. Both topics have equally many
+    partitions.
+    """
+    return ticket.owner.partition
+
+
+def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
+    """The partition that a producer would choose for the stream as the key. So all answers of one
+    stream share a partition.
+    """
+
+    def of_ticket(ticket: Ticket) -> int:
+        return partition_of(ticket.stream)
+
+    return of_ticket
