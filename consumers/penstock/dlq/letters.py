@@ -46,7 +46,7 @@ class Seen:
 async def letters(
     cfg: config.Config, reader: Reader, choice: Choice, seen: Seen, progress: OnRead
 ) -> AsyncGenerator[Filed]:
-    """The chosen letters, in the order of each partition. `seen`: is kept up to date."""
+    """The chosen letters, in the order of each partition. `seen` is kept up to date meanwhile."""
     topic = cfg.output.dead_letter_topic
     spans = await reader.spans(topic)
     reading = Progress(progress)

@@ -20,8 +20,8 @@ from penstock.dlq.choice import Choice
 from penstock.dlq.letters import Filed, Seen, letters, rows_text
 from penstock.terminal_text import utc, visible
 
-# So many lines are kept beside those that are shown: a line may still become one of the newest, by
-# a later letter like it.
+# How many lines are kept beside those that are shown. A kept line becomes one of the newest if a
+# later letter belongs to it.
 KEPT: Final = 5_000
 
 
@@ -111,7 +111,7 @@ async def list_letters(
     on_letter: Callable[[Filed], None] | None,
     progress: OnRead,
 ) -> Listing:
-    """Read the letters. With `on_letter`, each letter is passed to it, and none is kept."""
+    """Read the letters. If `on_letter` is given, it gets each letter, and no letter is kept."""
     listing = Listing(limit)
     async with open_reader(cfg.kafka, "read_committed") as reader:
         async with aclosing(letters(cfg, reader, choice, listing.seen, progress)) as found:

@@ -24,8 +24,8 @@ from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Source
 
-# How many letters are remembered to find repeats: a crash repeats a letter within a commit
-# interval. They take 50 MB at most.
+# How many letters are remembered to find repeats. A crash repeats only letters of the last commit
+# interval. The remembered letters take 50 MB at most.
 REMEMBERED = 100_000
 
 _Send = Callable[[DeadLetter, bytes], Awaitable[None]]
@@ -72,9 +72,9 @@ async def redrive(
     latest: bool,
     progress: OnRead,
 ) -> None:
-    """Send the chosen letters back. `how`: is kept up to date. `originals`: letters without a
-    reference are sent as their whole original message. `latest`: ask for the objects' present
-    versions instead of those that failed.
+    """Send the chosen letters back. `how` is kept up to date meanwhile. `originals`: for letters
+    without a reference, send the whole original message. `latest`: ask for the objects' present
+    versions instead of the versions that failed.
     """
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}
@@ -98,7 +98,9 @@ async def redrive(
 
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
-    """Note a letter that does not hold its message: only the first letter about a message does."""
+    """Note a letter that does not hold its message, because only the first letter about a message
+    holds it.
+    """
     if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
         how.repeats += letter.source in elsewhere
         how.lost += letter.source not in elsewhere
@@ -134,7 +136,7 @@ async def _send_elsewhere(
 
 
 def _message(letter: DeadLetter, latest: bool) -> bytes | None:
-    """The bytes to send: the letter's reference, or its original message. None if it holds
+    """The bytes to send: the letter's reference, or its original message. None if the letter holds
     neither.
     """
     reference = letter.reference
@@ -169,9 +171,9 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """What a letter asks for: without an object its whole message, else rows of the object by a
-        model. The object is a part of this because two messages have the same offset if the input
-        topic was created again.
+        """What a letter asks for: rows of an object by a model, or, if the letter names no object,
+        its whole message. The object is a part of the result, because two messages have the same
+        offset if the input topic was created again.
         """
         if letter.object is None:
             return letter.source
@@ -182,8 +184,8 @@ class _Asked:
 
 @asynccontextmanager
 async def _sending(cfg: config.Config, how: Redriven, reader: Reader) -> AsyncIterator[_Send]:
-    """A function that sends a message back to the input topic that it came from; in a dry run it
-    only counts.
+    """A function that sends a message back to the input topic that the message came from. In a dry
+    run the function only counts.
     """
 
     async def count(letter: DeadLetter, value: bytes) -> None:

@@ -1,8 +1,8 @@
 """`penstock dlq resume` and `skip`: let a stopped line go on, without a restart.
 
 Rule: the group's commits tell which lines have stopped and at which message, and that message names
-the stream. The command writes a word to Kafka; the worker that has the partition reads it, or the
-partition's next owner does. Owner: the command.
+the stream. The command writes a word (`resume` or `skip`) to Kafka. The word is read by the worker
+that has the partition, or by the partition's next owner. Owner: the command.
 """
 
 from contextlib import aclosing

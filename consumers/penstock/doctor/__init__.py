@@ -1,1 +1,1 @@
-"""`penstock doctor`: checks each thing that a worker needs, and says what mends it."""
+"""`penstock doctor`: checks each thing that a worker needs, and says how to mend what is wrong."""

@@ -1,9 +1,9 @@
 """Checks everything that a worker needs, and says how to correct it.
 
 Rule: the checks ask what a worker asks at its start, by the same code. The worker that runs at this
-configuration's address is asked, too, because only it knows how its streams are. The checks change
-nothing: a small object that one of them writes beside the results is removed again. Only with `fix`
-missing topics are created. Owner: the command `doctor`.
+configuration's address is also asked, because only a running worker knows the state of its streams.
+The checks change nothing, except that one check writes a small object beside the results and
+removes it again. Missing topics are created only with `fix`. Owner: the command `doctor`.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -20,8 +20,8 @@ Level = Literal["ok", "mind", "wrong"]
 
 
 class Finding(NamedTuple):
-    """`what`: the thing that was checked. `said`: what was found, or what is wrong and how to
-    correct it. The level "mind": it works, but may cost something.
+    """`what`: the thing that was checked. `said`: the result of the check, or what is wrong and how
+    to correct it. The level "mind" means that the thing works, but may cost something.
     """
 
     what: str

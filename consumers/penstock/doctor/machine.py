@@ -1,4 +1,5 @@
-"""Does this machine allow as many open files, and as much memory, as the configuration may need?
+"""Checks that this machine allows as many open files, and as much memory, as the configuration may
+need.
 
 Rule: pure, except for `limits_here`, which asks the kernel for the limits of this process. Owner:
 `examine`.

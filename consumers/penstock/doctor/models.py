@@ -1,8 +1,9 @@
-"""Is the model there, what does its server take, and what does it answer to an object's first row?
+"""Checks a model: is it there, what input does its server take, and how does it answer an object's
+first row?
 
 Rule: the first row is sent in one request, without the pipeline's batches and retries, so that the
-finding shows what the server did. The object is decoded in this process, because a person asked for
-this object, and within the limits of its format. Owner: `examine`.
+finding shows what the server did. The object is decoded in this process, within the limits of its
+format, because a person chose this object. Owner: `examine`.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ async def try_first_row(cfg: config.Config, url: str) -> str:
 
 def _model_of(cfg: config.Config, location: Location) -> tuple[str, config.Config]:
     """The name of the first model that the routes choose for this object, and the configuration
-    with that model. The object is taken to be announced without a Kafka key.
+    with that model. The routes are applied as if the object were announced without a Kafka key.
     """
     stream = StreamNames(cfg.kafka.stream_from).of(
         Reference(bucket=location.bucket, key=location.key), ""

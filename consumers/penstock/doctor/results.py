@@ -1,7 +1,8 @@
-"""Can results be written, and have killed workers left uploads of results unfinished?
+"""Checks that results can be written, and that killed workers have left no unfinished uploads of
+results.
 
-Rule: whether results may be written is found out by writing an object. It lies beside the results,
-has a name of its own, and is removed again. Owner: `examine`.
+Rule: the check for the right to write results writes an object beside the results, under a name of
+its own, and removes it again. Owner: `examine`.
 """
 
 import secrets
@@ -41,13 +42,17 @@ async def look_at_results(cfg: config.Config, template: str) -> list[Finding]:
 
 
 def _probe_key(names: Template) -> str:
-    """A new key in the folder that all results share, because rights may differ by folder."""
+    """A new key in the folder that all results share. It must be this folder, because rights may
+    differ by folder.
+    """
     folder = names.key.partition("{")[0].rpartition("/")
     return f"{folder[0]}{folder[1]}penstock-doctor-{secrets.token_hex(8)}"
 
 
 async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
-    """Unfinished uploads of killed workers: they are in no listing, and cost storage."""
+    """Look for unfinished uploads of killed workers, which appear in no listing of objects, but
+    cost storage.
+    """
     leftovers = leftovers_of(cfg, template)
     if leftovers is None:
         return []

@@ -1,8 +1,8 @@
-"""Does each route match some of the objects that are announced?
+"""Checks that each route matches some of the announced objects.
 
 Rule: the newest messages of the input topics are read as a worker reads them, but no group is
-joined. If none of many objects matches a route, its glob is most likely misspelt, and the objects
-that it means are answered by another model. Owner: `examine`.
+joined. If a route matches none of many objects, its glob is most likely misspelt, and another model
+answers the objects that the route is meant for. Owner: `examine`.
 """
 
 from contextlib import suppress
@@ -42,7 +42,7 @@ class Seen:
         self._last = ""
 
     def take(self, partition: int, _: int, key: bytes | None, value: bytes | None) -> None:
-        with suppress(SchemaError):  # a worker answers such a message by a marker
+        with suppress(SchemaError):  # a worker rejects such a message
             message = decode(value)
             if not isinstance(message, Ignored):
                 self._ask(message, streams_of(message, self._naming, key, partition))

@@ -1,4 +1,4 @@
-"""Do the stores answer, and can their objects be read?
+"""Checks that the stores answer, and that their objects can be read.
 
 Rule: nothing is written. Owner: `examine`.
 """
@@ -34,8 +34,8 @@ async def look_at_default(cfg: config.Config) -> str:
 
 
 async def look_at_clock(url: str, now: datetime) -> list[Finding]:
-    """Compare our clock with the store's: if they are 15 minutes apart, it refuses all signed
-    requests.
+    """Compare our clock with the store's. If the two are 15 minutes apart, the store refuses all
+    signed requests.
     """
     theirs = await time_of(url)
     apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
@@ -62,7 +62,8 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
                 said = f"objects.allow names it: {error}; correct the name, or make it"
                 found.append(Finding(f"bucket {bucket}", "wrong", said))
             except Poison as error:
-                # Any other code says that there is no such object, so the bucket can be read.
+                # Any other code means that there is no such object, and so that the bucket can be
+                # read.
                 if error.code == "forbidden":
                     said = f"objects.allow names it, and its objects may not be read: {error}"
                     found.append(Finding(f"bucket {bucket}", "mind", said))

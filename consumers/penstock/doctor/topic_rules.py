@@ -1,5 +1,5 @@
-"""Judges what the brokers told of topics and group: which messages will be lost, and which settings
-do harm.
+"""Judges the facts that the brokers told of topics and group: which messages will be lost, and
+which settings do harm.
 
 Rule: pure, a function for each rule. Each finding ends with the command or the setting that mends
 it. Owner: `topics`.
@@ -19,14 +19,14 @@ INSYNC: Final = "min.insync.replicas"
 MOST_BYTES: Final = "max.message.bytes"
 SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 
-# A night. With a shorter retention, an outage in the evening loses messages before anybody sees it
-# in the morning.
+# The length of a night. With a shorter retention, messages are lost if an outage begins in the
+# evening and somebody notices it only in the morning.
 SHORT_MS: Final = 8 * 3_600_000
 _FOR_EVER: Final = float("inf")
-# Far more than the clocks of machines differ that keep time: these differ by milliseconds.
+# Clocks of machines that are synchronised differ only by milliseconds, far less than this.
 CLOCK_MS: Final = 5_000
-# Fewer messages in an hour are too few to judge how even they are. A partition is hot if it gets
-# four times its even share, or nearly all messages.
+# With fewer messages in an hour, it cannot be judged how evenly they are spread. A partition is hot
+# if it gets four times its even share of the messages, or nearly all of them.
 SKEW_MESSAGES: Final = 1_000
 SKEW_TIMES: Final = 4
 SKEW_SHARE: Final = 0.9
@@ -34,8 +34,8 @@ SKEW_SHARE: Final = 0.9
 
 class Part(NamedTuple):
     """A partition of an input topic. `committed`: the group's next offset. `arrived`: how many
-    messages came in the last hour. `stopped`: the offsets at which lines stand still. `oldest_ms`,
-    `newest_ms`: the times of the oldest message without an answer and of the newest message.
+    messages came in the last hour. `stopped`: the offsets at which lines stand still. `oldest_ms`:
+    the time of the oldest message without an answer. `newest_ms`: the time of the newest message.
     """
 
     topic: str
@@ -66,7 +66,9 @@ class Facts(NamedTuple):
 
 
 def judge(cfg: config.Config, facts: Facts, now_ms: int) -> list[Finding]:
-    """The findings of all rules; if there are none, a finding that says how far the group is."""
+    """The findings of all rules. If no rule finds anything, one finding that says how far the group
+    is.
+    """
     wrong = [
         *_policies(cfg, facts),
         *_copies(facts, cfg),
@@ -161,8 +163,8 @@ def _retention(cfg: config.Config, facts: Facts, now_ms: int) -> Iterator[Findin
 
 
 def _between(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
-    """The topic of `kafka.rekey` must keep messages as long as the inputs do, because a message
-    keeps its time when it is passed on.
+    """The topic of `kafka.rekey` must keep messages as long as the input topics do, because a
+    message that is passed on keeps its time.
     """
     rekey = cfg.kafka.rekey
     if rekey is None or rekey not in facts.topics:

@@ -1,8 +1,8 @@
-"""Asks the brokers: are the topics there, and do they fit each other; how far is the group, how
-soon does it notice a crash, and which worker has this worker's place?
+"""Asks the brokers about topics and group. Are the topics there, and do they fit each other? How
+far is the group, how soon does it notice a crash, and which worker has this worker's place?
 
-Rule: missing topics are created only with `fix`. How far the group is, and what the topics do with
-old messages, is judged in `topic_rules`. Owner: `examine`.
+Rule: missing topics are created only with `fix`. `topic_rules` judges how far the group is, and
+what the topics do with old messages. Owner: `examine`.
 """
 
 from msgspec.structs import replace
@@ -22,14 +22,15 @@ from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 
 HOUR_MS = 3_600_000
-# The times of the oldest unanswered and the newest message are asked only of so many partitions,
-# those with the most unanswered messages.
+# The times of the oldest unanswered message and of the newest message are asked only for this many
+# partitions: those with the most unanswered messages.
 MOST_ASKED = 60
-# How many partitions a created topic gets if there is no other topic whose shape it could get.
+# How many partitions a created topic gets if there is no other topic whose shape could be copied.
 PARTITIONS = 4
-# With a longer session a crash costs more than by the default of the group protocol "classic".
+# With a longer session, a crash costs more time than with the default session of the group protocol
+# "classic".
 LONG_SESSION_MS = 10_000
-# A member's id is its name, a dash and a UUID. This is the length of dash and UUID.
+# A member's id is its name, a dash and a UUID. This is the length of dash and UUID together.
 UUID_LENGTH = 37
 
 
@@ -53,8 +54,8 @@ async def look_at_topics(cfg: config.Config, *, fix: bool) -> list[Finding]:
 
 
 async def _made(kafka: config.Kafka, topic: str, shapes: dict[str, TopicShape]) -> Finding:
-    """Create the topic with as many partitions as the largest of the other topics has, so that
-    answers can stay in their messages' partitions.
+    """Create the topic with as many partitions as the largest of the other topics, so that each
+    answer can go to the partition with the same number as its message's partition.
     """
     most = max(shapes.values(), key=lambda shape: shape.partitions, default=TopicShape(PARTITIONS))
     shape = TopicShape(most.partitions, most.replication)

@@ -1,7 +1,8 @@
 """Collects everything that is wrong in a configuration, in its file and in the environment.
 
-Rule: no service is asked, and only the configuration file is read. A wrong setting is noted and
-left out, and the rest is checked again, so that one run finds all errors. Owner: `penstock lint`.
+Rule: no service is asked, and no file but the configuration is read. A wrong setting is noted and
+left out, and the other settings are checked again, so that one run finds all errors. Owner:
+`penstock lint`.
 """
 
 import re
@@ -63,8 +64,8 @@ class _Findings:
 
 
 def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) -> list[Finding]:
-    """All findings, in the order of the file's lines. `streams`: names or globs of the streams that
-    there are. Raises `Fatal` if the file cannot be read.
+    """All findings, in the order of the file's lines. `streams`: names or globs of the existing
+    streams. Raises `Fatal` if the file cannot be read.
     """
     text = _text(file)
     try:
@@ -95,7 +96,7 @@ def _text(file: File | None) -> str:
 
 
 def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
-    """The environment without the variables that are wrong, which are noted."""
+    """The environment without its wrong variables. These are noted in `findings`."""
     known = dict(environ)
     for name, text in environ.items():
         try:
@@ -109,8 +110,8 @@ def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
 def _loaded(
     tree: dict[str, Any], file: File | None, environ: dict[str, str], findings: _Findings
 ) -> config.Config | None:
-    """The configuration without its wrong settings, which are noted. None: what is wrong cannot be
-    left out.
+    """The configuration without its wrong settings. These are noted in `findings`. None: a wrong
+    setting could not be left out.
     """
     while True:
         try:
@@ -137,7 +138,7 @@ def _leave_out(tree: Any, path: Path) -> bool:
 
 
 def refused(cfg: config.Config) -> Iterator[Fatal]:
-    """The errors with which a worker or `penstock scenes` would end at its start."""
+    """The errors that would end a worker, or `penstock scenes`, at its start."""
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
         lambda: stream_from(cfg.kafka.stream_from),
@@ -169,7 +170,7 @@ def refused(cfg: config.Config) -> Iterator[Fatal]:
 
 
 def _label(path: Path) -> str:
-    """The path in a text, as other messages write it: `window.max_rows`, `[[routes]] number 2`."""
+    """The path as text, written as in other messages: `window.max_rows`, `[[routes]] number 2`."""
     table, *below = path
     if not below or not isinstance(below[0], int):
         return ".".join(map(str, path))

@@ -1,7 +1,8 @@
 """Finds settings that contradict each other, although each of them alone is right.
 
-Rule: pure. Each check yields the path of a setting and a sentence that ends with how to mend it. A
-contradiction that a worker refuses at its start is not checked here again. Owner: `penstock lint`.
+Rule: pure. Each check yields the path of a setting and a sentence, whose end says how to mend the
+setting. A contradiction that a worker refuses at its start is not checked here again. Owner:
+`penstock lint`.
 """
 
 import fnmatch
@@ -18,7 +19,7 @@ Said = tuple[Path, str]
 
 
 def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]:
-    """`streams`: names or globs of the streams that there are; empty: they are not known."""
+    """`streams`: names or globs of the existing streams; empty if they are not known."""
     yield from _topics(cfg)
     yield from _windows(cfg)
     yield from _unreachable(cfg.routes)
@@ -32,7 +33,9 @@ def contradictions(cfg: config.Config, streams: Sequence[str]) -> Iterator[Said]
 
 
 def _topics(cfg: config.Config) -> Iterator[Said]:
-    """No topic may be read and written: the worker would answer its own answers for ever."""
+    """No topic may be both read and written, because the worker would then answer its own answers
+    for ever.
+    """
     output, shadow = cfg.output, cfg.model.shadow is not None
     written = {
         "topic": output.topic,
@@ -92,8 +95,8 @@ def _covers(one: config.Route, other: config.Route) -> bool:
 
 
 def _is_wider(glob: str | None, narrower: str | None) -> bool:
-    """Does the first glob match everything that the second one matches? True only where that is
-    sure: `a/*` is wider than `a/b` and `a/b*`. A `*` matches slashes, too.
+    """True if the first glob surely matches everything that the second one matches: `a/*` is wider
+    than `a/b` and `a/b*`. A `*` also matches slashes.
     """
     if glob is None or glob.strip("*") == "" or glob == narrower:
         return True

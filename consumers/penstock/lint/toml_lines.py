@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-# Where a setting stands: names of tables and the key, and numbers from 1 for the tables of an
-# array: ("models", 2, "name").
+# The place of a setting: names of tables, then the key. A table of an array has its number, counted
+# from 1, after its name: ("models", 2, "name").
 Path = tuple[str | int, ...]
 
 
@@ -41,7 +41,9 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
-    """The line of this path; if the file does not have it, of the nearest table around it."""
+    """The line of this path. If the file does not have the path, the line of the nearest table
+    around it.
+    """
     while path:
         if path in lines:
             return lines[path]
@@ -63,7 +65,9 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 
 def _names(tree: Any) -> Path:
-    """The names in the header of a table. `tree`: what `tomllib` reads of the header alone."""
+    """The names in the header of a table. `tree`: the result of reading the header alone by
+    `tomllib`.
+    """
     names: list[str | int] = []
     while tree:
         if isinstance(tree, list):

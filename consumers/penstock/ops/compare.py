@@ -2,9 +2,9 @@
 model.
 
 Rule: all counts come from summary records, and each summary counts once. Disagreement records only
-give examples, because some of them may be missing. Answers of another version of a model, or by
-another tolerance, are a comparison of their own. Memory grows with the number of streams and
-comparisons, not with rows. Owner: the command.
+give examples, because some of them may be missing. Summaries of other versions of the models, or
+with another tolerance, are summed in a comparison of their own. Memory grows with the number of
+streams and comparisons, not with rows. Owner: the command.
 """
 
 from collections import deque
@@ -147,8 +147,8 @@ async def compare(
     examples: int,
     progress: Callable[[int, int], None],
 ) -> Comparing:
-    """Read the records that are on the shadow topic now. `since`: only those from this time on, in
-    epoch milliseconds.
+    """Read the records that are on the shadow topic now. `since`: read only the records from this
+    time on, in epoch milliseconds.
     """
     topic, comparing = cfg.output.shadow_topic, Comparing(streams, examples)
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:

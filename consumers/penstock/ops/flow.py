@@ -33,14 +33,14 @@ from penstock.telemetry.worker import Telemetry
 SAMPLE_S: Final = 1.0
 # Rates are means over this time: long enough to be steady, short enough to be current.
 OVER_S: Final = 10.0
-# How busy a part is, is a mean over a shorter time, so that a limit is told within ten seconds.
+# The use of each part is a mean over a shorter time, so that a limit is shown within ten seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
 # The time that an object may take if `window.target_p99_ms` is off.
 BOUND_S: Final = 0.1
-# A service that has not answered for less than this may answer the next request.
+# A service that has been silent for less time than this may answer the next request.
 AWAY_S: Final = 1.0
-# Messages that are worked off in less than this are no backlog.
+# Messages that the worker can answer in less time than this are no backlog.
 LEAST_DRAIN_S: Final = 1.0
 
 
@@ -128,7 +128,9 @@ class Flow:
         }
 
     def _before(self, over_s: float) -> Sample:
-        """The newest sample that is at least this old; if none is, the oldest one."""
+        """The newest sample that is at least `over_s` old; if no sample is that old, the oldest
+        one.
+        """
         since_s = self._now_s() - over_s
         return next(
             (one for one in reversed(self._samples) if one.at_s <= since_s), self._samples[0]
@@ -203,9 +205,9 @@ class Flow:
     def _arrived_per_s(
         self, records_per_s: float, now: Sample, backlog: Backlog
     ) -> tuple[float, float]:
-        """How many objects arrive a second, and how many wait, in Kafka or in the worker. Kafka
-        only tells numbers of records: an unread record is taken to name as many objects as the
-        records that were read do on average.
+        """How many objects arrive a second, and how many wait in Kafka or in the worker. Kafka
+        tells only numbers of records, so an unread record counts as the mean number of objects in
+        the records that were read.
         """
         read = now.totals["records"]
         per_record = (now.totals["delivered"] + backlog.objects) / read if read else 1.0

@@ -1,5 +1,5 @@
-"""The figures of the last ten minutes, a value every ten seconds: those of the worker, and how far
-each of the streams in most trouble was behind.
+"""The figures of the worker over the last ten minutes, a value every ten seconds; and how far each
+of the streams in most trouble was behind.
 
 Rule: a value is noted once a window (`WINDOW_S`). The ages of at most `MOST` streams are kept, so
 memory does not grow with the number of streams. Owner: the flow.
@@ -46,8 +46,8 @@ class History:
         return {"every_s": int(WINDOW_S), **columns}
 
     def ages_of(self, stream: str) -> list[float | None]:
-        """The stream's age in each window, the newest last. None: the status did not show the
-        stream in that window.
+        """The stream's age in each window, the newest last. None stands for a window in which the
+        status did not show the stream.
         """
         oldest = self._windows - HISTORY
         ages = {at: age_s for at, age_s in self._ages.get(stream, ()) if at > oldest}

@@ -81,8 +81,8 @@ def paths(
     *,
     live: Handler | None = None,
 ) -> dict[str, Handler]:
-    """The paths that every page has: for people, Kubernetes, Prometheus and programs. `live`: sends
-    the updates of a page that is made for people.
+    """The paths that every page has: for people, Kubernetes, Prometheus and programs. `live`: the
+    handler that sends the updates of a page for people.
     """
     found = {
         "/": page,
@@ -104,8 +104,8 @@ async def serving(
     request_s: float = REQUEST_S,
 ) -> AsyncIterator[str]:
     """Serve while the body runs; yields the URL. `listener`: the socket to use instead of
-    `http.host` and `http.port`; port 0 takes a free port. `actions`: paths that change something.
-    They are reached by POST, and exist only if a token is configured.
+    `http.host` and `http.port`. If `http.port` is 0, a free port is taken. `actions`: paths that
+    change something. They are reached by POST, and exist only if a token is configured.
     """
     host = settings.host if listener is None else listener.getsockname()[0]
     slow_clients = SlowClients(request_s)

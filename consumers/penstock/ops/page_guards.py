@@ -1,11 +1,11 @@
 """Which requests to our pages are refused, by host name and by token, and which slow clients are
 disconnected.
 
-Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under
-that page's own host name, and read the answers. So a request is refused if its Host is not a name
-of ours. A numeric address is accepted, because rebinding needs a name, and because probes of
-Kubernetes and mapped ports of containers use numbers. If we listen on loopback, only loopback's own
-numbers are accepted. Owner: the block that serves the page.
+Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under the
+foreign page's host name, and can read the answers. Therefore a request is refused if its Host is
+not a name of ours. A numeric address is accepted, because rebinding needs a name, and because
+probes of Kubernetes and mapped ports of containers use numbers. If we listen on loopback, only
+loopback's own numbers are accepted. Owner: the block that serves the page.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from penstock.adapters.http.connections import is_address
 
-# Far longer than a request, or the next piece of an answer, takes from the other side of the world.
+# Even from the other side of the world, a request or the next piece of an answer takes far less
+# than this.
 REQUEST_S: Final = 10.0
 # Paths that need no token: `/healthz` only says that we live, and the page at `/` holds no data and
 # asks for the token.
@@ -86,18 +87,18 @@ def token_check(token: str | None) -> Middleware:
 
 
 class SlowClients:
-    """Closes a connection that has brought no complete request in time, and one that has taken
-    nothing of its answer for as long: the answer stays in memory until it is taken. The middleware
-    `note_request` notes the connections with a request; `watching` closes connections while the
-    body runs.
+    """Closes two kinds of connections: those that have brought no complete request within `most_s`,
+    and those whose client has taken nothing of an answer for `most_s`, because an answer stays in
+    memory until it is taken. The middleware `note_request` notes the connections that have brought
+    a request. `watching` closes connections while the body runs.
     """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._asked: set[web.RequestHandler] = set()
         self._since_s: dict[web.RequestHandler, float] = {}
-        # By connection: how many bytes of its answer are not taken, and since when this number has
-        # not changed.
+        # By connection: how many bytes of its answer the client has not taken, and since when this
+        # number has not changed.
         self._unread: dict[web.RequestHandler, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 

@@ -16,7 +16,7 @@ from penstock.process.stopping import meanwhile
 
 LOOK_EVERY_S: Final = 5.0
 # A partition that has not moved for this share of `limits.stall_ms` makes the worker unready. After
-# the whole of it the watchdog ends the worker.
+# the whole of `limits.stall_ms` the watchdog ends the worker.
 STALL_SHARE: Final = 0.5
 # If Kafka has not answered for this many sessions, the group has given this worker's partitions to
 # others.
@@ -36,7 +36,7 @@ class Readiness:
         self._stalled: Stalled | None = None
 
     def why_not(self) -> str | None:
-        """Why the worker is not ready, in a line for people; None: it is ready."""
+        """Why the worker is not ready, in a line for people. None: the worker is ready."""
         lanes = self._pipeline.wiring.lanes
         # The model first: a member without a partition must also tell whether its model answers.
         if not any(self._services.answers.values()):

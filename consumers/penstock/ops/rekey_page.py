@@ -19,7 +19,7 @@ async def serve_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncI
     """Serve while the body runs; yields the URL."""
 
     async def readyz(_: web.Request) -> web.Response:
-        # A rekeyer that stands by is ready, too: it takes over by itself.
+        # A rekeyer that stands by counts as ready, because it takes over by itself.
         return web.Response(text=f"ready: {'rekeys' if telemetry.leads else 'stands by'}\n")
 
     async def metrics(request: web.Request) -> web.Response:

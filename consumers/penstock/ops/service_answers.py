@@ -1,8 +1,8 @@
 """Asks Kafka in the background where the input ends, and every model whether it answers. The pages
 show the last answers and their age, so no page waits for a service.
 
-Rule: every question has a deadline, and a pause before the next one, however often the pages are
-asked. A question that fails affects nothing but the answers here. Owner: the worker's page.
+Rule: every question has a deadline, and is followed by a pause, however often the pages are asked.
+A question that fails affects nothing but the answers here. Owner: the worker's page.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 # One small request to a broker.
 LAG_EVERY_S = 2.0
-# A question costs the model server a request, so a model that answers is asked seldom, and one that
-# is silent often.
+# A question costs the model server a request, so a model that answers is asked seldom. A silent
+# model is asked more often.
 MODEL_EVERY_S = 5.0
 SILENT_MODEL_EVERY_S = 1.0
 # A busy model answers a question only after the batches that came before it.
@@ -42,7 +42,7 @@ class Growth:
 
     @property
     def per_s(self) -> float | None:
-        """Records a second; None: not known yet."""
+        """Records a second. None: the growth is not known yet."""
         if len(self._seen) < 2:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
@@ -51,8 +51,8 @@ class Growth:
 
 
 class ServiceAnswers:
-    """The last answers, kept up to date while `watching`. `answers`: by model, whether it answers;
-    None: not known yet.
+    """The last answers, kept up to date while `watching` runs. `answers`: by model, whether the
+    model answers; None: not known yet.
     """
 
     def __init__(self, pipeline: Pipeline, model: Model) -> None:
@@ -66,13 +66,13 @@ class ServiceAnswers:
         self.growth = Growth()
         self._known_s = self._clock.now()
         self._away_since_s: float | None = None
-        # The client's error when Kafka was last asked in vain.
+        # The client's error if Kafka did not answer the last question.
         self.why_kafka: str | None = None
 
     @property
     def lags(self) -> Mapping[int, int]:
-        """For each partition, how many records are not committed, by the end that Kafka told last.
-        A partition is left out until Kafka has told its end.
+        """For each partition, how many records before the end that Kafka told last are not
+        committed. A partition is left out until Kafka has told its end.
         """
         lanes, ends = self._pipeline.wiring.lanes, self._ends
         return {
@@ -82,8 +82,8 @@ class ServiceAnswers:
         }
 
     def asked_s(self, model: str) -> float | None:
-        """How long ago the last question was asked that the model has answered or has failed to
-        answer.
+        """How long ago the model's last finished question was asked. A question is finished by an
+        answer or a failure.
         """
         at_s = self._asked_at_s.get(model)
         return None if at_s is None else round(self._clock.now() - at_s, 1)
@@ -128,8 +128,8 @@ class ServiceAnswers:
         self._known_s, self._away_since_s = asked_s, None
 
     async def _ask_model_forever(self, name: str, model: Model) -> None:
-        # Until the worker has joined its group, its start asks the model. More questions would only
-        # burden a server that is starting.
+        # Until the worker has joined its group, the worker's own start asks the model. More
+        # questions would only burden a server that is starting.
         await self._pipeline.joined.wait()
         while True:
             asked_s = self._clock.now()

@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
-Rule: the status changes nothing and asks no service. Of Kafka and the models it shows their last
-answers, which `ServiceAnswers` has; a field is null until there is an answer. Texts from outside
-stay JSON strings. Owner: the worker's page.
+Rule: the status changes nothing and asks no service. `ServiceAnswers` has the last answers of Kafka
+and of the models, and the status shows these. A field is null until there is an answer. Texts from
+outside stay JSON strings. Owner: the worker's page.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Status:
         }
 
     def _models(self) -> dict[str, Any]:
-        """If there are several models: the state of each."""
+        """The state of each model, if there are several."""
         wiring = self._pipeline.wiring
         if not wiring.settings.models:
             return {}
@@ -152,8 +152,8 @@ class Status:
         return found
 
     def _region(self) -> dict[str, Any]:
-        """If the worker is in a region: the bytes that it read from each region, and which regions
-        it helps.
+        """The bytes that the worker read from each region, and which regions it helps; if it is in
+        a region.
         """
         region, help_regions = self._telemetry.region, self._pipeline.wiring.help_regions
         if region is None:
@@ -178,7 +178,7 @@ class Status:
         }
 
     def _shadow(self) -> dict[str, Any]:
-        """If there is a shadow: how far it has agreed since the start of this worker."""
+        """How far the shadow has agreed since the start of this worker, if there is a shadow."""
         shadow = self._pipeline.wiring.shadow
         if shadow is None:
             return {}
@@ -201,20 +201,20 @@ class Status:
         }
 
     def _rekeying(self) -> dict[str, Any]:
-        """If the worker rekeys, too: how that goes."""
+        """How the rekeying goes, if this worker also rekeys."""
         rekeying = self._telemetry.rekeying
         return {} if rekeying is None else {"rekey": rekeying.status}
 
     def _routes(self) -> dict[str, Any]:
-        """If there are routes that have matched no object: these."""
+        """The routes that have matched no object, if there are any."""
         routes = self._pipeline.wiring.intake.routes
         never = [str(route) for route in routes.never_matched]
         return {"routes": {"asked": routes.asked, "never_matched": never}} if never else {}
 
     def _outages(self) -> list[dict[str, Any]]:
-        """The services that do not answer. Kafka is away if commits fail, or if the last
-        question for the ends of the input fails: a worker without work commits nothing, and would
-        not notice an outage by its commits.
+        """The services that do not answer. Kafka is away if commits fail, or if the last question
+        for the ends of the input failed. The question is needed because a worker without work
+        commits nothing, so its commits cannot show an outage.
         """
         outages = self._pipeline.wiring.outages
         away = {outage.service: (outage.away_s, outage.why) for outage in outages}

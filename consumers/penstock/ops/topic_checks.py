@@ -1,9 +1,9 @@
-"""Checks that the topics are there, and fit the configuration and each other.
+"""Checks that the topics exist, and that they fit the configuration and each other.
 
 Rule: the worker checks before it reads the first record, and `penstock doctor` checks the same. A
 topic that does not fit is a wrong setting and raises `Fatal`. While the worker runs, it looks again
-and again whether the topics are still there: Kafka's clients wait for a deleted topic without end,
-and say at best that nobody answers. Owner: the application.
+and again whether the topics are still there, because Kafka's clients wait for a deleted topic
+without end, and at best say that the broker does not answer. Owner: the application.
 """
 
 import asyncio
@@ -20,12 +20,14 @@ from penstock.ports import Sink
 log = logging.getLogger(__name__)
 
 RETENTION: Final = "retention.ms"
-# The largest error record after all texts are cut: 4,096 characters of a stream as the Kafka key
-# (16 kB), as many of a member's name as JSON (25 kB), and 1,000 of a message (6 kB).
+# The size of the largest error record after all texts are cut. It has 4,096 characters of a
+# stream's name as the Kafka key (16 kB), 4,096 characters of a member's name as JSON (25 kB), and
+# 1,000 characters of a message (6 kB).
 LEAST_RECORD_BYTES = 50_000
 LOOK_EVERY_S: Final = 10.0
-# A topic is gone if every look within this time misses it: a broker that has just started may not
-# know a topic for half a minute, and a deleted topic may be created again at once.
+# A topic counts as gone if no look within this time finds it. One look is not enough: a broker that
+# has just started may not know a topic for half a minute, and a deleted topic may be created again
+# at once.
 GONE_S: Final = 60.0
 # If all our topics are missing, the broker has probably lost its metadata, and may get it back.
 ALL_GONE_S: Final = 180.0
@@ -57,8 +59,8 @@ async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
 
 
 async def check_rekey(cfg: config.Config) -> dict[str, int]:
-    """Returns how many partitions each topic has that the rekeyer reads or writes. Raises `Fatal`
-    if one is missing.
+    """Returns the number of partitions of each topic that the rekeyer reads or writes. Raises
+    `Fatal` if one of the topics is missing.
     """
     topics = [*cfg.kafka.inputs, *([cfg.kafka.rekey] if cfg.kafka.rekey is not None else [])]
     counts = await partition_counts(cfg.kafka, topics)

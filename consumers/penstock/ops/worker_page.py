@@ -1,7 +1,7 @@
 """The worker's HTTP page: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines, `/` for
 people.
 
-Rule: the page changes nothing and answers at once, whichever service is away: no request waits for
+Rule: the page changes nothing, and answers at once even if a service is away. No request waits for
 Kafka, a store or a model, because `ServiceAnswers` asks them in the background. All other figures
 are collected at each request. Owner: the application.
 """

@@ -1,8 +1,8 @@
 """`penstock replay`: answers earlier messages again, beside the live group.
 
 Rule: the offsets to replay are decided once, at the first start, and written down, so that "2 days
-ago" does not move. The replay runs the worker's own pipeline in a group of its own: it commits no
-offset of the live group, and writes to a topic that the live worker does not use. While the live
+ago" does not move. The replay runs the worker's own pipeline, but in a group of its own. It commits
+no offset of the live group, and writes to a topic that the live worker does not use. While the live
 group is behind, the replay reads nothing (docs/replay.md).
 
     span             decides the offsets, and writes them down

@@ -1,11 +1,11 @@
 """Compares a replay's answers with the former ones.
 
-Rule: when the replay is done, both are read from their topics, and paired by the row's place in the
-input. The partitions are read one after the other, and both topics side by side, so that memory
-holds only the rows by which one topic is ahead. A former answer counts if its message is in the
-range; if the output's order allows it, the reading stops at the end of the range. A new answer
-counts if it was written since this replay began, because an earlier replay may have written to the
-same topic. Owner: the command.
+Rule: when the replay is done, both kinds of answers are read from their topics, and paired by the
+row's place in the input. The partitions are read one after the other, but both topics side by side,
+so that memory holds only the rows by which one topic is ahead of the other. A former answer counts
+if its message is in the range. If the order of the output allows it, the reading stops at the end
+of the range. A new answer counts if it was written since this replay began, because an earlier
+replay may have written to the same topic. Owner: the command.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from penstock.verify.records import NOT_JSON
 
 # Records have the times of their producers, whose clocks may differ from ours by this much.
 CLOCKS_MS = 60_000
-# One topic may be ahead of the other by so many bytes of rows.
+# One topic may be ahead of the other by at most this many bytes of rows.
 AHEAD_BYTES = 64 << 20
 WORST = 10
 EXAMPLES = 10
@@ -63,7 +63,9 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 class Compares(NamedTuple):
-    """How answers are compared. `pointers`: JSON pointers to the compared values; none: all."""
+    """How answers are compared. `pointers`: JSON pointers to the compared values; if empty, all
+    values are compared.
+    """
 
     tolerance: float
     pointers: Sequence[str]
@@ -105,7 +107,8 @@ def check(plan: Plan) -> None:
 
 def _parts(then: TopicSpans, now: TopicSpans) -> Sequence[frozenset[int]]:
     """Groups of partitions that are compared together. If both topics have the same partitions, a
-    row has the same one on both, so each partition is a group; else all are one group.
+    row is in the same partition on both, so each partition is a group. Otherwise all partitions are
+    one group.
     """
     if then.keys() == now.keys():
         return [frozenset([number]) for number in sorted(then)]
@@ -123,8 +126,8 @@ async def _side_by_side(
     seen: Progress,
     in_place: Callable[[Values], Values],
 ) -> None:
-    """Read both topics, always the one with fewer unpaired rows next, so that neither gets far
-    ahead.
+    """Read both topics. The next read is always of the topic with fewer unpaired rows, so that
+    neither topic gets far ahead.
     """
     async with (
         aclosing(_values(reader, *topics[THEN], seen)) as records,
@@ -152,8 +155,8 @@ def _as_it_is(values: Values) -> Values:
 
 
 class Pairing:
-    """`begin` each group of partitions, `take` the values of their records, `end` the group; after
-    the last group `report`.
+    """Call `begin` for each group of partitions, `take` for the values of their records, `end` for
+    the group; after the last group call `report`.
     """
 
     def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
@@ -199,7 +202,7 @@ class Pairing:
                 take(record)
 
     def wants_of_then(self, id: str, stream: str, model: str) -> bool:
-        """Is this object in the range, and are its former answers compared?"""
+        """True if this object is in the range and its former answers are compared."""
         try:
             part, place = _placed(id)
         except ValueError:
@@ -270,8 +273,8 @@ def _takes_all(_stream: str, _model: str) -> bool:
 
 
 def _placed(id: str, row: int = -1) -> tuple[tuple[str, int], RowPlace]:
-    """Topic and partition of the input record that an id names, and the row's place in it. Raises
-    `ValueError` for another form of id.
+    """Topic and partition of the input record that an id names, and the row's place in that
+    partition. Raises `ValueError` for another form of id.
     """
     topic, number, at, index, _ = id.split("/")
     return (topic, int(number)), RowPlace(int(at), int(index), row)

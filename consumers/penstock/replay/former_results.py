@@ -1,7 +1,7 @@
 """Reads former answers from result objects, as if each row had a record on the topic.
 
-Rule: a result object counts only if its bytes have the checksum in the record that names it: it may
-be gone, or may have been written again since. Owner: the comparison.
+Rule: a result object counts only if its bytes have the checksum that is in the record with its
+name, because the object may be gone, or may have been written again since. Owner: the comparison.
 """
 
 import asyncio
@@ -28,14 +28,15 @@ from penstock.verify.result_rows import UNREADABLE, fetched, rows_of
 
 log = logging.getLogger(__name__)
 
-# So many rows are decoded at a time, so that neither side of the comparison gets far ahead.
+# How many rows are decoded at a time: few, so that neither side of the comparison gets far ahead.
 ROWS: Final = 2_000
-# Each record that names a result has these bytes. A row's record has them only as part of a text.
+# Each record that names a result contains these bytes. The record of a row contains them only if a
+# text in it does.
 _MARK: Final = b'"result":'
 
 # The values of records, in lists as they come.
 Values = AsyncGenerator[list[bytes]]
-# Given id, stream and model: are the answers to this object compared?
+# Tells for an id, a stream and a model whether the answers to this object are compared.
 Wanted = Callable[[str, str, str], bool]
 
 
@@ -76,7 +77,9 @@ class FormerResults:
         self._unread: list[str] = []
 
     async def in_place(self, values: Values) -> Values:
-        """The values, and before each record that names a result the records of its rows."""
+        """The values, with the records of a result's rows inserted before each record that names
+        the result.
+        """
         async for some in values:
             plain: list[bytes] = []
             for record in (record for value in some for record in records_of(value)):
@@ -126,7 +129,7 @@ class FormerResults:
 
 
 def _head(value: bytes) -> _Head | None:
-    """The record, decoded, if it names a result; else None."""
+    """The decoded record if it names a result; else None."""
     if _MARK not in value:
         return None
     try:

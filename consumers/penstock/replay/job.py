@@ -26,9 +26,9 @@ from penstock.replay.worker_settings import Plan
 from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
 from penstock.worker.variant import Variant
 
-# The live group may leave a message uncommitted for this much longer than its commit interval
-# before it counts as behind: enough for a rebalance without a huge object, or for a pause of the
-# garbage collector.
+# The live group counts as behind if it leaves a message uncommitted for longer than its commit
+# interval and this time. That is enough for a rebalance without a huge object, or for a pause of
+# the garbage collector.
 SPARE_S = 2.0
 
 
@@ -40,10 +40,10 @@ async def replay(
     on_made: Callable[[str], None] = lambda _: None,
     compares: Compares | None = None,
 ) -> Replayed | None:
-    """Run to the end of the range, or until SIGTERM or SIGINT. Returns None, and so no summary, if
-    it was stopped before it began or while it compared. `behind_s`: how long the live group may
-    leave a message uncommitted before the replay waits for it; 0: it never waits. `compares`: at
-    the end, compare with the former answers.
+    """Run to the end of the range, or until SIGTERM or SIGINT. Returns the summary, or None if the
+    replay was stopped before it began or while it compared. `behind_s`: how long the live group may
+    leave a message uncommitted before the replay waits for the group; 0: the replay never waits.
+    `compares`: if given, the answers are compared with the former ones at the end.
     """
     if compares is not None:
         check(plan)
@@ -56,8 +56,8 @@ async def replay(
 
 
 def _patience_s(plan: Plan, behind_s: float | None) -> float | None:
-    """How long the live group may leave a message uncommitted; None: the replay does not look at
-    it.
+    """How long the live group may leave a message uncommitted. None: the replay does not look at
+    the live group.
     """
     if behind_s is None:
         return SPARE_S + plan.live.delivery.commit_interval_ms / 1000
@@ -83,7 +83,7 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
 
 @dataclass(slots=True)
 class _Counts:
-    """The counts of this start, without those of earlier starts."""
+    """The counts since this start of the replay, without those of earlier starts."""
 
     rows: int = 0
     skipped: int = 0
@@ -115,7 +115,9 @@ class _Replay:
         return summary
 
     async def _decide(self) -> None:
-        """Decide the range, or read the decided one, and ask how far earlier starts came."""
+        """Decide the range, or read the range that an earlier start decided, and ask how far
+        earlier starts came.
+        """
         plan = self.plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:
             self._decided = await decide(plan, self.groups, reader, self._clock.wall_ms())

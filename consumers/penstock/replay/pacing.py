@@ -1,12 +1,12 @@
-"""Watches a group that works up to an end: ends it there, and holds it while the live group is
-behind. It looks at the positions of both groups every second.
+"""Watches a group whose work has an end. Ends the group's work there, and holds it while the live
+group is behind. The positions of both groups are looked at every second.
 
-Rule: the positions are asked of the broker, not of the worker. So several processes end when the
-work of all is done, and a process that was started again knows its progress. If the broker does not
-answer, nothing changes: the worker itself decides how long it waits for Kafka. The decision on the
-range is written again from time to time, because Kafka forgets the commits of a group without
-members after `offsets.retention.minutes`, and a job may take longer. Owner: the replay or the job,
-which runs the watch beside the pipeline.
+Rule: the positions are asked of the broker, not of the worker. Therefore several processes end when
+the work of all is done, and a process that was started again knows the progress. If the broker does
+not answer, the watch changes nothing, because the worker itself decides how long it waits for
+Kafka. The decision on the range is written again from time to time, because Kafka forgets the
+commits of a group without members after `offsets.retention.minutes`, and a job may take longer.
+Owner: the replay or the job, which runs the watch beside the pipeline.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ KEEP_S = 30.0
 
 @dataclass(slots=True)
 class Look:
-    """How far the group has come (`done` of `total` messages), and whether the live group is
-    behind. `idle_s`: how long the group has waited for the live one.
+    """How far the watched group has come (`done` of `total` messages), and whether the live group
+    is behind. `idle_s`: how long the watched group has waited for the live group.
     """
 
     total: int
@@ -74,7 +74,7 @@ class Watch:
         within_s: float | None = None,
         on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
-        """`within_s`: how long the live group may leave a message uncommitted; None: the live group
+        """`within_s`: how long the live group may leave a message uncommitted. None: the live group
         is not looked at.
         """
         self.look = Look(sum(span.end - span.begin for span in spans.values()))
@@ -125,8 +125,8 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     async def _keep(self) -> bool:
-        """Write the decision on the range again, unless another range was decided since. False: the
-        broker did not take it; the caller tries again later.
+        """Write the decision on the range again, unless another range has been decided since.
+        Returns False if the broker did not take it; the caller tries again later.
         """
         group, written = self._kept
         try:
@@ -187,9 +187,10 @@ def check_lines(
     marked: Set[Where],
 ) -> None:
     """Raises `Fatal` if all unfinished partitions have stopped lines, so that no more work can be
-    done: those of `ours` by `stopped`, which has the places, and the others by their commits
-    (`marked`). A worker without a stopped line of its own goes on: a worker that has one ends, and
-    its partitions may move to this one.
+    done. For our own partitions (`ours`), `stopped` has the places of the stopped lines. For
+    partitions of other workers, the commits tell (`marked`). A worker without a stopped line of its
+    own goes on, because a worker with a stopped line ends, and its partitions may then move to this
+    worker.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

@@ -1,9 +1,9 @@
-"""Decides which offsets are replayed, and writes the range down at the first start.
+"""Decides at the first start which offsets are replayed, and writes this range down.
 
 Rule: a range is decided once. It is kept in the commits of a group that never has members,
 `<group>.range`: the committed offset of a partition is the end of its range, and the metadata holds
-the beginning and the options. So a later start needs no file to replay the same records, and is
-refused if its options differ. Owner: the command, before the worker.
+the beginning and the options. Therefore a later start needs no file to replay the same records. It
+is refused if its options differ. Owner: the command, before the worker.
 """
 
 import logging
@@ -59,9 +59,9 @@ class _Written(Struct, forbid_unknown_fields=True):
 
 
 async def decide(plan: Plan, groups: Groups, reader: Reader, now_ms: int) -> Decided:
-    """The range of this replay: the one that is written down, else a new one, which is written down
-    now. Each partition without a position in the replay's group gets the beginning of its range. A
-    partition that was added later has no range.
+    """The range of this replay. If no range is written down, a new one is decided and written down.
+    Each partition without a position in the replay's group gets the beginning of its range as
+    position. A partition that was added to the topic after the decision has no range.
     """
     topics = await reader.inputs()
     parts = [Where(topic, number) for topic in topics for number in await reader.spans(topic)]

@@ -1,8 +1,8 @@
 """The configuration of the worker that replays, made from the live worker's.
 
-Rule: the settings that decide what an answer says stay (formats, rows, request, batches). Others
-change: where answers go, which model answers, and how much work is taken at a time. A topic that
-the live worker, its dead letters or its scenes use is refused. Owner: the command.
+Rule: the settings that decide the content of an answer stay (formats, rows, request, batches).
+Other settings change: where answers go, which model answers, and how much work is taken at a time.
+A topic that the live worker, its dead letters or its scenes use is refused. Owner: the command.
 """
 
 import fnmatch
@@ -21,15 +21,15 @@ from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
 
-# A replay burdens store and model less than a worker does. These limits also bound the work that is
-# still under way when the live group falls behind.
+# With these limits a replay burdens store and model less than a worker does. The limits also bound
+# the work that is in progress when the live group falls behind.
 FETCHERS = 4
 IN_FLIGHT_OBJECTS = 16
 BUFFER_BYTES = 64 * config.MIB
 # A replay is in no hurry: it fetches five times a second, where a worker may fetch fifty times.
 FETCH_WAIT_MS = 200
-# The characters that Kafka allows in a topic's name. A group's name may have others, but people
-# type it.
+# The characters that Kafka allows in a topic's name. Kafka allows more in a group's name, but
+# people must type that name.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 T = TypeVar("T", config.Objects, config.Store)
@@ -37,9 +37,9 @@ T = TypeVar("T", config.Objects, config.Store)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options. `since` and `until`: the texts that were given; `since_ms` and
-    `until_ms`: their times. `against`: the model whose former answers are compared, if several
-    models answered. `protocol`: what the server of `model` speaks.
+    """The command's options. `since` and `until` are the texts that were given, `since_ms` and
+    `until_ms` the times that they mean. `against`: the model whose former answers are compared, if
+    several models answered. `protocol`: the protocol of the server of `model`.
     """
 
     to: str
@@ -59,7 +59,7 @@ class Options:
 
     @property
     def identity(self) -> dict[str, str]:
-        """The options that must be the same when a replay is started again."""
+        """The options that must be unchanged when a replay is started again."""
         return {
             "--since": self.since,
             "--until": self.until or "",
@@ -84,7 +84,7 @@ class Plan:
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in self.options.streams]
 
     def takes_of_then(self, stream: str, model: str) -> bool:
-        """Are the former answers of this model to this stream compared?"""
+        """True if the former answers of this model to this stream are compared."""
         against = self.options.against
         if against is not None and model != against:
             return False
@@ -140,8 +140,8 @@ def _answering(
     live: config.Config, name: str | None, protocol: str | None
 ) -> tuple[config.Config, str]:
     """The configuration with only the models that answer, without shadows, and the name of the
-    default model. `name` None: all configured models answer. Else one model: `name` is its
-    configured name, its URL, or its name on the server of `[model]`.
+    default model. If `name` is None, all configured models answer. Otherwise one model answers, and
+    `name` is its configured name, its URL, or its name on the server of `[model]`.
     """
     of_models, live = live.with_each_model(), live.without_shadow()
     if name is None:
@@ -209,8 +209,9 @@ def _fewer(store: T) -> T:
 
 
 def _fair(window: config.Window) -> config.Window:
-    """A window that is fair, because only then rows can count as bulk, and that has no latency
-    target: calls wait on purpose, and the window would learn a wrong pace from them.
+    """A fair window without a latency target. It is fair because rows can count as bulk only in a
+    fair window. It has no target because bulk calls wait on purpose, and the window would learn a
+    wrong pace from these waits.
     """
     return structs.replace(window, fair=True, eager=False, target_p99_ms=0)
 

@@ -1,9 +1,9 @@
-"""Is a worker behind? Yes, if the records of a partition are old when they are read, and more
-records follow. While the worker is behind, its clock stands still.
+"""Decides whether a worker is behind: it is if the records of a partition are old when they are
+handled, and more records follow. While the worker is behind, its clock stands still.
 
-Rule: records that follow are no backlog by themselves: a few are always on their way, and the last
-offset may be the mark of a transaction instead of a record. Owner: the engine; the ledger owns the
-clock.
+Rule: it is not enough that more records follow, because a few records are always on their way, and
+the last offset may be the mark of a transaction instead of a record. Owner: the engine; the ledger
+owns the clock.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -16,8 +16,8 @@ Where = TypeVar("Where", bound=Hashable)
 
 class Backlog(Generic[Where]):
     def __init__(self) -> None:
-        # By partition, of the last handled record: the offset after it, the time at which Kafka got
-        # it, the time at which it was handled.
+        # For each partition three values of its last handled record: the offset after it, the time
+        # at which Kafka got it, the time at which it was handled.
         self._handled: dict[Where, tuple[int, int, int]] = {}
 
     def handled(self, where: Where, offset: int, came_ms: int, now_ms: int) -> None:
@@ -36,9 +36,9 @@ class Backlog(Generic[Where]):
 
 
 class WaitingClock:
-    """A clock that stands still while there is a backlog, because then this worker is late, and not
-    the members whose predictions still lie in Kafka. `now_ms` must not jump, as the system's time
-    may.
+    """A clock that stands still while there is a backlog. The members whose predictions still lie
+    in Kafka must not count as late, because it is this worker that is late. `now_ms` must be a
+    clock that never jumps, unlike the system's time.
     """
 
     def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:

@@ -2,7 +2,7 @@
 
 Rule: a worker that takes over a partition first writes a claim record; the offset of that record is
 the claim's number. Each state is written with the claim of its worker. As long as only one worker
-writes, the offsets of its records are consecutive. A gap means that another worker wrote: if a
+writes, the offsets of its records are consecutive. A gap means that another worker wrote. If a
 claim is among the records in the gap, the partition is no longer ours. A state whose claim is older
 than the last claim is void. When a site ends, an "ended" state is written with the claim, and then
 a tombstone. A tombstone has no value and so no claim: without an "ended" state before it, it is
@@ -46,8 +46,8 @@ class Claim:
         return self.number.to_bytes(CLAIM_BYTES) + state
 
     def written(self, offset: int) -> range:
-        """Note our record at this offset. Returns the offsets between our last record and this one:
-        usually none, else other workers wrote there.
+        """Note our record at this offset. Returns the offsets between our last record and this one.
+        There are none unless other workers wrote in between.
         """
         others = range(self._next, offset)
         self._next = offset + 1
@@ -61,7 +61,7 @@ class PartitionStates:
         self._claim = -1
         self.states: dict[str, Written] = {}
         # Sites whose last record is void. Compaction keeps only the last record of a site, so the
-        # states of these must be written again.
+        # states of these sites must be written again.
         self.shadowed: set[str] = set()
 
     def add(self, record: Logged) -> None:
@@ -69,8 +69,8 @@ class PartitionStates:
             self._claim = record.offset
             return
         site, value = record.key.decode(), record.value
-        # A tombstone has no claim. If the site's state is not "ended", a worker that had lost the
-        # partition wrote the tombstone.
+        # A tombstone has no claim. A tombstone of a site whose state is not "ended" was written by
+        # a worker that had lost the partition.
         claim = -1 if value is None else int.from_bytes(value[:CLAIM_BYTES])
         if value is None or claim < self._claim:
             self.shadowed.add(site)
@@ -108,8 +108,8 @@ class ClaimedPartitions:
         self._claims.clear()
 
     async def claim(self, partitions: Collection[int]) -> dict[int, PartitionStates]:
-        """Claim the partitions: states that other workers write from now on are void. Returns, by
-        partition, the states that were written before.
+        """Claim the partitions. States that other workers write after the claim are void. Returns,
+        by partition, the states that were written before the claim.
         """
         ours = list(partitions)
         claims = [Out(self._topic, CLAIM_KEY, b"claim", number) for number in ours]
@@ -122,9 +122,9 @@ class ClaimedPartitions:
         return found
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
-        """Write the states. Returns the sites, with their partitions, that another worker has
-        written meanwhile although it had lost them. Raises `Fatal` if we have lost a partition
-        ourselves.
+        """Write the states. Returns the sites, with their partitions, whose states another worker
+        has written meanwhile although it had lost the partitions. Raises `Fatal` if we have lost a
+        partition ourselves.
         """
         outs = [
             Out(self._topic, each.site.encode(), self._sealed(each), each.partition)
@@ -140,8 +140,8 @@ class ClaimedPartitions:
         return None if state.packed is None else self._claims[state.partition].seal(state.packed)
 
     async def _foreign(self, partition: int, offset: int) -> set[str]:
-        """The sites that another worker has written since our last record. Raises `Fatal` if that
-        worker has claimed the partition.
+        """The sites whose states another worker has written since our last record. Raises `Fatal`
+        if that worker has claimed the partition.
         """
         others = self._claims[partition].written(_known(offset))
         if not others:

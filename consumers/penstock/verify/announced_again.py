@@ -1,9 +1,9 @@
 """Judges markers that point to an earlier answer, because the same object was announced again.
 
-Rule: a marker may point to an earlier object of its input partition that asks for the same rows, is
-answered to its end without a failure, and has the same `object` field. That field is compared in
-the second reading. Memory grows with the markers and with the objects that failed. Owner: the
-judge.
+Rule: a marker may point to an earlier object of its input partition if that object asks for the
+same rows, is answered to its end without a failure, and has the same `object` field. The `object`
+fields are compared in the second reading. Memory grows with the markers and with the objects that
+failed. Owner: the judge.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from penstock.verify.repeats import ObjectAt
 
 
 class Pointer(NamedTuple):
-    """A marker: its place on the output topic, the object that it answers, and the id that it
-    points to.
+    """A marker: its place on the output topic, the object that the marker answers, and the id that
+    the marker points to.
     """
 
     partition: int

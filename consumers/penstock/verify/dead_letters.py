@@ -22,8 +22,8 @@ _Why = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    """Of one object: the rows that need a letter, the rows that have one, and the place of the
-    first letter.
+    """The account of one object: the rows that need a letter, the rows that have one, and the place
+    of the first letter.
     """
 
     about: str = ""
@@ -61,7 +61,8 @@ class Letters:
 
     def take(self, partition: int, offset: int, at: ObjectAt, letter: DeadLetter) -> None:
         name, again = named(letter.object), letter.reference
-        # A letter has neither reference nor message if it would be too large for its topic.
+        # A letter leaves out both reference and message if it would otherwise be too large for its
+        # topic.
         is_whole = again is not None or isinstance(letter.value_b64, str)
         if is_whole and (again is None) != (name is None):
             text = "a letter about an object, and only that, has a reference"

@@ -1,6 +1,6 @@
 """Compares the fields of a record or a letter with its reference: object, stream, time and others.
 
-Rule: of each object that was asked for, a checksum of each field and the time are kept: 32 bytes.
+Rule: for each object that was asked for, 32 bytes are kept: a checksum of each field, and the time.
 Fields may be missing in a record that would be too large for its topic, but a field that is there
 must have the right value. Owner: the judge.
 """
@@ -19,18 +19,18 @@ from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import LATEST_MS, EventTime, output_time
 from penstock.verify.repeats import ObjectAt
 
-# None: the message cannot be read as any of these.
+# None: the message cannot be read as any of these kinds.
 Message = References | Inline | Ignored | None
 
 _NO_TIME: Final = LATEST_MS + 1
-# In a record that would be too large, the stream's name is cut to this many characters.
+# If a record would be too large, the stream's name in it is cut to this many characters.
 _SHORT_CHARS: Final = 200
 _SUMS: Final = 4
 
 
 class Fields(NamedTuple):
-    """The fields of a reference, or of a record or letter. `model`: the model that the reference
-    names, or that answered.
+    """The fields of a reference, or of a record or letter. `model`: in a reference the model that
+    it names, in a record or letter the model that answered.
     """
 
     object: tuple[str, str, str | None] | None
@@ -108,9 +108,9 @@ class AskedFields:
     def _is_time(
         self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
-        """Is this the time that was asked for? A row may also have a later time: rows of video and
-        audio have the time since the beginning added, and a record does not tell whether its object
-        is one of these.
+        """Is this the time that was asked for? A row may also have a later time, because the time
+        since the beginning is added to rows of video and audio, and a record does not tell whether
+        its object is video or audio.
         """
         if (less and said is None) or (self._times_of_rows and row is not None):
             return True
@@ -120,8 +120,8 @@ class AskedFields:
 
 
 def _time(event_time: EventTime | None) -> int:
-    """The time as a number. A missing time, and a text that is not a time, are numbers later than
-    all times.
+    """The time as a number. A missing time, and a text that is not a time, become numbers that are
+    later than all times.
     """
     said = None if event_time is None else output_time(event_time)
     if said is None:

@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-# Enough violations to see a pattern; a topic in disorder may have millions.
+# Enough violations to see a pattern. Not all are kept, because a topic in disorder may have
+# millions.
 KEPT_PER_KIND = 5
 
 Kind = Literal[
@@ -106,7 +107,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def together(reports: Sequence[Report]) -> Report:
     """One report from those on several input topics. A record that is outside for one judge may
-    belong to another judge's topic, so it counts as outside only if no judge has judged it.
+    belong to the input topic of another judge. A record counts as outside only if no judge has
+    judged it.
     """
     if len(reports) == 1:
         return reports[0]

@@ -2,8 +2,8 @@
 objects are completely answered.
 
 Rule: neighbouring messages that ask for the same share one entry, so that a million plain
-references take the memory of one. All of it is filled before the first answer is judged. Owner: the
-judge.
+references take the memory of one. `Asked` is filled completely before the first answer is judged.
+Owner: the judge.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ class Want(NamedTuple):
         return Ranges.of(self.selection)
 
     def rest_from(self, row: int) -> Ranges:
-        """The rows that a dead letter must ask for if no row from `row` on could be read."""
+        """The rows that a dead letter must ask for if the object could not be read from `row` on."""
         rows = self.rows
         return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
 
@@ -115,8 +115,8 @@ class Asked:
 
 
 class Done:
-    """The objects that are answered to their end; `add` each once. Of a message whose objects are
-    all complete, only the offset is kept, in a range.
+    """The objects that are answered to their end; `add` each object once. When all objects of a
+    message are complete, only the message's offset is kept, in a range.
     """
 
     def __init__(self, asked: Mapping[int, Asked]) -> None:

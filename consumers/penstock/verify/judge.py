@@ -1,9 +1,9 @@
 """The judge: decides from the records of three topics alone whether every promise was kept.
 
 Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
-letters, each partition in offset order; then once more, to `compare`, the partitions of the output
-topic that `repeated` names. Memory grows with open objects, gaps, rejections and repeats, not with
-rows. Owner: `penstock verify`, or the live judge.
+letters, each partition in offset order. Then the caller feeds those partitions of the output topic
+that `repeated` names a second time, to `compare`. Memory grows with open objects, gaps, rejections
+and repeats, not with rows. Owner: `penstock verify`, or the live judge.
 """
 
 from collections.abc import Mapping
@@ -116,13 +116,13 @@ class Judge:
 
     @property
     def claims(self) -> list[tuple["Judge", list[Claim]]]:
-        """What the records say about results, by object, each time with the judge that checks
-        it.
-        """
+        """The records' claims about results, by object, with the judge that checks them."""
         return [(self, claims) for claims in self._answers.claims.by_object.values()]
 
     def result(self, claims: list[Claim], found: Found | str) -> None:
-        """Judge an object's result. `found`: what is stored, or why it could not be read."""
+        """Judge an object's result. `found`: the stored object, or a text that says why it could
+        not be read.
+        """
         self._results += 1
         wrong, claim = wrong_with(claims, found)
         if wrong is not None:
@@ -178,8 +178,8 @@ class Judge:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
 
     def _what_is_ahead(self, said: Progress, at: ObjectAt, known: Open | None) -> str | None:
-        """How the commit covers this incomplete object, by its offset or its cursor; None: it does
-        not cover the object.
+        """A text that says how the commit covers this incomplete object: by the commit's offset or
+        by its cursor. None: the commit does not cover the object.
         """
         if at.offset < said.next_offset:
             return f"{said.next_offset} is committed, but this message is not completely answered"
@@ -195,8 +195,8 @@ class Judge:
         return f"the cursor covers row {missing}, not delivered" if missing else None
 
     def _is_silent(self, known: Open | None) -> bool:
-        """Without markers: may the object be complete although no record says so? An empty object
-        has no record, and one that failed has only its letter.
+        """True if the object may be complete although no record says so. This can happen without
+        markers: an empty object has no record, and an object that failed has only its letter.
         """
         if known is None:
             return True
@@ -207,7 +207,7 @@ class Judge:
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
             if at in self._answers.announced_again:
-                continue  # the partition's next owner did not know the first answer: it gave all
+                continue  # the next owner did not know the first answer, so it answered in full
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
             text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
@@ -239,8 +239,8 @@ class Judge:
 
 
 def _progress(commit: Commit | None) -> Progress:
-    """The progress that a commit claims. A missing commit claims nothing, and so does a cursor that
-    cannot be read, because the next owner ignores it.
+    """The progress that a commit claims. A missing commit claims nothing. A cursor that cannot be
+    read claims nothing either, because the next owner of the partition ignores it.
     """
     if commit is None:
         return Progress(0)

@@ -1,8 +1,8 @@
-"""The judge for topics that grow: every record is judged once, when it comes.
+"""The judge for topics that are still being written: every record is judged once, when it comes.
 
 Rule: no I/O. A reference must be fed before its answers. The latest answers are kept, so that a
-repeated answer is compared with the first one at once, without a second reading. Memory is that of
-the judge and of `KEPT` records a partition, however long the demo runs. Owner: the demo.
+repeated answer is compared with the first one at once, without a second reading. Memory holds the
+judge and `KEPT` records a partition, however long the demo runs. Owner: the demo.
 """
 
 from collections import deque
@@ -14,8 +14,9 @@ from penstock.verify.judge import Judge
 from penstock.verify.records import id_of
 from penstock.verify.scope import Scope
 
-# How many records of a partition are kept: two seconds of the highest rate of two cores. A worker
-# that takes over repeats the rows since the last commit, which is half a second old.
+# How many records of a partition are kept: as many as two cores write in two seconds at their
+# highest rate. A worker that takes over repeats only the rows since the last commit, which is half
+# a second old.
 KEPT = 20_000
 # The index by id is dropped when this many records have come without a repeat.
 QUIET = 2_000
@@ -75,8 +76,8 @@ class _Recent:
             self._by_id.setdefault(id_of(value), value)
 
     def with_first(self, value: bytes) -> tuple[bytes, ...]:
-        """The first record with this id, and this one. Empty if the first is no longer kept: then
-        the judge reports that the row came after its object's end.
+        """The first record with this id, and this one. Empty if the first one is no longer kept. In
+        that case the judge reports that the row came after its object's end.
         """
         self._quiet = 0
         if self._by_id is None:

@@ -1,8 +1,8 @@
 """Judges the output topic: is every record in its place, and every object answered to its end?
 
-Rule: of a complete object only its place is kept (`done`), of an open one its rows as ranges. A
-record with the next row of the same object is judged by the few lines of `take`, any other record
-by `_place`. Owner: the judge, which feeds records in offset order.
+Rule: of a complete object only its place is kept (`done`). Of an open object the rows are kept, as
+ranges. A record with the next row of the same object is judged by the few lines of `take`, any
+other record by `_place`. Owner: the judge, which feeds records in offset order.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,8 +58,8 @@ class Answers:
         self.done = Done(asked)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Judge a record. The long condition is the common case: the next row of an object, with
-        nothing new in it.
+        """Judge a record. The long condition is the common case: the record has the next row of the
+        same object and a prediction, and the object's fields are unchanged.
         """
         try:
             answer = decode_answer(value or b"")
@@ -164,8 +164,8 @@ class Answers:
         if answer.result is not None:
             said = answer.rows or 0, answer.result, answer.model
             self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
-            # If rows have records of their own, these have ended the object already; only an object
-            # that failed is ended by this record.
+            # If rows have records of their own, the last row's record has ended the object already.
+            # Only an object that failed is ended by this record.
             if self._scope.of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
@@ -267,8 +267,8 @@ class Answers:
         self.rows += answer.result.rows if answer.result else 0
 
     def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
-        """The objects without a complete answer, in order, each with what is known of it; None if
-        it has no answer at all.
+        """The objects without a complete answer, in order. Each comes with its `Open`, or with None
+        if it has no answer at all.
         """
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 

@@ -37,9 +37,10 @@ async def verify(
     until: Until = "end",
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
-    """Judge the input topics up to `until`: "end" is all that they hold now, "committed" what the
-    group has committed. `committed`: read only committed records of the output topics. With
-    exactly-once delivery this is always done, because the promise holds only for such readers.
+    """Judge the input topics up to `until`. "end" means all records that they hold now, "committed"
+    means the records that the group has committed. `committed`: read only committed records of the
+    output topics. With exactly-once delivery only committed records are read in any case, because
+    the promise holds only for readers of committed records.
     """
     isolation = "read_committed" if committed else cfg.delivery.isolation
     async with (
@@ -128,8 +129,8 @@ def scope_of(
     committed: Mapping[int, Commit],
     partitions: int,
 ) -> Scope:
-    """What the settings promise about these references. `partitions`: how many the output topic
-    has.
+    """The promises of the settings about these references. `partitions`: how many partitions the
+    output topic has.
     """
     by_hash = cfg.output.partitioning == "stream"
     return Scope(

@@ -1,7 +1,7 @@
-"""Output records as the judge decodes them, and what it keeps of an object that is not complete.
+"""Output records as the judge decodes them, and the state that it keeps of an incomplete object.
 
-Rule: only the judged fields of a record are decoded; fields that are the same for a whole object
-stay text. Of an incomplete object the rows are kept as ranges. Owner: `output_topic`.
+Rule: only the judged fields of a record are decoded. Fields that are the same for all rows of an
+object stay JSON text. Of an incomplete object the rows are kept as ranges. Owner: `output_topic`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from penstock.verify.repeats import Content, ObjectAt
 
 
 class Answer(Struct, gc=False):
-    """The judged fields of an output record; those that all records of an object share stay
+    """The judged fields of an output record. The fields that all records of an object share stay
     undecoded.
     """
 
@@ -59,8 +59,8 @@ class Answer(Struct, gc=False):
 
     @property
     def contradiction(self) -> str | None:
-        """How the record breaks the rule that a row has either a prediction or an error, and a
-        marker no prediction. None: it keeps the rule.
+        """The rule: a row has either a prediction or an error, and a marker has no prediction.
+        Returns how the record breaks the rule; None: it keeps the rule.
         """
         is_null = self.prediction == NULL
         if self.row is None or self.error is not None:
@@ -127,7 +127,9 @@ def id_of(value: bytes) -> str:
 
 
 def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
-    """The object that the record answers and the input topic; or what is wrong with its id."""
+    """The object that the record answers, and the input topic of that object; or a text that says
+    what is wrong with the record's id.
+    """
     source = _decode_source(answer.source)
     whole, _, row = answer.id.rpartition("/")
     start, _, index = whole.rpartition("/")
@@ -143,8 +145,8 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A partition, or a stream in a partition, whose records must be in order. `top` and `row`: the
-    furthest place so far.
+    """A partition, or a stream of a partition, whose records must be in order. `top` (offset and
+    object) and `row` are the furthest place so far.
     """
 
     top: tuple[int, int] = (-1, -1)
@@ -155,7 +157,8 @@ class Sequence:
 @dataclass(slots=True, eq=False)
 class Open:
     """An incomplete object. `limit`: up to this row the wanted rows follow each other without a
-    gap. `seen`: the rows that have a record. `end`: the number of rows, by the last record.
+    gap. `seen`: the rows that have a record. `end`: the number of rows, as the object's last record
+    tells it.
     """
 
     at: ObjectAt
@@ -166,8 +169,8 @@ class Open:
     key: bytes | None
     sequence: Sequence
     limit: int = 0
-    # Version and model of each record of its first row. A repeat that begins there may have others
-    # than the first answer.
+    # Version and model of each record of the object's first row. A repeat from the first row on may
+    # have another version and model than the first answer.
     firsts: set[tuple[str | None, str]] = field(default_factory=set)
     seen: Ranges = field(default_factory=Ranges)
     end: int | None = None
@@ -179,8 +182,9 @@ class Open:
         return self.want.rows.within(0, stop).minus(self.seen)
 
     def is_unlike_first(self, answer: Answer, version: str | None) -> bool:
-        """Does the record have a version and a model that no record of the object's first row has?
-        All rows of one run must have the same. An error may leave the version out.
+        """True if the record's pair of version and model differs from the pair of every record of
+        the object's first row. All rows of one run must have the same pair. An error may leave the
+        version out.
         """
         said = (version, answer.model)
         if answer.row == self.want.rows.starts[0]:
@@ -192,7 +196,7 @@ class Open:
         return not is_less or answer.model not in {model for _, model in self.firsts}
 
     def why_unwanted(self, row: int) -> str | None:
-        """Why there should be no record of this row; None: it was asked for."""
+        """Why there should be no record of this row. None: the row was asked for."""
         if not self.want.is_reference:
             return "the message is not a reference, a marker should answer it"
         if row not in self.want.rows:

@@ -1,9 +1,9 @@
-"""Checks that a run of repeats has no gaps: a worker that takes over may begin anywhere, but from
-there on it must leave out nothing.
+"""Checks that a run of repeats has no gaps. A worker that takes over may begin at any row, but must
+leave out no later row.
 
 Rule: records do not name their worker, so each run of repeats is judged by itself. An interrupted
-run may go on later, because a worker that was taken for dead may still have a batch on the way.
-Owner: `output_topic`, with a `Runs` for each sequence.
+run may go on later, because a worker that the group has removed as dead may still have a batch on
+the way. Owner: `output_topic`, with a `Runs` for each sequence.
 """
 
 from collections import deque
@@ -15,8 +15,8 @@ from penstock.verify.input_topic import Asked
 from penstock.verify.repeats import ObjectAt, row_text
 from penstock.verify.scope import Scope
 
-# How many interrupted runs are remembered. At most two owners of a partition repeat at the same
-# time, unless workers die faster than their sessions end.
+# How many interrupted runs are remembered. More than two owners of a partition repeat at the same
+# time only if workers die faster than their sessions end.
 MAX_BROKEN_OFF = 8
 
 
@@ -45,8 +45,9 @@ class Runs:
             self._last = None
 
     def go_on(self, again: Again, left_out: LeftOut) -> str | None:
-        """Add a repeat. Returns what is left out before it; None: it follows the last repeat of the
-        current run or of an interrupted one, or begins a new run.
+        """Add a repeat. Returns a text that names what is left out before the repeat. None: the
+        repeat follows the last one of the current run or of an interrupted run, or begins a new
+        run.
         """
         last = self._last
         wrong = left_out(last, again) if last is not None and last < again else None

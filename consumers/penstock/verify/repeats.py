@@ -2,8 +2,8 @@
 
 Rule: the first reading only notes which rows were repeated, and how often. The second reading keeps
 the content of a repeated row from its first record to its last one. Rows that came once need no
-memory. Numbers are equal if they differ by no more than float32's rounding: in a batch of another
-size the model adds them up in another order. Owner: the judge.
+memory. Numbers count as equal if they differ by no more than float32's rounding, because in a batch
+of another size the model adds numbers up in another order. Owner: the judge.
 """
 
 import math
@@ -43,7 +43,7 @@ class Content(NamedTuple):
         try:
             return _close(orjson.loads(self.prediction), orjson.loads(other.prediction))
         except orjson.JSONDecodeError:
-            return False  # a number that is no double, or text that is nested too deeply
+            return False  # a number that no double can hold, or JSON nested too deeply
 
 
 class _Times:
@@ -96,8 +96,8 @@ class Repeats:
         return first.agrees(content)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
-        """The rows that seemed to be repeats because they came after their object's end, but have
-        only one record.
+        """The rows that were noted as repeats because they came after their object's end, but that
+        have only one record.
         """
         nothing = Ranges()
         for where, rows in self._rows.items():

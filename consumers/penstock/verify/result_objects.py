@@ -1,4 +1,4 @@
-"""Checks result objects: do they hold the rows that the records on the output topic say?
+"""Checks that result objects hold the rows that the records on the output topic promise.
 
 Rule: of each row only its number is kept, and whether it failed. Owner: `penstock verify`.
 """
@@ -40,8 +40,8 @@ class Claims:
         self.by_object: dict[ObjectAt, list[Claim]] = {}
 
     def add(self, claim: Claim) -> bool:
-        """Note a claim. True if it is the first about its object. Of claims about the same result
-        only the newest is kept.
+        """Note a claim. Returns True if it is the first claim about its object. If several claims
+        are about the same result, only the newest is kept.
         """
         claims = self.by_object.setdefault(claim.at, [])
         is_first = not claims
@@ -64,7 +64,7 @@ class Found:
 
 
 async def look(objects: Objects, places: StoreChoice, url: str) -> Found | str:
-    """Read a result object. Returns what is stored, or why the object cannot be read."""
+    """Read a result object. Returns its content, or a text that says why it cannot be read."""
     with tempfile.TemporaryFile() as file:
         stored = await fetched(objects, places, url, file)
         if isinstance(stored, str):
@@ -92,9 +92,9 @@ def _count(found: Found, file: IO[bytes], url: str) -> None:
 
 
 def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
-    """How the stored result differs from what the records say (None: it does not), and the claim of
-    the record to blame. A repeated answer may have other digits, so it is enough if the result is
-    the one that one of the records names.
+    """How the stored result differs from the claims (None: it does not), and the claim of the
+    record to blame. A repeated answer may have other digits, so it is enough if the stored result
+    matches one of the claims.
     """
     last = claims[-1]
     if isinstance(found, str):

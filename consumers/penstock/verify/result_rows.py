@@ -1,4 +1,4 @@
-"""Reads the bytes of a result object, and decodes its rows, of any format.
+"""Reads the bytes of a result object, and decodes its rows, whatever its format.
 
 Rule: the object is read once, into a temporary file, and its rows are decoded from the file, in a
 thread. Owner: `penstock verify` and `penstock replay`.
@@ -50,8 +50,8 @@ class _Line(Struct, gc=False):
 
 
 async def fetched(objects: Objects, places: StoreChoice, url: str, file: IO[bytes]) -> Stored | str:
-    """Write the result's bytes to the file, and rewind the file. Returns a text if the result
-    cannot be read: why. No configured store may have it, for one.
+    """Write the result's bytes to the file, and rewind the file. If the result cannot be read, for
+    example because it is in no configured store, returns a text that says why.
     """
     nbytes, digest = 0, hashlib.sha256()
     try:
@@ -74,8 +74,8 @@ def _location_of(url: str, places: StoreChoice) -> Location:
 
 
 def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
-    """The rows in their order. `predictions` False: from Parquet only the numbers and errors are
-    read, which is faster. Raises one of `UNREADABLE` if the result is damaged.
+    """The rows in their order. If `predictions` is False, only row numbers and errors are read from
+    Parquet, which is faster. Raises one of `UNREADABLE` if the result is damaged.
     """
     if url.endswith(".parquet"):
         return _parquet(file, predictions=predictions)

@@ -27,10 +27,10 @@ class Scope:
     by_stream: bool
     exactly_once: bool
     markers: bool
-    # Do rows have records, and do objects (`output.records`)?
+    # Do rows have records? Do objects have records? (`output.records`)
     of_rows: bool = True
     of_objects: bool = False
-    # May rows have times of their own, and which models may a reference name?
+    # `times_of_rows`: rows may have times of their own. `models`: those that a reference may name.
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
     naming: StreamNames = field(default_factory=lambda: StreamNames(None))

@@ -1,8 +1,8 @@
-"""The judge for routes by which several models answer an object: a judge for each such model, and
-one for all objects that a single model answers.
+"""The judge for routes by which several models answer an object. It holds a judge for each of these
+models, and one judge for all objects that a single model answers.
 
 Rule: an object that several models answer is asked for once of each model, and a record's `model`
-tells whose answer it is. Objects with a single model share one judge, whichever model that is,
+tells whose answer it is. All objects with a single model share one judge, whichever model answers,
 because the shares of a split may change. Owner: `read_topics`.
 """
 
@@ -118,8 +118,9 @@ class SeveralJudges:
 
     def report(self) -> Report:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
-        # All judges see the same messages, so these are counted here. A stream may be seen by
-        # several judges. A record is seen by one, so `outside` can be summed.
+        # All judges see the same messages, so messages are counted here. Several judges may see the
+        # same stream, so streams must not be summed. Only one judge sees a record, so `outside` can
+        # be summed.
         return msgspec.structs.replace(
             together(reports),
             references=self._references,

@@ -1,10 +1,10 @@
 """What people may do on the page: send dead letters back, let stopped lines go on.
 
-Rule: an action runs the `penstock dlq` command that people could type, in a process beside the
-worker and with the worker's settings: so it does the same, and takes no time of the worker's event
-loop. An action is asked for by POST with the token in a header, which no foreign page can send;
-without `http.token` there are no actions. One command runs at a time, for a bounded time. Owner:
-the page's server.
+Rule: an action runs the `penstock dlq` command that people could type, with the worker's settings.
+The command runs in a process beside the worker, so it takes no time of the worker's event loop. An
+action is asked for by POST with the token in a header, because a foreign page cannot send that
+header. Without `http.token` there are no actions. One command runs at a time, for a bounded time.
+Owner: the page's server.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 DEMO: Final = "PENSTOCK_DEMO"
 # A command may take this long: enough to read millions of letters.
 MOST_S: Final = 300.0
-# Of a command's output, at most the last so many characters are shown.
+# How many characters of a command's output are shown: the last ones.
 _SHOWN = 4_000
 
 Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
@@ -41,8 +41,9 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
 class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters are sent back. `glob`: `stream` is a glob, not a name. `at_ms`: only letters of
-    this millisecond. `since`: only letters up to this age, such as `15m`.
+    """Which letters are sent back. `glob`: `stream` is a glob, not a name. `at_ms`: if set, only
+    the letters that failed in this millisecond. `since`: if set, only the letters up to this age,
+    such as `15m`.
     """
 
     dry: bool
@@ -119,7 +120,9 @@ class Actions:
 
 
 def redrive(asked: Redrive) -> list[str]:
-    """The command's words. A value stands behind a `=`, so that it is never taken for an option."""
+    """The command's words. Each value is joined to its option by a `=`, so that the value is never
+    taken for an option.
+    """
     words = ["redrive"]
     words += ["--dry-run"] if asked.dry else []
     words += ["--latest"] if asked.latest else []

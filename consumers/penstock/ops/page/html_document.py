@@ -1,7 +1,7 @@
 """`/`: the live page for people, one HTML document that loads nothing else.
 
-Rule: the document holds no data of a worker; it only says whether the viewer must be asked for a
-token. All pages share `frame.html`, `style.css` and `frame.js` (token, helpers, the stream of
+Rule: the document holds no data of a worker. It says only whether the page must ask the viewer for
+a token. All pages share `frame.html`, `style.css` and `frame.js` (token, helpers, the stream of
 updates). Each other script shows one part of a page. The files are joined when this module is
 loaded. The scripts insert texts as text, never as HTML, and headers limit what the browser may run
 and load. Owner: the pages' servers.

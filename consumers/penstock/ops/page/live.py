@@ -1,9 +1,9 @@
 """`/api/live`: the updates of a page, a JSON document a line, the same for all its viewers.
 
 Rule: an update is made and encoded at most once a second, when the first viewer needs it, and all
-viewers get the same bytes. Without a viewer no update is made. A viewer that reads slowly misses
-updates, and one that does not read at all is disconnected (`page_guards`), so memory does not grow.
-Owner: the page's server.
+viewers get the same bytes. While there is no viewer, no update is made. A viewer that reads slowly
+misses updates, and a viewer that does not read at all is disconnected (`page_guards`), so memory
+does not grow. Owner: the page's server.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 
 EVERY_S: Final = 1.0
-# Enough for a wall of screens. Some 100 kB of updates that a viewer has not read may be in memory.
+# Enough for a wall of screens. For each viewer, some 100 kB of unread updates may be in memory.
 MOST_VIEWERS: Final = 64
 
 

@@ -1,4 +1,4 @@
-"""Every partition of the whole group with its owner, on whatever machine that runs, as Kafka tells.
+"""Every partition of the whole group with its owner, on any machine, as Kafka tells them.
 
 Rule: Kafka is asked every few seconds, and only while somebody looks at the page. No page waits for
 Kafka: it shows the last answer and its age. A question that fails affects nothing else. Owner: the
@@ -21,7 +21,7 @@ ANSWER_S: Final = 10.0
 
 
 class GroupPartitions:
-    """`look` returns the last answer, and has Kafka asked again, if `watching` runs."""
+    """`look` returns the last answer. While `watching` runs, `look` also has Kafka asked again."""
 
     def __init__(self, kafka: config.Kafka | None) -> None:
         self._kafka = kafka
@@ -31,7 +31,7 @@ class GroupPartitions:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """The group's partitions, or why Kafka did not tell them; None: not known yet."""
+        """The group's partitions, or why Kafka did not tell them. None: Kafka has not answered yet."""
         self._wanted.set()
         if self._partitions is None and self._why is None:
             return None

@@ -1,10 +1,10 @@
-"""The other members of the group, as their own pages tell: the figures and the worst problem of
-each.
+"""The other members of the group: the figures and the worst problem of each, as its own page tells
+them.
 
 Rule: the peers that `http.peers` names are asked every few seconds, and only while somebody looks
-at this page. Few are asked at a time, and time and size of an answer are bounded; no page waits for
-them. A peer that does not answer is shown by its address, with the reason. Of an answer only the
-fields here are read. Owner: the page's server.
+at this page. Few peers are asked at a time. The time for an answer and its size are bounded, and no
+page waits for a peer. A peer that does not answer is shown by its address, with the reason. Only
+the fields that are declared here are read of an answer. Owner: the page's server.
 """
 
 import asyncio
@@ -62,7 +62,9 @@ _decode = msgspec.json.Decoder(_Status).decode
 
 
 class Peers:
-    """`look` returns the last answers, and has the peers asked again, if `watching` runs."""
+    """`look` returns the last answers. While `watching` runs, `look` also has the peers asked
+    again.
+    """
 
     def __init__(self, settings: config.Http) -> None:
         """Raises `Fatal` if one of `http.peers` is no address."""
@@ -74,7 +76,9 @@ class Peers:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """The last answers. None: `http.peers` names nobody, or no round of questions is over."""
+        """The last answers. None: `http.peers` is empty, or the first round of questions is not
+        over.
+        """
         self._wanted.set()
         if self._members is None:
             return None
@@ -111,7 +115,7 @@ class Peers:
 
 
 async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
-    """The addresses behind this name, or a silent peer if it has none."""
+    """The addresses to which this name resolves. If it has none, the entry of a silent peer."""
     try:
         return await numbers_of(named)
     except (OSError, UnicodeError, TimeoutError) as error:

@@ -1,7 +1,7 @@
 """`/api/samples`: rows beside their predictions, and the pictures among them.
 
 Rule: these paths exist only if `http.samples` is set, and need the token if there is one. Texts
-stay JSON strings. A picture is sent with headers by which a browser shows it and never runs it,
+stay JSON strings. A picture is sent with headers that let a browser show it, but never run it,
 whatever its bytes are. Owner: the page's server.
 """
 

@@ -1,8 +1,8 @@
-"""`/api/way?id=ID`: which way the object of an answer took through this worker, if the worker has
-delivered it lately.
+"""`/api/way?id=ID`: the way that an answer's object took through this worker, if the worker has
+delivered the answer lately.
 
-Rule: the times of the stages are in milliseconds, in the order of the flow. An id that the worker
-does not remember is answered by 404. Owner: the page's server.
+Rule: the stages are in the order of the flow, each with its time in milliseconds. An id that the
+worker does not remember is answered by 404. Owner: the page's server.
 """
 
 import os

@@ -2,8 +2,8 @@
 
 Rule: pure. Only the document is read, so the page, the commands and the tests find the same
 problems. A field that is missing or null is not known yet, and leads to no problem. The worst
-problem comes first; none means that all is well. The sentences about what limits the throughput are
-in `limits`. Owner: the status.
+problem comes first. If there is no problem, all is well. `limits` has the sentences about what
+limits the throughput. Owner: the status.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,8 @@ from penstock.ops.problems.problem import (
     value_at,
 )
 
-# A stream counts as late from this age of its oldest object, or this multiple of the bound.
+# A stream counts as late if its oldest object is at least this old, or at least this multiple of
+# the latency bound.
 LATE_S: Final = 2.0
 LATE_BOUNDS: Final = 10
 # From this age on, lateness is as bad as an error.
@@ -60,7 +61,7 @@ def found_in(document: Document) -> list[Problem]:
 
 
 def in_order(found: Iterable[Problem]) -> list[Problem]:
-    """Worst first; those that are equally bad, in the order of `KINDS`."""
+    """Worst first. Problems that are equally bad are in the order of `KINDS`."""
     return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
 
 
@@ -123,7 +124,9 @@ def _answers_probes(document: Document, away_s: float) -> bool:
 
 
 def _models(document: Document) -> Iterator[Problem]:
-    """Models that are silent or ill, unless an outage of a model server is told already."""
+    """Models that are silent or ill, unless an outage of a model server is among the problems
+    already.
+    """
     if any(outage["service"].startswith("model") for outage in document.get("outages") or ()):
         return
     alone = document.get("model")
@@ -184,7 +187,7 @@ def _refused(document: Document) -> Iterator[Problem]:
 
 
 def _late(document: Document) -> Iterator[Problem]:
-    """Streams that are late, unless an outage or their rejections already say why."""
+    """Streams that are late, unless an outage or their own rejections already explain it."""
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
     known = document.get("streams_known") or len(streams)
     told = {letter["stream"] for letter in _news(document)}
@@ -225,7 +228,9 @@ def _is_late(stream: Mapping[str, Any], document: Document) -> bool:
 
 
 def _unmatched(document: Document) -> Iterator[Problem]:
-    """Routes that most likely have a misspelt glob: their objects go to another model."""
+    """Routes whose glob is most likely misspelt, so that another model answers the objects meant
+    for them.
+    """
     asked, streams = value_at(document, "routes", "asked"), document.get("streams") or ()
     for route in value_at(document, "routes", "never_matched") or ():
         like = f"; streams are called like {named(streams[0]['stream'])}" if streams else ""

@@ -20,20 +20,21 @@ from penstock.ops.problems.problem import (
     value_at,
 )
 
-# Answers are late if more than this share of objects is over the bound, or if the oldest object is
-# older than this.
+# Answers are late if more than the share `OVER_BOUND` of objects is over the latency bound, or if
+# the oldest object is older than `BACKLOG_S`.
 OVER_BOUND: Final = 0.01
 BACKLOG_S: Final = 2.0
-# A store is slow if its first answer takes this long, and more than half of an object's way.
+# A store is slow if its first answer takes at least this long, and more than half of the time of an
+# object's whole way.
 SLOW_STORE_MS: Final = 500.0
 # From this share of the buffer on, objects wait for room.
 FULL: Final = 0.95
-# From this share on the event loop is the limit, even if the buffer is full, too.
+# From this share on, the event loop is the limit, even if the buffer is also full.
 FULL_LOOP: Final = 0.8
 
 
 def limit(document: Document) -> Iterator[Problem]:
-    """The limit that `bound_by` names; if there is none, a store that is slow all the same. A
+    """The limit that `bound_by` names. If `bound_by` names none, a slow store, if there is one. A
     worker that is limited by its full buffer is left to `buffer_full`.
     """
     by = value_at(document, "flow", "bound_by")
@@ -75,7 +76,7 @@ def _model(document: Document) -> tuple[str, str, str | None]:
         value_at(document, "window", "calls"),
         value_at(document, "window", "most_calls"),
     )
-    # When fewer calls are allowed, the calls that run already go on: `calls` may be above
+    # When the number of allowed calls shrinks, the running calls go on, so `calls` may be above
     # `allowed`.
     most = max(calls or 0, allowed or 0)
     return (

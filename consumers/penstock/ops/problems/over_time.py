@@ -1,9 +1,10 @@
-"""Which problems a worker tells from second to second, so that no line of its page flickers.
+"""Decides which problems a worker shows from second to second, so that no line of its page
+flickers.
 
-Rule: a problem appears at once. A problem that is measured, such as lateness, is told until it was
-not found for `HOLD_S`, and stays at its worst level of that time. While such a problem is told, its
-sentence keeps naming the same stream. A problem that is a state, such as a stopped line, is told
-exactly while it is found. Pure: time is an argument. Owner: the status.
+Rule: a problem appears at once. A problem that is measured, such as lateness, stays until it has
+not been found for `HOLD_S`, at its worst level of the last `HOLD_S`. Meanwhile its sentence keeps
+naming the same stream. A problem that is a state, such as a stopped line, is shown exactly while it
+is found. Pure: time is an argument. Owner: the status.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from penstock.ops.problems.found_in_status import in_order
 from penstock.ops.problems.problem import BAD, Problem
 
-# Three updates of the page, which gets one a second.
+# The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
-# The measured kinds, and the place of each: of the kinds that share a place, only one is found at a
-# time. The other kinds are states, or are told for a minute anyway.
+# The measured kinds, and the place of each. Of the kinds that share a place, only one is found at a
+# time. Kinds that are not here are states, or are shown for a minute anyway.
 PLACES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
@@ -29,8 +30,8 @@ Found = TypeVar("Found")
 
 
 class SteadyValue(Generic[Found]):
-    """A value that is measured again and again, told without flicker. A value stays until it was
-    not found for `HOLD_S`; only then another one is told.
+    """Tells a value that is measured again and again, without flicker. The told value stays until
+    it has not been found for `HOLD_S`. Only then another value is told.
     """
 
     def __init__(self) -> None:

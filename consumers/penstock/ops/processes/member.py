@@ -1,10 +1,10 @@
-"""One place of the group, held by one worker process at a time, until all members must stop.
+"""Keeps one place of the group filled by one worker process at a time, until all members must stop.
 
-Rule: if a signal ends the process, or if somebody but the supervisor asks the process to end, a
-successor takes the place, with the same listening socket: the worker in reserve at once, else a new
-process after a pause. Before such a pause the group is told that the place is free, so that other
-members take its partitions. A process that has done its job has no successor. Owner: the
-supervisor.
+Rule: if a signal ends the process, or if somebody other than the supervisor asks the process to
+end, a successor takes the place, with the same listening socket. The worker in reserve takes the
+place at once; if there is none, a new process takes it after a pause. Before such a pause the group
+is told that the place is free, so that other members take its partitions. A process that has done
+its job has no successor. Owner: the supervisor.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ INSTANCE_ID: Final = f"{ENV_PREFIX}KAFKA__INSTANCE_ID"
 
 
 class Terms(NamedTuple):
-    """What all members have in common. `place`: a member's place is this name with the member's
-    number behind. `free`: tells the group that a place is free. `stop_s`: how long a member may
+    """What all members have in common. `place`: the name of a member's place is this text and the
+    member's number. `free`: tells the group that a place is free. `stop_s`: how long a member may
     take to end.
     """
 
@@ -43,9 +43,9 @@ class Terms(NamedTuple):
     free: Callable[[str], Awaitable[None]]
     stop_s: float
     backoff: Backoff = RESTART
-    # The group accepts no successor in a dead member's place before the place is freed.
+    # True if the group accepts no successor in a dead member's place before the place is freed.
     frees_first: bool = False
-    # A member that ends with 0 has done its job, and gets no successor.
+    # True if a member that ends with exit code 0 has done its job, and gets no successor.
     is_job: bool = False
 
 
@@ -119,7 +119,7 @@ class Member:
         return process
 
     async def _started_again(self, failures: int, how: str) -> asyncio.subprocess.Process | None:
-        """A new process, after the pause; None: all must stop."""
+        """A new process, after the pause. None: all members must stop."""
         pause_s = self._terms.backoff.delay_s(failures, 0.0, random.random()) or 0.0
         log.warning("process %d %s; it is started again in %.1f s", self.number, how, pause_s)
         await self._terms.free(self._place)

@@ -1,8 +1,8 @@
 """A worker process in reserve: it has loaded everything, and waits to take a dead member's place.
 
 Rule: until it has a place, the process reads no configuration and asks no service: it costs only
-memory. When it has taken a place, the next one is started only after a while, so that the first has
-the processors for itself. Owner: the supervisor.
+memory. When the process has taken a place, the next process is started only after a while, so that
+the first one has the processors for itself. Owner: the supervisor.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ import orjson
 
 log = logging.getLogger(__name__)
 
-# The pause before the next process is started: a start takes up to two seconds of a core, which the
-# worker that took the place needs to catch up.
+# The pause before the next process is started. A start takes up to two CPU seconds, and the worker
+# that took the place needs the CPU to catch up.
 REST_S: Final = 10.0
 
 

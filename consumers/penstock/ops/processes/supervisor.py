@@ -1,9 +1,9 @@
 """Starts, watches and ends several workers of the group on one machine.
 
-Rule: if a member exits with an error, all end, with its exit code. If a member ends in any other
-way, a successor takes its place. No member outlives the supervisor: each has a pipe from it, which
-the system closes if the supervisor dies. A terminal's signals reach only the supervisor, which ends
-the members. Owner: the command.
+Rule: if a member exits with an error, all members end, and the supervisor exits with the same code.
+If a member ends in any other way, a successor takes its place. No member outlives the supervisor:
+each member has a pipe from the supervisor, which the system closes if the supervisor dies. A
+terminal's signals reach only the supervisor, which then ends the members. Owner: the command.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ from penstock.process.signals import on_stop
 log = logging.getLogger(__name__)
 
 # After its drain a member has this time to commit, leave the group and close the producer. With the
-# default of delivery.drain_ms both take 25 s, within the 30 s that Kubernetes grants.
+# default of delivery.drain_ms, drain and leaving together take 25 s at most, within the 30 s that
+# Kubernetes grants.
 LEAVE_S: Final = 10.0
 
 
@@ -45,8 +46,8 @@ async def supervise(
     actions: Actions | None = None,
 ) -> int:
     """Run the members until `stop` is set, one of them exits with an error, or all have done their
-    job. Returns the exit code of the whole, when all members have ended. `reserve`: the command of
-    a process in reserve, if there is to be one.
+    job. Returns the supervisor's exit code when all members have ended. `reserve`: the command of
+    the process in reserve; None: no process waits in reserve.
     """
     codes: list[int] = []
 

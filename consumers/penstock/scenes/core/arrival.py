@@ -1,7 +1,7 @@
 """A prediction that has arrived: the fields of its record that a scene needs.
 
 Rule: the answer stays JSON text and is not decoded. A record that no worker can have written is
-refused: it is no prediction. Owner: the site that gets the prediction.
+refused as no prediction. Owner: the site that gets the prediction.
 """
 
 from typing import NamedTuple
@@ -42,10 +42,10 @@ class Answer(NamedTuple):
 
 class Arrival(Struct, array_like=True):
     """`feed`: names the stream and its partition of the input topic. Within a feed and for one
-    model, `position` (offset, object, row) rises; a record whose position does not rise is a
+    model, `position` (offset, object, row) rises, so a record whose position does not rise is a
     repeat. `time`: epoch milliseconds; None: the record has no time. `recorded_ms`: when Kafka got
-    the record. `is_empty`: it is the marker of an object without rows. `is_error`: it is a
-    rejection. `value`: the whole record; empty if it was too large to be kept.
+    the record. `is_empty`: the record is the marker of an object without rows. `is_error`: the
+    record is a rejection. `value`: the whole record; empty if it was too large to be kept.
     """
 
     id: str
@@ -68,7 +68,7 @@ def read_arrival(value: bytes, recorded_ms: int) -> Arrival:
     try:
         record = _decoder.decode(value)
         if not value.isascii():
-            value.decode()  # the decoder does not check UTF-8 in the parts that stay undecoded
+            value.decode()  # the decoder does not check UTF-8 in undecoded parts
         event_time = msgspec.json.decode(record.event_time)
         source = record.source
         position = (source.offset, _object_index(record.id), _row(record.row))
@@ -102,7 +102,9 @@ def read_answer(value: bytes) -> Answer:
 
 
 def without_answer(arrival: Arrival) -> Arrival:
-    """The arrival without its answer, because the record that holds it would be too large."""
+    """The arrival without its answer. Used if the record that holds the arrival would be too large
+    with it.
+    """
     if not arrival.value:
         return arrival
     return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)

@@ -1,9 +1,10 @@
 """When does an open scene close, and why?
 
-Rule: a scene closes at once when all members are in it; else after the patience, if a quorum is in
-it; else at the deadline. Two kinds of scenes wait for the deadline whatever the patience: those
-with a single member that is far ahead of all others, and those to which members are still on their
-way. This module judges a scene, the site changes it. Owner: the `Site`.
+Rule: a scene closes at once when all members are in it. If members are missing, the scene closes
+after the patience if a quorum is in it, and otherwise at the deadline. Two kinds of scenes wait for
+the deadline and not for the patience: those with a single member that is far ahead of all others,
+and those of the past to which members are still on their way. This module judges a scene, the site
+changes it. Owner: the `Site`.
 """
 
 from penstock.messages.scene import ClosedBy
@@ -20,7 +21,7 @@ class Closing:
         self._members = members
 
     def reason(self, scene: Open) -> ClosedBy | None:
-        """Why the scene closes now; None: it stays open."""
+        """Why the scene closes now. None: it stays open."""
         rules, waited = self._rules, self._state.now - scene.start
         if self._members.is_settled and (all_in := self._members.all_in(scene.taken)):
             return all_in
@@ -35,9 +36,10 @@ class Closing:
         return "deadline" if waited >= rules.deadline_ms else None
 
     def is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
-        """Is the prediction's time so far ahead of all other members that, at the pace of the wall
-        clock, they would not reach it by the deadline? This is asked only of a prediction of the
-        past (`_is_past`): others are compared with Kafka's clock.
+        """True if the prediction's time is so far ahead that all other members, at the pace of the
+        wall clock, would not reach it by the deadline. Only a prediction of the past (`_is_past`)
+        can be beyond the others; predictions of the present are compared with Kafka's clock
+        instead.
         """
         if not _is_past(time, arrival.recorded_ms):
             return False
@@ -45,9 +47,9 @@ class Closing:
         return pace is not None and time - since > pace + self._rules.deadline_ms
 
     def is_led(self, scene: Open) -> bool:
-        """Has the scene a single member, which is beyond all others (`is_beyond`)? Either its clock
-        is wrong or the others are still coming, so the deadline must decide. If the scene were
-        published now, all other members would be late.
+        """True if the scene has a single member, and that member is beyond all others
+        (`is_beyond`). Either the member's clock is wrong or the others are still coming, so the
+        deadline must decide. If the scene were published now, all other members would be late.
         """
         if len(scene.taken) > 1:
             return False
@@ -55,8 +57,8 @@ class Closing:
         return self.is_beyond(member, arrival, scene.times[member], scene.start)
 
     def _is_awaited(self, scene: Open) -> bool:
-        """Is this a scene of the past (`_is_past`) with members still on their way to it? Then it
-        waits until the deadline, and not only for the patience.
+        """True if this is a scene of the past (`_is_past`) and members are still on their way to
+        it. Such a scene waits until the deadline, and not only for the patience.
         """
         member, arrival = next(iter(scene.taken.items()))
         if not _is_past(scene.times[member], arrival.recorded_ms):
@@ -65,7 +67,7 @@ class Closing:
 
 
 def _is_past(time: int, recorded_ms: int) -> bool:
-    """Is the event much older than its record in Kafka? Then the prediction is from a recording, or
-    the predicting worker is behind.
+    """True if the event is much older than its record in Kafka: the prediction is from a recording,
+    or the predicting worker is behind.
     """
     return time < recorded_ms - BEHIND_MS

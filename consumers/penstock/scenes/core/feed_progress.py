@@ -1,8 +1,9 @@
-"""How far each feed of a site has come. A record at or before that position is a repeat.
+"""How far each feed of a site has come. A record at or before the feed's last position is a repeat.
 
-Rule: with delivery at least once a feed may go back and repeat records. A repeat is never later in
-event time than the latest record of its feed. So a record with a lower position and a later time is
-no repeat: the input topic was created again. Owner: the `Site`.
+Rule: with at-least-once delivery a feed may go back and repeat records. The event time of a repeat
+is never later than the latest event time of its feed. A record with a lower position but a later
+event time is therefore no repeat: it shows that the input topic was created again. Owner: the
+`Site`.
 """
 
 from penstock.scenes.core.arrival import Arrival
@@ -16,7 +17,7 @@ class FeedProgress:
         self._state = state
 
     def resume(self, passed_ms: int) -> None:
-        """Move the times forward by the time during which no worker ran."""
+        """Move the noted times forward by the time during which no worker ran."""
         for mark in self._state.marks.values():
             mark.heard += passed_ms
 
@@ -41,8 +42,8 @@ class FeedProgress:
         return False
 
     def _make_room(self) -> None:
-        """Forget the feeds that were silent longest. Their number must be bounded, because a sender
-        may invent any number of stream names.
+        """Forget the feeds that were silent longest. The number of feeds must be bounded, because a
+        sender may invent any number of stream names.
         """
         marks, most = self._state.marks, 4 * self._rules.max_members
         while len(marks) >= most or sum(map(len, marks)) > MOST_NAMES_CHARS:

@@ -1,4 +1,5 @@
-"""The members of a site, and which of them are expected. Members are listed, or learned.
+"""The members of a site, and which of them are expected. Members are either listed in the settings,
+or learned from predictions.
 
 Rule: with a list, the members are those on the list now, whatever the state remembers. A member is
 expected while its lease runs, which each prediction renews. When the lease ends, the member is
@@ -31,8 +32,8 @@ class Members:
             self._add_listed()
 
     def admit(self, name: str, said: int | None) -> Reason | None:
-        """Renew the member's lease. Returns why the member is refused; None: it is not. `said`: the
-        time of its prediction.
+        """Renew the member's lease. Returns why the member is refused, or None if it is not
+        refused. `said`: the time of its prediction.
         """
         state = self._state
         if self._listed is not None and not state.members:
@@ -62,8 +63,8 @@ class Members:
         return len(members) >= self._rules.max_members or chars > MOST_NAMES_CHARS
 
     def _give_up_one(self) -> bool:
-        """Make room for a new member: remove the evicted one that was silent longest. False: no
-        member is evicted.
+        """Make room for a new member by removing the evicted member that was silent longest. False:
+        no member is evicted, so there is no room.
         """
         members = self._state.members
         gone = [name for name, member in members.items() if member.is_evicted]
@@ -72,9 +73,9 @@ class Members:
         return bool(gone)
 
     def _pass_over_silence(self) -> None:
-        """If the whole site was silent for longer than a lease, count that pause as one deadline
-        only: the cause is not a single member, and members that spoke just before the pause must
-        still be expected.
+        """If the whole site was silent for longer than a lease, count that pause as only one
+        deadline. The cause of such a pause is not a single member, and members that spoke just
+        before the pause must still be expected.
         """
         state, rules = self._state, self._rules
         pause = state.now - self._last_heard()
@@ -89,7 +90,7 @@ class Members:
         return max((member.heard for member in members), default=self._state.now)
 
     def expire(self) -> None:
-        """Evict the members whose lease has ended. Forget the learned ones that were silent for
+        """Evict the members whose lease has ended. Forget the learned members that were silent for
         `forget_ms`.
         """
         now, lease = self._state.now, self._rules.lease_ms
@@ -104,21 +105,21 @@ class Members:
             del self._state.members[name]
 
     def leases_end(self) -> list[int]:
-        """When the leases of the expected members end, if these stay silent."""
+        """The times at which the leases of the expected members end if the members stay silent."""
         lease = self._rules.lease_ms
         return [m.heard + lease + 1 for m in self._state.members.values() if not m.is_evicted]
 
     @property
     def is_settled(self) -> bool:
-        """Are all members known? With learned members not before a deadline has passed since the
-        last new one: otherwise the first member alone would make a scene complete.
+        """True if all members are known. Learned members count as known only when a deadline has
+        passed since the last new one. Otherwise the first member alone would make a scene complete.
         """
         since_change = self._state.now - self._state.changed
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
     def all_in(self, taken: Collection[str]) -> ClosedBy | None:
-        """`complete`: every member has a place in the scene. `members`: every expected one has.
-        None: an expected member has not. `taken`: the members with a place.
+        """`complete`: every member has a place in the scene. `members`: every expected member has a
+        place. None: an expected member has no place. `taken`: the members with a place.
         """
         found: ClosedBy = "complete"
         for name, member in self._state.members.items():
@@ -130,7 +131,7 @@ class Members:
 
     def event_time(self) -> int | None:
         """The site's event time: the latest time that at least two members have reached, so that
-        one wrong clock cannot move it. With a single member, that member's time.
+        one wrong clock cannot move it. If the site has a single member, that member's time.
         """
         said = sorted(
             member.said
@@ -140,8 +141,8 @@ class Members:
         return said[-2] if len(said) > 1 else said[0] if said else None
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
-        """Is a member on its way to this time: expected, without a place in the scene, and before
-        the time by a lease at most?
+        """True if a member is on its way to this time: the member is expected, has no place in the
+        scene, and is before the time by at most a lease.
         """
         rules = self._rules
         return any(
@@ -153,9 +154,9 @@ class Members:
         )
 
     def pace(self, name: str, since: int) -> int | None:
-        """How far ahead of the wall clock the fastest other member is, of those heard since
-        `since`; usually negative. None if there are fewer than two: with one clock against another,
-        nothing shows which of them is wrong.
+        """How far ahead of the wall clock the fastest of the other members is; usually negative.
+        Only members that were heard since `since` count. None if these are fewer than two, because
+        if one clock differs from one other, nothing shows which of the two is wrong.
         """
         paces = [
             member.said - member.heard

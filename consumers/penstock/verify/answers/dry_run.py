@@ -19,7 +19,7 @@ from penstock.verify.answers.answer_text import object_text, said
 from penstock.verify.findings import counted
 
 FIRST_ROWS = 3
-# So many errors of one object are shown; a broken file may have a million.
+# At most this many errors of one object are shown, because a broken file may have a million.
 MOST_ERRORS = 10
 
 

@@ -1,15 +1,15 @@
 """Finds the record about one row in a partition whose records are in the order of the input.
 
 Rule: each read halves the range, so about fifteen reads search a million records. After a crash the
-order jumps back and a run of records is repeated, but it never jumps forward over a record: so the
-search finds one of the two copies. Owner: `penstock trace`.
+order jumps back, and a run of records is repeated. The order never jumps forward over a record, so
+the search finds one of the two copies. Owner: `penstock trace`.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-# A range of so few offsets is read from its beginning instead of being halved.
+# A range of at most this many offsets is read from its beginning instead of being halved.
 NEAR = 400
 
 
@@ -41,8 +41,8 @@ Tell = Callable[[Any], Iterable[Told]]
 
 async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -> Any | None:
     """The `value` of the record about the wanted row; None: there is no such record. `read` gives
-    some records from an offset on. `tell` says which rows a record is about; none, if it is of
-    another input partition.
+    some records from an offset on. `tell` says which rows a record is about: no rows if the record
+    belongs to another input partition.
     """
     low, high = span
     while low < high:
@@ -63,8 +63,8 @@ async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -
 
 
 async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], int]:
-    """What the first records at or after `at` are about, without those that `tell` says nothing of,
-    and the offset after the records that were read.
+    """The rows that the first records at or after `at` are about, and the offset after the records
+    that were read. Records of which `tell` gives no rows are left out.
     """
     while at < end:
         records = [record for record in await read(at) if record.offset < end]

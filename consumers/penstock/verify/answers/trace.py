@@ -1,9 +1,9 @@
 """Follows one answer back through the topics: from a scene to its frames, from a row to its object
 and its dead letter, with the times at which Kafka got each record.
 
-Rule: nothing is committed, and workers are asked only for what the topics do not keep. In a
-partition whose records are in the order of the input, a record is found by halving the range; else
-all records since the message are read. Owner: `penstock trace`.
+Rule: nothing is committed, and workers are asked only for values that the topics do not keep. If
+the records of a partition are in the order of the input, a record is found by halving the range. If
+they are in another order, all records since the message are read. Owner: `penstock trace`.
 """
 
 import math
@@ -31,8 +31,9 @@ _ANSWER = re.compile(
     r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
 )
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
-# A scene's frames are looked for from this long before the scene on, and a scene from this long
-# before the time that it shows. That is more than deadlines and differences between clocks need.
+# The search for a scene's frames begins this long before the scene, and the search for a scene
+# begins this long before the time that the scene shows. Deadlines and differences between clocks
+# are shorter than this.
 MARGIN_MS = 60_000
 
 
@@ -56,9 +57,9 @@ class Frame(NamedTuple):
 
 class Trace(NamedTuple):
     """`asked`: the input record that was answered. `scene`: the scene whose id was given, or that
-    was the input record. `next_offset`: the group's next offset in that input partition.
-    `trace_id`: of the object's spans, if the answer names it. `way`: what the worker remembers of
-    the object's way, or why no worker told it.
+    was the input record. `next_offset`: the group's next offset in the input partition of `asked`.
+    `trace_id`: the trace of the object's spans, if the answer names it. `way`: the object's way as
+    the worker remembers it, or the reason why no worker told it.
     """
 
     id: str
@@ -191,8 +192,8 @@ def _trace_id(answer: Found | None) -> str | None:
 
 
 async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
-    """Look near the time that the scene shows, then on the whole topic: a scene that was made from
-    a replay of old records was written much later.
+    """Look near the time that the scene shows, then on the whole topic, because a scene that was
+    made from a replay of old records was written much later than the time that it shows.
     """
     topic = cfg.scenes.topic
     for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):

@@ -1,4 +1,4 @@
-"""Shows what `penstock trace` found: in lines for people, as JSON for programs.
+"""Shows the result of `penstock trace`: in lines for people, as JSON for programs.
 
 Rule: the lines say "unknown" where neither the topics nor a worker know a value. Owner: `penstock
 trace`.
@@ -22,7 +22,7 @@ STAGES = {"kafka_in": "in", "hold_back": "hold-back"}
 
 
 def in_words(found: Trace, frames_topic: str) -> Iterator[str]:
-    """The lines for people. `frames_topic`: where the frames were looked for."""
+    """The lines for people. `frames_topic`: the topic on which the frames were looked for."""
     asked, scene = found.asked, found.scene
     if asked is not None:
         yield f"asked     {_when(asked.at_ms)}  {asked.where}"

@@ -1,8 +1,8 @@
 """`penstock watch`: shows the answers as they come, from the topics alone.
 
-Rule: no group is joined and nothing is committed. The input topics are read, too, so that each
-answer shows how long after its input record it came. An answer does not show this if its input
-record was written before the reading began. Owner: the command.
+Rule: no group is joined and nothing is committed. The input topics are also read, so that each
+answer is shown with the time since its input record. This time is missing if the input record was
+written before the reading began. Owner: the command.
 """
 
 import fnmatch
@@ -24,13 +24,14 @@ from penstock.terminal_text import clock_time, cut
 from penstock.verify.answers.answer_text import said
 
 WAIT_MS = 1_000
-# With --since, the input is read from this long before that time on, because the first answers
-# belong to earlier messages.
+# With --since, the reading of the input begins this long before the given time, because the first
+# answers belong to earlier messages.
 MARGIN_MS = 60_000
-# The times of so many input records are kept for each partition, about 200 bytes each.
+# For each partition the times of at most this many input records are kept, with about 200 bytes
+# each.
 MOST_TIMES = 200_000
-# The times of this many messages before an answer's own are kept: with `output.order = "stream"`
-# the answers to older messages may come later.
+# When an answer comes, the times of this many messages before the answered one are kept, because
+# with `output.order = "stream"` the answers to older messages may come later.
 BEHIND = 10_000
 
 
@@ -48,8 +49,8 @@ class Wanted:
 
 
 class Answer(NamedTuple):
-    """A record of the output topic. `took_ms`: how long after Kafka got the input record it got
-    this one; None: unknown.
+    """A record of the output topic. `took_ms`: the time from Kafka's stamp of the input record to
+    its stamp of this record; None: unknown.
     """
 
     where: str
@@ -109,8 +110,8 @@ async def _answers_begin(reader: Reader, topic: str, since_ms: int | None) -> di
 
 
 async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int]:
-    """From where the input is read, so that it holds the records of the first answers: without
-    `since_ms` from what the group has committed.
+    """The offsets at which the reading of the input begins, early enough for the input records of
+    the first answers. Without `since_ms` these are the group's committed offsets.
     """
     found: dict[Where, int] = {}
     for topic in await reader.inputs():
@@ -139,8 +140,8 @@ class _Asked:
         times.update((record.offset, record.timestamp) for record in bite.records[:room])
 
     def at_ms(self, source: Source) -> int | None:
-        """When Kafka got the record of this answer; None: unknown. Records long before it are
-        forgotten, as they are answered.
+        """When Kafka got the input record of this answer; None: unknown. The times of records long
+        before it are forgotten, because these records are answered.
         """
         times = self._times.get((source.topic, source.partition))
         if times is None:
@@ -158,7 +159,7 @@ def _answers(bite: Bite, asked: _Asked) -> Iterator[Answer]:
             try:
                 record = decode_prediction(value)
             except SchemaError:
-                continue  # the topic may have records of others
+                continue  # other programs may write to the topic
             at_ms = asked.at_ms(record.source)
             took_ms = None if at_ms is None else each.timestamp - at_ms
             yield Answer(where, each.timestamp, took_ms, value, record)

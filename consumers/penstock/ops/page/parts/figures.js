@@ -1,7 +1,7 @@
 // The figures at a glance, each with its last ten minutes.
 const WINDOWS = 60;
 function spark(values, label, { line = null, least = 0 } = {}) {
-  // The whole width is ten minutes, also if fewer values are known.
+  // The whole width stands for ten minutes, even if fewer values are known.
   values = [...Array(Math.max(0, WINDOWS - values.length)).fill(null), ...values];
   const found = values.filter(known);
   const svg = draw("svg", { class: "spark", viewBox: "0 0 100 100", preserveAspectRatio: "none",

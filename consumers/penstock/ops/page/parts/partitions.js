@@ -1,4 +1,5 @@
-// The partitions of the whole group, as Kafka tells them; those of our own workers with more figures.
+// The partitions of the whole group, as Kafka tells them. The partitions of our own workers have
+// more figures.
 const MOST_SHOWN = 64;
 function partitions(ours, group) {
   const name = (one) => one.topic + "/" + one.partition, all = new Map();

@@ -25,7 +25,8 @@ async function samples(may) {
       if (answer.ok) samplesFound = (await answer.json()).samples;
       forget(new Set(samplesFound.map((one) => one.picture)));
     } catch {
-      // It is asked for again with the next update. The first line says if the worker is silent.
+      // The rows are asked for again with the next update. If the worker is silent, the first line
+      // of the page says so.
     }
     sampling = false;
   }

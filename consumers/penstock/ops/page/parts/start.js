@@ -1,5 +1,5 @@
-// The stream of updates is read while somebody sees the page and has the token. When it ends, it is
-// asked for again.
+// The stream of updates is read while somebody sees the page and has the token. When the stream
+// ends, it is asked for again.
 async function view() {
   const stop = viewing = new AbortController(), token = sessionStorage.getItem(KEY);
   try {

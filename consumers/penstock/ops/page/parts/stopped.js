@@ -1,6 +1,6 @@
 // Lines that stand still, and how each can go on.
 
-// The name as one word for a shell, whatever characters it has.
+// The name, quoted so that a shell takes it as one word, whatever characters it has.
 function quoted(name) {
   return /^[\w@%+=:,./-]+$/.test(name) ? name : "'" + name.replaceAll("'", "'\"'\"'") + "'";
 }
