@@ -74,7 +74,7 @@ def named_by_magic(head: bytes) -> str | None:
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
     """The error for an object that does not begin as `what` does, with advice. `head`: its first
-    bytes. None: how many first bytes are known depends on how they arrived, so they are not shown:
+    bytes; None if their number depends on how the bytes arrived. Then they are not shown, because
     an object must get the same text each time.
     """
     seen = f"correct its format ({_MEND})" if head is None else _seen(head)

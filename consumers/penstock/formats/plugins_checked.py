@@ -30,8 +30,8 @@ _KINDS: Final[dict[type, tuple[Form, ...]]] = {
 
 
 def guarded(format: Format) -> Format:
-    """The same format, but its runs are checked. Raises `Fatal` if a field of the format is wrong,
-    so that every object would fail.
+    """The same format, but its runs are checked. Raises `Fatal` for a wrong field of the format,
+    because every object would fail by it.
     """
     wrong = _flaw(format)
     if wrong is not None:

@@ -92,7 +92,7 @@ class SniffingParser:
             inside = replace(self, head_bytes=self.inside_bytes, inside_packed=True)
             parser = wrap(inside)
         else:
-            # Whatever the size of the chunks, the same first bytes are shown.
+            # `choose` is shown the same first bytes whatever the size of the chunks.
             try:
                 shown = head[: self.head_bytes or LONGEST_MAGIC_BYTES]
                 parser, is_text = self.choose(shown.removeprefix(BOM))
@@ -131,7 +131,8 @@ def check_text(format: str, head: bytes) -> None:
     if magic in _OTHER_BOMS:
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
     if magic is not None:
-        # The magic is shown, not all first bytes: how many of these are known depends on the mark.
+        # The error shows the magic, not all first bytes: how many of those are known depends on the
+        # byte order mark.
         raise no_such(f"text, as {format} is", magic)
 
 

@@ -89,7 +89,7 @@ def codec_of(head: bytes) -> Codec | None:
 
 
 def is_begun(data: bytes) -> bool:
-    """May these few bytes be packed data that breaks off inside its magic?"""
+    """True if these few bytes may be the beginning of a codec's magic."""
     return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
 
 
@@ -136,7 +136,8 @@ class PackedParser(Unpacking):
                 if not data:
                     return
                 if self._codec is _SKIPPED and len(data) < _FRAME_MAGIC_BYTES:
-                    # Too few bytes to tell the frame: the next slice begins with them.
+                    # These bytes are too few to tell what kind of frame begins. So the next slice
+                    # begins with them.
                     self._slice += data
                     return
                 self._frame = self._next_frame(data)

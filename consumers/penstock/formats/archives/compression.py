@@ -93,8 +93,8 @@ class Unpacking(Parser):
         return Poison(self._inner.damage, message)
 
     def _check(self) -> None:
-        """Called when the content was read as far as it is unpacked: so packed data inside it is
-        counted already.
+        """Called when `inner` has read all bytes that were unpacked so far. So packed data among
+        them is counted already.
         """
         self._expansion.check()
         if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
@@ -154,7 +154,7 @@ class GzipParser(Unpacking):
                 yield piece
                 if not self._made_bytes % PIECE_BYTES:
                     self._check()
-            # A full piece may not be all: even if all input is taken, more output may follow.
+            # After a full piece more output may follow, even if all input is taken.
             if not ended and not data and len(piece) < room:
                 return
 

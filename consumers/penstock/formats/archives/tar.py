@@ -74,7 +74,7 @@ class TarParser(Parser):
         yield from self._of_archive.rest()
         if self._ended or not (self._started or self._block):
             return
-        # Even the beginning of a header has NUL, which fills up its names.
+        # A header fills up its names with NUL, so even the beginning of a header has a NUL.
         if not self._started and b"\0" not in self._block:
             raise no_such("tar archive", bytes(self._block), "bad_archive")
         where = f' in member "{self._member[0]}"' if self._member is not None else ""

@@ -2,9 +2,9 @@
 up to the first dot.
 
 Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
-files of its sample. So these rows wait until the next sample begins. One sample is held; if its
-rows are larger than two rows may be, they go on with the files that came so far. Owner: the parser
-of one archive.
+files of its sample. So the rows of a sample wait until the next sample begins. At most one sample
+is held. If its rows are larger than twice `limits.row_bytes`, they are handed on with the kept
+files that came so far. Owner: the parser of one archive.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,9 @@ class Samples:
             yield run if run.payload is None else run._replace(kept=Kept.of(columns, None))
 
     def begin(self, name: str) -> Iterator[Run]:
-        """A file of this sample begins or goes on. Gives the rows of the sample before."""
+        """A file of the sample `name` begins or goes on. If another sample was held, gives its
+        rows.
+        """
         if name != self.name:
             yield from self.rest()
             self.name = name
@@ -111,8 +113,8 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _value(data: bytes | None) -> bytes:
-    """A kept file as JSON: if it is JSON (the number of a label, boxes), as it stands; if it is
-    other text, as a string; if it is missing or no text, null.
+    """A kept file as JSON. JSON (the number of a label, boxes) stays as it is, and other text
+    becomes a string. A file that is missing, or that is no text, becomes null.
     """
     if data is None:
         return b"null"

@@ -98,7 +98,9 @@ def _rows(
 
 
 def _parser_of(entry: zipfile.ZipInfo, options: RowOptions, members: Members) -> Parser | None:
-    """None: the member is passed over. Raises `Poison` if it is wanted and cannot be read."""
+    """The parser of a member; None: the member is passed over. Raises `Poison` for a wanted member
+    that cannot be read.
+    """
     path = _path(entry)
     if not _is_file(entry):
         return None
@@ -122,9 +124,9 @@ def _is_file(entry: zipfile.ZipInfo) -> bool:
 
 
 def _path(entry: zipfile.ZipInfo) -> str:
-    """The path of an entry, without a leading `./`, as in tar. If an entry of Unix does not state
-    its encoding, its writer (Info-ZIP) took the bytes of the file system, which are UTF-8; zipfile
-    takes them for an encoding of DOS.
+    """The path of an entry, without a leading `./`, as in tar. An entry of Unix that does not state
+    its encoding was written by Info-ZIP, which takes the bytes of the file system: UTF-8. But
+    zipfile decodes them by an encoding of DOS.
     """
     path = entry.filename
     if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:

@@ -1,9 +1,9 @@
 """The description of a format: its names, how it is recognised, its rows, and its reader.
 
 Rule: all other code knows a format only by its `Format`, never by its name, so that a user's
-package can add one, by an entry point `penstock.formats`. Do the rows of a format fit the request
-to the model? That is checked at the start for the configured format, and for each object when its
-format is known. If they do not fit, the error says which request or setting would.
+package can add one, by an entry point `penstock.formats`. Whether the rows of a format fit the
+request to the model is checked at the start for the configured format, and for each object when its
+format is known. If the rows do not fit, the error says which request or setting to choose.
 """
 
 from collections.abc import Callable, Collection
@@ -41,11 +41,11 @@ def never(_: object) -> bool:
 class Format:
     """A format is read as a stream, by the parser that `open` returns, or by ranges of its bytes,
     by `ranged`. If it has both, members of archives and packed objects are read by `open`. `open`
-    returns None if it cannot make these rows. `makes`: the forms of rows that the format can give.
-    `extensions`: in lower case, with the dot. `looks` is shown at most the first 512 bytes.
-    `is_plain`: these rows are read by linear code, without unpacking anything; so the worker itself
-    decodes small objects. `is_text`: the bytes are UTF-8, so a byte order mark is taken off and
-    UTF-16 is refused.
+    returns None if it cannot make the rows that the options want. `makes`: the forms of rows that
+    the format can give. `extensions`: in lower case, with the dot. `looks` is shown at most the
+    first 512 bytes. `is_plain`: with these options rows are read by linear code, without unpacking
+    anything, so the worker itself decodes small objects. `is_text`: the bytes are UTF-8, so a byte
+    order mark is taken off and UTF-16 is refused.
     """
 
     name: str

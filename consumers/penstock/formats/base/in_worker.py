@@ -26,7 +26,7 @@ _PIECE_BYTES: Final = 16 << 10
 
 # The first bytes of an object, by which a format may recognise it.
 _HEAD_BYTES: Final = 512
-# Formats of which a whole line is divided at once. A line of JSON, or the first line of a CSV,
+# Readers of these formats divide a whole line at once. A line of JSON, or the first line of a CSV,
 # takes up to 4 ms if it has the largest width allowed here. Most embeddings are half as wide.
 _TAKEN_APART: Final = ("csv", "ndjson", "json")
 _LINE_BYTES: Final = 64 << 10
@@ -60,8 +60,8 @@ def open_inline(
     found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
     if found is None or not found.is_plain(options) or _is_wide(data, found.name):
         return None
-    # The parser refuses data that is not packed although the name of the object says so. That must
-    # not happen to data that was unpacked here.
+    # If the reference or the object's name says that the data is packed, the parser refuses plain
+    # data. Data that was unpacked here must not be refused, so the parser gets "none".
     left = "none" if is_packed else compression
     parser = open_parser(options, key=key, format=format, compression=left)
     starts = range(0, max(1, len(data)), TURN_BYTES)

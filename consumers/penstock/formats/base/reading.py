@@ -2,10 +2,10 @@
 
 Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
 loop. Rows that were complete before the damage come first, then the object's `Poison`. An object
-ends at its limit of rows, and at its first bad row if bad rows end objects. An unforeseen exception
-becomes the object's `Poison`, also a lack of memory: an object of 900 bytes once asked for 8 GB.
-Neighbouring rows that are bad for the same reason are one run. Owner: the process that decodes; in
-tests, their own process.
+ends at its limit of rows, and at its first bad row if bad rows end objects. An unforeseen
+exception, such as `MemoryError`, becomes the object's `Poison`. (An object of 900 bytes once asked
+for 8 GB.) Neighbouring rows that are bad for the same reason are one run. Owner: the process that
+decodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -83,7 +83,8 @@ class ObjectEnd:
                     raise Poison("bad_row", self._described(run))
                 left = self._options.rows - self._rows
                 if run.rows > left:
-                    # The rows below the limit are answered, also if a run reaches beyond it.
+                    # If a run reaches beyond the limit, its rows below the limit are still
+                    # answered.
                     if left:
                         yield _first(run, left)
                     said = f"it has more than {self._options.rows} rows (limits.rows)"

@@ -1,4 +1,4 @@
-"""The runs of rows that an object becomes, and the options of that.
+"""The runs of rows that an object becomes, and the options that decide which rows those are.
 
 Rule: a bad row is a run of its own, with the reason. Owner: one reading of one object.
 """
@@ -104,8 +104,8 @@ class RowOptions:
 
     @cached_property
     def rules(self) -> str:
-        """A text of all options but those of `_LIMITS`. If it is the same for two options, both
-        make the same rows of an object, and the same rows are bad.
+        """A text of all options but those of `_LIMITS`. If the texts of two `RowOptions` are equal,
+        both make the same rows of an object, with the same bad rows.
         """
         named = [one.name for one in fields(self) if one.compare and one.name not in _LIMITS]
         return repr([(name, getattr(self, name)) for name in named])

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.formats.base.runs import RowOptions, Run
 
-# The first request fetches the last bytes, this many: in these are the footers of Parquet, Arrow
-# and zip, or a whole small object.
+# The first request fetches this many of the last bytes. They hold the footers of Parquet, Arrow and
+# zip, or a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
 # At most this much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
@@ -60,8 +60,8 @@ class Need(NamedTuple):
 
 
 class Ranges:
-    """An object that is read by ranges. `tail`: its last bytes; `ask` fetches others. The last
-    bytes and the piece that was fetched last are held.
+    """An object that is read by ranges. `tail`: its last bytes; `ask` fetches all other bytes. The
+    tail and the latest fetched piece are held.
     """
 
     def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:

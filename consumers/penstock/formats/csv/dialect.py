@@ -1,4 +1,5 @@
-"""What the first row of a CSV tells: how cells are separated and numbers written; is it a header?
+"""What the first row of a CSV tells: how cells are separated, how numbers are written, and whether
+the row is a header.
 
 Rule: text of another dialect is turned into text with commas and points, by exchanging single
 bytes, before it is read. Where a piece of text is kept or shown, its bytes are exchanged back. So
@@ -70,8 +71,8 @@ class Dialect:
         self.comments: re.Pattern[bytes] | None = None
         if delimiter != b"," or decimal != b".":
             ours = delimiter + decimal
-            # The signs are exchanged in a circle, so that it can be undone: a CSV of `;` and points
-            # has `;` become `,`, a comma `_ASIDE`, and `_ASIDE` become `;`.
+            # The signs are exchanged in a circle, so that the exchange can be undone. In a CSV of
+            # `;` and points, `;` becomes `,`, a comma becomes `_ASIDE`, and `_ASIDE` becomes `;`.
             left_out = bytes(sign for sign in b",." if sign not in ours)
             freed = bytes(sign for sign in ours if sign not in b",.")
             before, after = ours + left_out + _ASIDE, b",." + _ASIDE + freed
@@ -146,8 +147,9 @@ class Finder:
 
     def _separator(self, row: bytes) -> bytes:
         """What separates the cells of the first row: the comma, if the row has commas that are not
-        decimal signs, or else the most frequent of the other signs. The commas are decimal signs by
-        the configuration, or if all cells are numbers with the other sign, as in `1,5;2,5`.
+        decimal signs, or else the most frequent of the other signs. The commas are decimal signs if
+        the configuration says so, or if the most frequent other sign divides the row into numbers,
+        as in `1,5;2,5`.
         """
         bare = _QUOTED.sub(rb"\1", row) if b'"' in row else row
         others = [sign for sign in _OTHERS if sign in bare]
@@ -198,7 +200,8 @@ def is_header(
         return True
     if any(map(is_number, cells)):
         return False
-    # Numbers with a decimal comma make the line a row: a bad row, whose error names rows.decimal.
+    # A line that has a number with a decimal comma is no header. It is a bad row, and its error
+    # names rows.decimal.
     if any(is_decimal_comma(dialect.back(cell)) for cell in cells):
         return False
     if options.as_numbers:
@@ -213,8 +216,9 @@ def is_header(
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:
-    """The place of a column, named or numbered in the configuration. `places`: those of the names
-    in the header; `columns`: how many cells a row has. Raises `Poison` if there is no such column.
+    """The place of a column, named or numbered in the configuration. `places`: the place of each
+    name in the header; `columns`: how many cells a row has. Raises `Poison` if there is no such
+    column.
     """
     if isinstance(column, str):
         if column in places:

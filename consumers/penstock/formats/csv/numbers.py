@@ -94,7 +94,8 @@ def parse_columns(
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=list(dict.fromkeys(str(index) for index in chosen)),
-                # Not float32: rows read one by one are rounded twice, to float64 and to float32.
+                # Not float32 at once: rows that are read one by one are rounded to float64 and then
+                # to float32, and both ways must give the same numbers.
                 column_types={name: pa.float64() for name in names},
                 null_values=list(nulls),
                 check_utf8=False,

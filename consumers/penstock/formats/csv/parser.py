@@ -2,8 +2,8 @@
 
 Rule: the first row tells the dialect, so nothing is read before the first row is complete. If the
 first row is a text, the second row may have to tell whether the first is a header; until then the
-first one waits. A header, or without one the first row, fixes how many cells a row has.
-Owner: the reading of one object.
+first one waits. The header fixes how many cells a row has; in a CSV without a header, the first row
+does. Owner: the reading of one object.
 """
 
 from collections.abc import Iterable, Iterator

@@ -121,8 +121,9 @@ class CsvRows:
         return None if values is None else Run(len(values), Matrix(values))
 
     def _is_for_columns(self, block: RawRows) -> bool:
-        """May `parse_columns` read a block that `parse_table` has not read? If the block is lines
-        of which all cells are wanted, it has bad rows, unless `rows.missing` allows empty cells.
+        """False if `parse_columns` cannot read a block that `parse_table` has refused. If the block
+        is plain lines and all cells are wanted, the reason of the refusal is a bad row, unless
+        `rows.missing` allows empty cells.
         """
         plain = isinstance(block, bytes) and self._chosen is None
         return not plain or self._options.missing is not None
@@ -157,7 +158,7 @@ class CsvRows:
                 if self._options.missing is None or not any(map(isnan, values)):
                     return values
             except ValueError:
-                pass  # `_number` says below which cell is wrong
+                pass  # the call of `_number` below says which cell is wrong
         return [self._number(index, cell) for index, cell in self._numbered(cells)]
 
     def _number(self, index: int, cell: bytes) -> float:

@@ -29,9 +29,11 @@ EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 BLOCK_FRAMES: Final = 65_536
 _BUFFER_BYTES: Final = 256 << 10
 _FORMATS: Final = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
-# libsndfile states this length if it is unknown, as in a FLAC that was written to a pipe.
+# libsndfile states this length for a recording of unknown length, such as a FLAC that was written
+# to a pipe.
 _UNKNOWN_FRAMES: Final = 2**62
-# Its error at the end of such a recording: it cannot seek to the place behind the last sample.
+# libsndfile's error at the end of such a recording: it cannot seek to the place behind the last
+# sample.
 _NO_SUCH_PLACE: Final = 39
 _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
@@ -128,8 +130,8 @@ class _Blocks:
     def _next(self) -> Samples:
         # Never beyond the stated length: some programs write tags behind a FLAC.
         frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
-        # A FLAC has no NaN. So after an error, those that are left mark what the library did not
-        # fill.
+        # A FLAC has no NaN. So after an error, the NaN that are left mark the samples that the
+        # library did not fill.
         block: Samples = np.full((frames, self.sound.channels), np.nan, np.float32)
         if not frames:
             return block
@@ -190,7 +192,8 @@ def _windows(
     at = number = 0  # the held samples begin at frame `at`; the next window is `number`
     for block in blocks:
         held = block if held is None else np.concatenate([held, block])
-        # A window goes on when there is a sample behind it: the last window may have to be shorter.
+        # A window is given here only if a sample follows it, because the last window may be
+        # shorter.
         while at + len(held) > start_of(number) + frames:
             begin = start_of(number) - at
             yield held[begin : begin + frames]

@@ -77,7 +77,9 @@ def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
 
 
 def is_transport_stream(head: bytes) -> bool:
-    """Does each packet begin with `G`, as it must? A text with `G` in these places has no NUL."""
+    """True if each packet begins with `G` and a NUL is among the bytes. A text may have a `G` in
+    all these places, but has no NUL.
+    """
     return bool(head) and set(head[:512:_TS_PACKET_BYTES]) == {ord("G")} and b"\0" in head
 
 
@@ -101,8 +103,8 @@ def _wave(source: Source) -> str | None:
 
 
 def _after_nothing(source: Source, begin: int) -> str | None:
-    """Behind an empty `data` there may be whole chunks up to the end; all other bytes are
-    samples.
+    """After a `data` of length 0 there may be whole chunks up to the end of the file. All other
+    bytes there are samples, which libsndfile would not read.
     """
     at, size = begin, source.size
     for _ in range(_MOST_BOXES):

@@ -19,7 +19,8 @@ from penstock.formats.base.source import Wanted
 RUN_BYTES: Final = 256 << 10
 # A run stands for at most this many unwanted rows.
 SKIPPED_ROWS: Final = 1_000
-# An opaque payload counts a little more than the bytes of its row: where the row ends, too.
+# An opaque payload counts a little more than the bytes of its row, because it also holds the place
+# where the row ends.
 _ROW_END_BYTES: Final = 64
 
 

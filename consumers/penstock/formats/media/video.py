@@ -129,8 +129,7 @@ def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -
 def _stream(opened: "InputContainer") -> "VideoStream":
     """The first stream of video that is no cover picture."""
     for stream in opened.streams.video:
-        # For a codec that its libraries lack PyAV gives None, although its types say that it
-        # cannot.
+        # PyAV gives None for a codec that its libraries lack, although PyAV's types exclude None.
         context: object = stream.codec_context
         if context is None:
             raise Poison("bad_format", "the video is of a codec that is not known")
@@ -210,7 +209,9 @@ class _Damage:
 
     def __init__(self) -> None:
         self.is_there = False
-        self._doubtful = 0  # packets since one was marked as damaged; it may be at such a place
+        # Counts packets from one that is marked as damaged. Another file may have been joined
+        # there.
+        self._doubtful = 0
         self._last = 0
 
     def saw(self, packet: "Packet[VideoStream]") -> None:

@@ -30,9 +30,9 @@ _FLOAT32_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PixelOptions:
-    """The size of a row's picture, and the order and scale of its numbers. `unit`: they go from 0
-    to 1, not from 0 to 255. Then `mean` is subtracted from each channel, and the rest divided by
-    `std`.
+    """The size of a row's picture, and the order and scale of its numbers. `unit`: the numbers go
+    from 0 to 1, not from 0 to 255. Then `mean` is subtracted from each channel, and the difference
+    is divided by `std`.
     """
 
     width: int

@@ -22,7 +22,7 @@ from penstock.formats.archives.codecs import WINDOW_BYTES
 MOST_UNPACKED_BYTES: Final = 64 << 20
 _MOST: Final = MOST_UNPACKED_BYTES + 1
 _CRC_BYTES: Final = 4
-# By name of a type: do its values take no bytes? None while the type is being checked.
+# For each type by name: True if its values take no bytes; None while the type is being checked.
 Seen = dict[str, bool | None]
 
 
@@ -32,7 +32,7 @@ def check_schema(parsed: Any) -> None:
 
 
 def _is_empty(schema: Any, seen: Seen) -> bool:
-    """Do values of this type take no bytes?"""
+    """True if values of this type take no bytes."""
     if isinstance(schema, str):
         if schema in seen and seen[schema] is None:
             said = f"the Avro schema holds itself ({schema}), which is not read"

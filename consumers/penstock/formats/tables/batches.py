@@ -25,7 +25,7 @@ from penstock.formats.tables.json_values import objects, plain
 from penstock.formats.tables.weight import weights_of
 
 _SHOWN_COLUMNS: Final = 20
-# For each unit: how many milliseconds are one, and how many of it are one millisecond.
+# For each unit: the factor and the divisor that make milliseconds of it.
 _TO_MS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 # At most this much is decoded at a time, unless a row is larger.
 STEP_BYTES: Final = 1 << 20
@@ -262,7 +262,7 @@ def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | Non
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_fixed_size_list(column.type):
         width = column.type.list_size
-        # Not `flatten`: if a list is null, it would leave out the places of its values.
+        # `flatten` would not do, because it leaves out the places of a null list's values.
         column = column.values.slice(column.offset * width, rows * width)
         if column.null_count:
             inner = column.is_null().to_numpy(zero_copy_only=False).reshape(rows, width).any(axis=1)

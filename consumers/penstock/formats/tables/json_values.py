@@ -1,9 +1,9 @@
 """Rows of an Arrow table as JSON objects.
 
-Rule: whole columns are written at a time; values inside lists, maps and structs are written as a
-column of their type is. Only if Arrow cannot write the text (binary, strings with escapes) is there
-a Python object for each value. Nulls, NaN and infinity become null. A value without a form in JSON
-raises `ValueError`. Owner: the reader of tables.
+Rule: whole columns are written at a time; values inside lists, maps and structs are written in the
+same way as a column of their type. Only if Arrow cannot write the text (binary, strings with
+escapes) is there a Python object for each value. Nulls, NaN and infinity become null. A value
+without a form in JSON raises `ValueError`. Owner: the reader of tables.
 """
 
 import base64
@@ -131,7 +131,9 @@ def _nested_text(column: Any) -> Any:
 
 
 def _list_text(column: Any, values: Any, first: int = 0) -> Any:
-    """Lists as JSON. `values`: their items as JSON, from the item at place `first` on."""
+    """Lists as JSON. `values`: the JSON of the lists' items, beginning with the item at place
+    `first`.
+    """
     offsets = column.offsets.to_numpy() - first
     lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
     joined = pc.binary_join(lists, ",")
@@ -139,7 +141,7 @@ def _list_text(column: Any, values: Any, first: int = 0) -> Any:
 
 
 def _union_text(column: Any) -> Any:
-    """The values of a union as JSON, each written as its own type is."""
+    """The values of a union as JSON. Each value is written by the rule of its own type."""
     found: Any = pa.nulls(len(column), pa.string())
     for values, places, is_one in by_type(column):
         at = pa.array(places, pa.int64(), mask=~is_one)
@@ -156,7 +158,7 @@ def _quoted(text: Any) -> Any:
 
 
 def _string_text(column: Any) -> Any:
-    column.validate(full=True)  # a hostile writer of Parquet may say UTF-8 of other bytes
+    column.validate(full=True)  # a hostile Parquet file may declare bytes as UTF-8 that are not
     column = column.cast(pa.string())
     if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
         return _quoted(column)

@@ -30,7 +30,8 @@ MOST_HEADER_BYTES: Final = 10_000
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
-# In Fortran's order a row is spread over the whole array. So of a stream the whole array is held.
+# In Fortran's order a row is spread over the whole array. So the whole array is held if it is read
+# as a stream.
 MOST_HELD_BYTES: Final = 16 << 20
 _FORTRAN_BLOCK_BYTES: Final = 4 << 20
 

@@ -114,9 +114,9 @@ def _texts(schema: Any, names: list[str], *, is_nested: bool) -> list[str]:
 
 
 def _repeats(group: Any, table: TableReader, texts: int) -> bool:
-    """Is the group smaller than it could be with plain texts? Then most of its texts are stored
-    once, in a dictionary. Such a group is read with its dictionaries, so that the decoded size of
-    its rows is known before they are decoded.
+    """True if the group is smaller than it could be with plain texts: most of its texts are then
+    stored once, in a dictionary. Such a group is read with its dictionaries, so that the decoded
+    size of its rows is known before they are decoded.
     """
     numbers_bytes: int = group.num_rows * table.fixed_bytes
     least_bytes: int = group.num_rows * texts * _LEAST_TEXT_BYTES
@@ -142,8 +142,8 @@ def _of_group(
             found += batch.num_rows
             yield from table.runs(batch)
     except _UNREADABLE:
-        # Some encodings of texts cannot be read with a dictionary: read the rest without. If the
-        # data is damaged, that fails again.
+        # Some encodings of texts cannot be read with a dictionary, so read the rest without one. If
+        # the data is damaged, the second reading fails, too.
         if not by_dictionary:
             raise
         at = 0
