@@ -55,7 +55,9 @@ def file_as_body(command: Any) -> Any:
 
 @click.group()
 def bench() -> None:
-    """Measure a worker on real services of this machine: scripts/stack up, then its env."""
+    """Measure a worker on real services of this machine. First run scripts/stack up, and take the
+    variables of scripts/stack env.
+    """
 
 
 @bench.command()

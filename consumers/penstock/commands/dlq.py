@@ -145,7 +145,8 @@ def skip(context: Context, stream: str) -> None:
 def redrive(context: Context, choice: Choice, dry_run: bool, latest: bool, originals: bool) -> None:
     """Send what dead letters ask for back to the input topic: exactly the rows that failed.
 
-    Without options it is all of them. The letters stay: sent twice, rows are answered twice.
+    Without options it is all of them. The letters stay, so rows that are sent back twice are
+    answered twice.
     """
     from penstock.dlq.redrive import Redriven
     from penstock.dlq.redrive import redrive as send_back

@@ -99,7 +99,7 @@ def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
     if path is None:
         try:
             yield sys.stdout.buffer
-        except asyncio.CancelledError:  # Ctrl-C; if a reader like `head` stops, nothing is printed
+        except asyncio.CancelledError:  # Ctrl-C, not a reader such as `head` that stops
             click.echo(f"stopped after {tally.records:,} records", err=True)
             raise
         sys.stdout.buffer.flush()

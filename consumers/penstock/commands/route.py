@@ -1,4 +1,6 @@
-"""`penstock route`: which model answers which stream; `--reload` has a worker read them again."""
+"""`penstock route`: which model answers which stream; `--reload` has a worker read its routes
+again.
+"""
 
 import os
 import signal

@@ -115,7 +115,9 @@ def run(
 
 
 def _wait_in_reserve() -> None:
-    """Import what a worker needs, which is most of its start, then wait until a member dies."""
+    """Import what a worker needs, which takes most of a start's time, then wait until a member
+    dies.
+    """
     import penstock.worker.run_worker  # noqa: F401
 
     without_pandas()

@@ -135,7 +135,7 @@ class Config(Section, frozen=True):
         plain: dict[str, Any] = msgspec.to_builtins(self)
         for name, section in sections_of(plain).items():
             if name.startswith("routes"):
-                continue  # the `key` of a route is a glob
+                continue  # the `key` of a route is a glob, not a secret
             for key in SECRET_KEYS & section.keys():
                 if section[key] is not None:
                     section[key] = MASK

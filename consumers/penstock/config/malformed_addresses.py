@@ -80,7 +80,8 @@ def _wrong_host(value: str) -> str | None:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        # Without the address: its parts cannot be told, so the secrets in it cannot be masked.
+        # The message leaves out the address: if its parts cannot be told, secrets in it cannot be
+        # masked.
         return "cannot be read: check its host and port"
     return None if host else f"= {_shown(value)!r} has no host"
 

@@ -35,8 +35,8 @@ class Model(Section, frozen=True):
     url: str = "http://localhost:8080"
     # Other servers of the same model, asked while `url` is unavailable.
     replicas: list[str] | None = None
-    # With the replica's answer added, rows stay below the 5 s that they may be late when a region
-    # fails.
+    # When a region fails, rows may be late by 5 s. This wait and the replica's answer together take
+    # less.
     failover_ms: Positive = 4_000
     name: str = "rows"
     version: str | None = None

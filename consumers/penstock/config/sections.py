@@ -27,8 +27,8 @@ class Kafka(Section, frozen=True):
     group: str = "penstock"
     # A topic of ours between the input topics and the worker, keyed by stream.
     rekey: Annotated[str, Meta(min_length=1)] | None = None
-    # A message waits at most this long for earlier ones of another partition, which a running
-    # broker sends within milliseconds.
+    # A message waits at most this long for earlier messages of other partitions. A running broker
+    # sends those within milliseconds.
     rekey_wait_ms: Positive = 1_000
     isolation: Isolation = "read_uncommitted"
     # The client that joins the group and reads; aiokafka writes in either case.

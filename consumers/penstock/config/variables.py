@@ -19,7 +19,8 @@ from penstock.errors import usage
 
 ENV_PREFIX = "PENSTOCK_"
 # Variables that set no key of a section: the demo's mark on its worker, an inherited listening
-# socket, a switch of the tests, and the worker's region. `scripts/stack env` exports the prefix.
+# socket, a switch of the tests, and the worker's region. `scripts/stack env` exports variables with
+# the prefix.
 OWN = frozenset({"PENSTOCK_DEMO", "PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
 OWN_PREFIXES = ("PENSTOCK_STACK_",)
 # Kubernetes sets these in every container beside a Service whose name begins with "penstock".

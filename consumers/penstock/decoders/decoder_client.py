@@ -1,7 +1,7 @@
 """The worker's side of one decoder: takes turns with it, bounds its time, and says why it ended.
 
-Rule: the time of a decoder grows with the bytes that it was given and gave; if it works longer, it
-is ended. Owner: the pool, which lends it to one object at a time.
+Rule: the time that a decoder may take grows with the bytes that it has received and sent. A decoder
+that takes longer is ended. Owner: the pool, which lends it to one object at a time.
 """
 
 import asyncio
@@ -42,9 +42,11 @@ from penstock.formats.base.source import Need
 
 log = logging.getLogger(__name__)
 
-# A small object has this much, too: on a busy machine, loading a library takes seconds.
+# Even a small object gets this much time, because loading a library takes seconds on a busy
+# machine.
 LEAST_S: Final = 10.0
-# What a decoder has left if it had answered in time, and our loop stood until its time was over.
+# If a decoder answered in time, but our event loop stood until the time was over, the decoder has
+# this much time left.
 PAUSED_S: Final = 1.0
 _MIB: Final = 1 << 20
 
@@ -155,7 +157,8 @@ class Decoder:
             ending.cancel()
             self._answer = None
         spent_s = loop.time() - began_s
-        # If the answer is here although its time is over, it came in time, and our loop stood.
+        # If the answer is here although the decoder's time is over, the answer came in time, and
+        # our event loop stood.
         self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
         self._left_s += len(found.body) * self._s_per_byte
         return found
@@ -176,7 +179,8 @@ class Decoder:
             answer.set_result(message)
 
     def _end_overrun(self) -> None:
-        # After a stand of the loop, answer and deadline come in one turn: the answer counts.
+        # After our event loop stood, answer and deadline may come in one turn. Then the answer
+        # counts.
         if self._answer is not None and self._answer.done():
             return
         self._overran = True

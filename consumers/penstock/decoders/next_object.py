@@ -1,4 +1,4 @@
-"""Which object gets a decoder next, or a seat of its store.
+"""Which object gets the next free place: a decoder, or a seat of its store.
 
 Rule: at most `most` objects have a place at a time. The others wait in the order in which they
 came, but an object that holds up everything behind it comes first. Owner: the pool, or a store's
@@ -28,7 +28,7 @@ class Places:
 
     @property
     def is_wanted(self) -> bool:
-        """Are all places taken while an object waits that holds up everything behind it?"""
+        """True if all places are taken and a waiting object holds up everything behind it."""
         return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
 
     @asynccontextmanager

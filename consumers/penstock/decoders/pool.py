@@ -71,7 +71,7 @@ class Pool(Places):
             if decoder.is_idle:
                 return decoder
             decoder.close()  # it died while it was idle
-        if new and self._idle:  # or there would be more than `most`
+        if new and self._idle:  # else there would be more decoders than `most`
             self._idle.pop().close()
         if self._zygote is None or not self._zygote.is_alive:
             self._zygote = Zygote()

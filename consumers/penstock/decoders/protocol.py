@@ -82,8 +82,8 @@ class Decoders(Protocol):
 
     @property
     def is_wanted(self) -> bool:
-        """Are all decoders lent while an object waits that holds up everything behind it? Then an
-        object that has a decoder, and waits for room in the budget, gives it back.
+        """True if all decoders are lent and a waiting object holds up everything behind it. Then an
+        object that has a decoder, but waits for room in the byte budget, gives its decoder back.
         """
         ...
 

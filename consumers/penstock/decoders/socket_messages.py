@@ -1,8 +1,8 @@
 """How messages between a worker and its decoder are carried: by one socket, which keeps them apart.
 
-Rule: short data is part of the message. Long data to the worker is in memory that the decoder hands
-over, sealed, so that it cannot change it later. Long data to the decoder goes, a piece at a time,
-through the inbox: memory that both have mapped. Owner: one end of one decoder.
+Rule: short data is part of the message. Long data to the worker is in memory that the decoder seals
+and hands over, so that the decoder cannot change it later. Long data to the decoder goes, a piece
+at a time, through the inbox: memory that both have mapped. Owner: one end of one decoder.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ SHORT_BYTES: Final = 32 << 10
 # Several times as much as the largest row and the bytes that are read ahead together.
 MOST_BYTES: Final = 512 << 20
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-# As many parts are written by one call. Linux takes 1,024 (IOV_MAX).
+# At most this many parts are written by one call. Linux takes 1,024 (IOV_MAX).
 _PARTS: Final = 512
 
 

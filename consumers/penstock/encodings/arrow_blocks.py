@@ -2,10 +2,10 @@
 
 Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
 rows stand once, in the metadata of the schema (`penstock.messages.block`). The columns `row` and
-`prediction` are always there, others only if a row has a value. A block is no larger than the topic
-takes: a single row that is too large is replaced by an error, and an error that is still too large
-is shortened. `records` turns a block into the records of its rows. Owner: the publish stage.
-Source: Arrow Columnar Format, "IPC Streaming Format".
+`prediction` are always there, other columns only if a row has a value in them. A block is no larger
+than the topic takes: a single row that is too large is replaced by an error, and an error that is
+still too large is shortened. `records` turns a block into the records of its rows. Owner: the
+publish stage. Source: Arrow Columnar Format, "IPC Streaming Format".
 """
 
 from collections.abc import Iterator
@@ -162,10 +162,12 @@ class ArrowRecords(Records):
         return alone(super().object_record(ticket, result))
 
     def _add_blocks(self, ticket: Ticket, rows: Any, last_rows: int | None, out: Encoded) -> None:
-        """Add blocks of the batch `rows`. With `last_rows` its last row is the object's last."""
+        """Add blocks of the batch `rows`. `last_rows`: the object's row count, if the last row of
+        the batch is the object's last.
+        """
         frame, key = self._frame_of(ticket), ticket.stream.encode()
         start, most = 0, self._most_rows
-        # Once for all blocks, because there may be many small ones.
+        # Columns are dropped once for all blocks, because there may be many small blocks.
         slim = needed(rows)
         while start < rows.num_rows:
             count = min(most, rows.num_rows - start)
@@ -202,7 +204,7 @@ class ArrowRecords(Records):
 
 
 def _last_rows(release: Release) -> int | None:
-    """The object's row count, if the last of these rows is its last."""
+    """The object's row count if the last row of the release is the object's last; else None."""
     ticket = release.ticket
     is_last = release.finished and release.blocks[-1].next is None and ticket.failure is None
     return ticket.rows if is_last else None

@@ -1,9 +1,8 @@
 """Parquet: row groups of one size, with the same columns for every object.
 
-Rule: at most one row group is in memory, limited in rows and bytes; of earlier groups only their
-part of the footer. Where a group ends depends on its rows alone, and not on how many rows were
-added at a time.
-Owner: the writer of one result object.
+Rule: at most one row group is in memory, limited in rows and bytes. Of earlier groups only their
+part of the footer stays in memory. Where a group ends depends on its rows alone, and not on how
+many rows were added at a time. Owner: the writer of one result object.
 """
 
 import io
@@ -20,8 +19,8 @@ from penstock.encodings.base import Rows
 # Some 2 MB of predictions. Readers want groups of tens of thousands of rows; the writer holds one
 # group in memory.
 GROUP_ROWS: Final = 65_536
-# Fewer rows if they are long: 65,536 embeddings of 15 kB would be a gigabyte. Twice this while the
-# group is compressed.
+# A group of long rows has fewer of them, because 65,536 embeddings of 15 kB would be a gigabyte.
+# While a group is compressed, it takes twice this much memory.
 GROUP_BYTES: Final = 16 << 20
 # How many bytes a row takes besides its texts.
 _ROW_BYTES: Final = 32

@@ -137,7 +137,7 @@ class RowsHandler:
         matrix = _numbers(rows)
         if matrix is not None and matrix.shape[1:] == (self.features,):
             return self._predict(matrix)
-        # Some rows are no rows of numbers: find out which, so that the others are answered.
+        # Some rows are not rows of numbers. Find out which, so that the other rows are answered.
         parsed = [_numbers(row) for row in rows]
         good = [row is not None and row.shape == (self.features,) for row in parsed]
         kept = [row for row, fits in zip(parsed, good) if fits and row is not None]

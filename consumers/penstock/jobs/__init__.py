@@ -1,3 +1,3 @@
-"""A job is a topic: a backlog is announced on it, and worked off to its end; and how far
-that is.
+"""Jobs: a backlog is announced on the input topic and worked off to its end, with its progress
+shown.
 """

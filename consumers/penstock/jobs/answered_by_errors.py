@@ -1,4 +1,4 @@
-"""Which references of a job were answered by errors, by the dead-letter topic.
+"""Which references of a job were answered by errors, according to the dead-letter topic.
 
 Rule: what counts is the offset of a letter's reference: a repeated letter counts once, and a letter
 of an earlier job does not count. Owner: the worker at its end, and `penstock progress`.

@@ -23,7 +23,7 @@ from penstock.replay.span import Span, Spans
 
 class Job(NamedTuple):
     """Which offsets are to be answered, and when the first worker started. `written`: the commits
-    that keep this.
+    that keep both in Kafka.
     """
 
     spans: Spans
@@ -64,7 +64,9 @@ async def known_job(kafka: config.Kafka, groups: Groups, reader: Reader) -> Job 
 
 
 async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: int) -> Job:
-    """The job that is under way; if there is none, a new job, up to the present ends."""
+    """The job that is under way. If there is none, begins a new job, which ends where the input
+    topics end now.
+    """
     ledger, there = group_of_end(kafka), await held(reader)
     parts = list(there)
     positions = await groups.positions(kafka.group, parts)
@@ -78,7 +80,7 @@ async def decide(kafka: config.Kafka, groups: Groups, reader: Reader, now_ms: in
         written = _Written(1, begin, now_ms)
         commits[part] = Commit(end, msgspec.json.encode(written).decode())
     await groups.begin(ledger, commits)
-    # Another worker may have decided at the same moment. For both, the end that Kafka has counts.
+    # Another worker may have decided at the same moment. The end that Kafka keeps counts for both.
     decided = await _read(ledger, groups, parts)
     assert decided is not None, "it was written just now"
     return decided

@@ -89,7 +89,9 @@ class Columns:
 
 
 def _converted(field: str, value: object) -> object:
-    """A value of a Parquet list that is no text, as the field takes it. Raises `SchemaError`."""
+    """A value of a Parquet list that is no text, converted to what the field takes. Raises
+    `SchemaError`.
+    """
     match value:
         case float() if value.is_integer() and field in _NUMBERS:
             return int(value)

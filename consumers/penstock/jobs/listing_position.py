@@ -1,12 +1,13 @@
 """How far a listing was announced, kept in Kafka, so that a start after a crash goes on there.
 
 Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
-it is committed in a group without members: all references up to it are on the topic. References
-that were sent later are told by marks in the topic itself: each partition has a mark with its own
-place, and its references up to that place are not sent again. So no reference is missing and none
-is double, without a transaction; workers read their input uncommitted. The last start owns the
-position. A start looks shortly before it sends whether it still is the owner, and ends if not. Of
-two that begin together, one ends. Owner: `penstock produce`.
+it is committed in a group without members: all references up to it are on the topic. Marks in the
+topic itself tell which references were sent after that commit: the last mark of a partition has a
+place, and the partition's references up to that place are not sent again. So no reference is
+missing or double, although there are no transactions, and workers read their input uncommitted. The
+last start owns the position. A start checks shortly before it sends that it still owns the
+position, and ends if it does not. If two starts begin together, one of them ends. Owner: `penstock
+produce`.
 """
 
 import asyncio
@@ -62,8 +63,9 @@ class _Mark(Struct, array_like=True):
 
 
 class Position:
-    """Made by `open_position`. `reached`: for a partition, the place up to which its references are
-    on the topic, if that is beyond `at`. `before`: how many references earlier starts announced.
+    """Made by `open_position`. `reached`: for each partition that has marks beyond `at`, the place
+    up to which its references are on the topic. `before`: how many references earlier starts
+    announced.
     """
 
     def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:
@@ -89,8 +91,9 @@ class Position:
         return self._said.is_done
 
     def is_due(self, at: At | None) -> bool:
-        """May the position be committed now? Not while earlier starts had sent references beyond
-        `at`: only their marks tell that, and marks before a committed position are not read.
+        """True if the position may be committed now. It may not if earlier starts have sent
+        references beyond `at`: only marks tell of those references, and marks before the committed
+        offsets are not read.
         """
         if self._beyond is not None and at is not None and at >= self._beyond:
             self._beyond = None
@@ -116,7 +119,7 @@ class Position:
 
     async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
         """Commit the position: all references up to `at` are acknowledged. `announced`: how many of
-        them are this start's.
+        those references this start has sent.
         """
         await self._ask()
         self._said.at, self._said.is_done = at, is_done
@@ -130,14 +133,16 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Write the position, and wait for others that begin now: the last one to write owns it."""
+        """Write the position, and wait for other starts that begin now to write theirs. The start
+        that writes last owns the position; each of the others raises `Fatal`.
+        """
         await self._write()
         await asyncio.sleep(BEGUN_S)
         await self._ask()
 
     async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
-        """Own the position, by which an earlier start that still runs ends; and read the marks of
-        all that was sent since the position was committed.
+        """Become the owner of the position, so that an earlier start that still runs ends. Then
+        read the marks of all references that were sent since the position was committed.
         """
         metadata = msgspec.json.encode(self._said).decode()
         await self._kept.write({n: one._replace(metadata=metadata) for n, one in commits.items()})

@@ -48,8 +48,9 @@ def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[An
 
 
 def _check_groups(footer: Any, names: Sequence[str]) -> None:
-    """Raises `SchemaError` if the mean size of a column's values shows that they are no names. That
-    is checked by the footer, because later the library unpacks them at once.
+    """Raises `SchemaError` if the mean size of a column's values shows that they are no names. The
+    sizes are taken from the footer, before any values are read, because the library unpacks all
+    values of a column at once.
     """
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)

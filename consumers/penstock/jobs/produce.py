@@ -48,7 +48,7 @@ MANY = 1_000
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is announced: objects by `urls` (globs), or the rows of `manifest`. `stream`: the stream
-    of all objects, or a regular expression on their keys that has a group of that name; None: the
+    of all objects, or a regular expression on their keys with a group named `stream`; None: the
     worker's own rules name the streams. `resume`: go on where an earlier start ended. `anew`: begin
     again, but keep a position for a later start.
     """

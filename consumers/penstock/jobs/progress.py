@@ -83,8 +83,8 @@ class _Looking:
         self._positions: Mapping[Where, Commit] = {}
 
     async def begin(self) -> None:
-        """Find the job. It is what counts, unless it is done and more was announced after
-        its end.
+        """Find the job. The progress shown is that of the job, unless the job is done and more was
+        announced after its end. Then it is that of all that the topics hold.
         """
         kafka = self._cfg.kafka
         self._spans = await held(self._reader)
@@ -140,8 +140,8 @@ class _Looking:
 
     @property
     def _answered(self) -> int:
-        """References that are answered. With order by stream, some are beyond the next message of
-        their partition: these are in the commit's metadata.
+        """How many references are answered. With order by stream, some of them lie beyond the
+        committed offset of their partition. Those are listed in the commit's metadata.
         """
         found = 0
         for part, commit in self._positions.items():

@@ -2,8 +2,9 @@
 
 Rule: the batches of a partition leave in order, and Kafka keeps a batch whole or not at all. So the
 mark on the last record of a batch says exactly which references of its partition are on the topic,
-even if the sender died and lost others. Memory is bounded: `WAITING_BYTES` for references that
-wait, and `UNACKNOWLEDGED_BYTES` for those that were sent. Owner: `penstock produce`.
+even if the sender died and its other batches were lost. Memory is bounded: `WAITING_BYTES` for
+references that wait, and `UNACKNOWLEDGED_BYTES` for those that were sent. Owner: `penstock
+produce`.
 """
 
 from collections import deque

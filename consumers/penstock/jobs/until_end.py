@@ -1,8 +1,8 @@
 """`penstock run --until-end`: a worker that ends when its group has answered all of a job.
 
-Rule: it is the same worker, but its source gives no records beyond the job's end. It ends when the
-whole group has committed all partitions up to that end, not only its own: so it can take over the
-partitions of a worker that dies or has ended. Owner: the command.
+Rule: it is the same worker, but its source gives no records beyond the job's end. It does not end
+with its own partitions, but when the whole group has committed all partitions up to the job's end.
+Until then it can take over the partitions of a worker that dies or has ended. Owner: the command.
 """
 
 import logging
@@ -35,9 +35,9 @@ async def run_until_end(
     strict: bool,
     leaves: bool = False,
 ) -> None:
-    """Returns when all is answered. If `strict`, and something was answered by an error, the
-    process exits with 1; if the worker was asked to end before, with 143. Raises the first failure
-    of the worker.
+    """Returns when all is answered. With `strict` the process exits with 1 if anything was answered
+    by an error. If the worker was asked to end before all was answered, the process exits with 143.
+    Raises the first failure of the worker.
     """
     if cfg.helped:
         raise usage(

@@ -86,7 +86,8 @@ async def predict(
                         yield result
                     bar.done(rows, objects)
     except PenstockError as error:
-        # The caller sees the message and its own lines. Lines of ours would not help to mend it.
+        # The traceback shows only the caller's own lines. Our lines would not help to mend the
+        # error.
         raise error.with_traceback(None) from None
 
 
@@ -102,7 +103,7 @@ def predict_sync(
     """As `predict`, with the same arguments, but returns all results at once: a list with
     `to_arrow()`, `to_pandas()` and `to_polars()`.
 
-    It runs in a thread of its own, as a notebook's thread has a running event loop already. An
+    It runs in a thread of its own, because a notebook's thread has a running event loop already. An
     interrupt (Ctrl-C) stops the work.
     """
     found = Predictions()
@@ -250,8 +251,8 @@ async def _counted(
 async def _until_done(
     results: asyncio.Queue[list[bytes]], running: asyncio.Task[None]
 ) -> AsyncGenerator[list[bytes]]:
-    """Yield the queue's items until the task ends. If the task failed, that is raised after the
-    items that came before.
+    """Yield the queue's items until the task ends. If the task failed, its exception is raised
+    after the items that came before.
     """
     while not running.done():
         getting = asyncio.create_task(results.get())

@@ -1,7 +1,7 @@
 """Which objects this process answers, if several processes divide them.
 
-Rule: the option `--shard` says it, or the variables of the scheduler that started the processes.
-The processes do not talk to each other. Owner: the command.
+Rule: the option `--shard` names this process's share, or leaves that to the variables of the
+scheduler that started the processes. The processes do not talk to each other. Owner: the command.
 """
 
 import re

@@ -65,7 +65,9 @@ class _Message(_Fields):
 
 
 class _OtherNames(Struct):
-    """Fields that only a notification has, for a message with a `bucket` but without a `key`."""
+    """Fields that only a notification has. They are looked for in a message with a `bucket` but
+    without a `key`.
+    """
 
     kind: str | UnsetType = UNSET
     action: str | UnsetType = UNSET
@@ -174,7 +176,7 @@ def _reference(fields: _Fields) -> Reference:
         store=store or None,
         stream=fields.stream,
         event_time=fields.event_time,
-        version_id=fields.version_id or None,  # sent for unversioned buckets
+        version_id=fields.version_id or None,  # stores send an empty one for unversioned buckets
         etag=fields.etag or None,
         size=fields.size,
         format=fields.format,

@@ -21,9 +21,10 @@ class StoppedLine(Struct, frozen=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """`begun_ms`: when the job of `penstock run --until-end` began; null: there is no job, and the
     counts are of all that the topics hold. `references` counts messages by their offsets. `rate`
-    (now) and `average` (since the job began) are references a second; `left_s` is the time that
-    they leave, null if nothing moves. `answered_by_errors` counts references, and `errors` counts
-    them by code; both are null if there are too many letters to read.
+    (now) and `average` (since the job began) are references a second; `left_s` is the time that is
+    left at the average rate (without a job, at the rate of now), null if nothing moves.
+    `answered_by_errors` counts references, and `errors` counts them by code; both are null if there
+    are too many letters to read.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -21,8 +21,9 @@ NULL = Raw(b"null")
 TOO_LARGE = "result_too_large"
 
 Status = Literal["present", "rejected", "missing", "evicted"]
-# complete: every member is in it. members: every expected member is in it, others are evicted.
-# quorum: enough members are in it, and the patience ran out. deadline: the time ran out.
+# complete: every member is in it. members: every expected member is in it, and the other members
+# are evicted. quorum: enough members are in it, and the patience ran out. deadline: the time ran
+# out.
 ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 

@@ -53,8 +53,8 @@ class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
 class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
     """What one worker compared between `since` and `until` (epoch milliseconds). Records with the
     same `id` are the same summary. `streams` has the rows and agreed rows of each stream, some
-    streams together as `(others)`; they add up to `rows` and `agreed`. Not compared were `dropped`
-    rows, for which there was no room, and `unanswered` rows, which the shadow did not answer.
+    streams together as `(others)`; they add up to `rows` and `agreed`. `dropped` rows, for which
+    there was no room, and `unanswered` rows, which the shadow did not answer, were not compared.
     `unsent` counts disagreements without a record. `live_took` and `shadow_took` count calls by
     time: key k is up to 0.1 ms * 10^(k/20).
     """

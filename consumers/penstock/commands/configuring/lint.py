@@ -23,8 +23,8 @@ from penstock.errors import EXIT_CHECK_FAILED, usage
 def lint(
     context: Context, streams: tuple[str, ...], ignore: tuple[str, ...], as_json: bool
 ) -> None:
-    """Check a configuration without any service: its keys, with their lines, and what in it cannot
-    hold together. Tells everything in one run; exit code 1 if there is anything.
+    """Check a configuration without any service: its keys, with their lines, and which of its
+    values contradict each other. Tells everything in one run; exit code 1 if there is anything.
     """
     from penstock.lint.check import lint as check
 

@@ -11,8 +11,8 @@ from penstock.commands.common_options import Context, common, run_async, say
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @common
 def trace(context: Context, id: str, as_json: bool) -> None:
-    """From an answer's ID to its object, model, times and dead letter, from a scene's to the frames
-    in it.
+    """Show the object, model, times and dead letter of the answer with this ID, or the frames in
+    the scene with this ID.
     """
     cfg = context.load(quiet=True)
 
