@@ -1,8 +1,9 @@
 """The partitions of this member, each with a number that is new with every assignment.
 
 Rule: if a partition was revoked and has come back, another member may have got further with it in
-between. So no commit and no seek from before the revocation may reach the new assignment: its
-number tells. Owner: the reads, in the event loop; the thread of the reads only looks.
+between. So no commit and no seek from before the revocation may reach the new assignment: the
+number of the assignment tells the two apart. Owner: the reads, in the event loop; the thread of the
+reads only looks.
 """
 
 from collections.abc import Iterable, Mapping

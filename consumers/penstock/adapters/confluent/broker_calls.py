@@ -4,10 +4,11 @@ Rule: each call has a deadline here. Calls of librdkafka run on the thread of th
 the end of the current read. A partition begins at its earliest record only if the broker says that
 nothing is committed.
 
-aiokafka, not librdkafka, asks for two things. The group's positions: confluent-kafka 2.16 reads a
-commit's metadata beyond its end, and a cursor with stray bytes behind it cannot be decoded. And the
-number of the topics' partitions: `list_topics` in a rebalance would overwrite what confluent-kafka
-knows of the read around it, and the next callback would abort the process. Owner: the source.
+Two questions are asked by aiokafka, not by librdkafka. The first is the question for the group's
+positions: confluent-kafka 2.16 reads a commit's metadata beyond its end, and a cursor that is
+followed by stray bytes cannot be decoded. The second is the question for the number of partitions:
+`list_topics` in a rebalance would overwrite confluent-kafka's state of the read that is under way,
+and the next callback would abort the process. Owner: the source.
 """
 
 import asyncio
@@ -63,9 +64,9 @@ class BrokerCalls:
 
     async def _committed(self, commits: Mapping[int, Commit]) -> None:
         """Commit, and repeat the commit while the broker refuses our epoch. A member learns its new
-        epoch by its next heartbeat, and until then commits under the old one are refused (KIP-848).
-        Only partitions that were not revoked since are committed again: under the new epoch the
-        broker would accept a commit even of another member's partition.
+        epoch by its next heartbeat; before that heartbeat, the broker refuses its commits
+        (KIP-848). Only partitions that were not revoked meanwhile are committed again: under the
+        new epoch the broker would accept a commit even for a partition that another member has now.
         """
         held = self._ours.held(commits)
         while ours := self._ours.still(held):

@@ -98,14 +98,14 @@ def is_fatal(error: KafkaError) -> bool:
 
 
 def is_unreleased(error: KafkaError) -> bool:
-    """The group still counts a member under our instance id, which may be dead."""
+    """True if the group still counts a member under our instance id. That member may be dead."""
     code = KafkaError.UNRELEASED_INSTANCE_ID
     return error.code() == code or (is_fatal(error) and KafkaError(code).str() in error.str())
 
 
 def _lasting(error: KafkaError) -> int | None:
     """The broker's code, if it stands for a refusal that lasts. librdkafka reports each fatal error
-    as `_FATAL`; then only the text of the broker's error tells which it is.
+    as `_FATAL`; in that case only the text tells which error the broker sent.
     """
     if error.code() != KafkaError._FATAL:
         return error.code() if error.code() in LASTING else None

@@ -59,8 +59,9 @@ class Handle:
 
     def member(self) -> GroupMember:
         """The membership that was noted last. With the protocol `consumer` its epoch grows between
-        two assignments of partitions, so each call here has it noted anew: a caller that was
-        refused with an old epoch gets the new one when it calls again.
+        two assignments of partitions. So each call of `member` also lets the thread note the
+        membership anew: a caller that was refused with an old epoch gets the new epoch when it
+        calls again.
         """
         if self.is_incremental:
             self.call(self.note_member)

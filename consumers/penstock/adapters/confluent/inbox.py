@@ -18,8 +18,8 @@ CROWD_BYTES = 1 << 20
 
 class _Waiting:
     """The waiting records of one partition. `next_offset`: the offset after the last record that
-    came. `end`: the end of the log that librdkafka reported, which may lie behind offsets without a
-    record (marks of transactions).
+    came. `end`: the end of the log that librdkafka reported. It is higher than `next_offset` if the
+    last offsets of the log have no records, but markers of transactions.
     """
 
     __slots__ = ("end", "nbytes", "next_offset", "records")

@@ -18,8 +18,8 @@ from penstock.errors import usage
 # How often librdkafka asks which broker is the coordinator; a commit without a coordinator fails
 # after this time, too. librdkafka's default is ten minutes.
 COORDINATOR_MS = 5_000
-# A request without an answer fails after this time. Reads wait while a commit does, and a member
-# that does not read for too long is removed from the group.
+# A request without an answer fails after this time. Reads wait while a commit is under way, and a
+# member that does not read for too long is removed from the group.
 SOCKET_TIMEOUT_MS = 10_000
 # Off: librdkafka writes its log lines to standard error, past our log. Giving it a Python logger
 # makes confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). Errors that matter
@@ -28,9 +28,9 @@ LOG_LEVEL = 0
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so the wait adds no latency.
 FETCH_WAIT_MS = 500
-# How much librdkafka reads ahead, in records of a partition and in KiB of all partitions. It is
-# enough for the highest rate measured (some 5,000 references a second), and little memory even if
-# a message has a megabyte.
+# How much librdkafka reads ahead, in records of a partition and in KiB of all partitions. This
+# amount is enough for the highest rate measured (some 5,000 references a second), and takes little
+# memory even if each message has a megabyte.
 AHEAD_RECORDS = 1_000
 AHEAD_KIB = 16 << 10
 # How long librdkafka pauses the fetches of a partition of which it has read enough ahead. Its

@@ -1,7 +1,7 @@
 """Reads: librdkafka hands over records on its thread, the inbox keeps them for the pipeline.
 
-Rule: one read at a time. All records that were read before a seek or a rebalance are in the inbox
-when it begins: if they came later, they would be taken for records of the new position. Owner: the
+Rule: one read at a time. When a seek or a rebalance begins, all records that were read before are
+in the inbox: if they came later, they would be taken for records of the new position. Owner: the
 source.
 """
 
@@ -24,11 +24,11 @@ from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers
 from penstock.ports import UNDECIDED, Commit, Record
 
-# If `FLOW_RECORDS` or more wait when a read begins, records come faster than they are read. Then
-# the read waits for further ones, so that one turn of all stages handles more records; with
-# `ENOUGH_RECORDS` a turn is worth its cost, and nothing is waited for. (aiokafka gathers by itself:
-# it asks the broker only when the records before are taken, and librdkafka has asked already.)
-# A lone record does not wait.
+# If `FLOW_RECORDS` or more records wait when a read begins, records come faster than they are read.
+# In this case the read waits `GATHER_S` for more records, so that one turn of all stages handles
+# more of them. If `ENOUGH_RECORDS` wait already, a turn is worth its cost, and the read does not
+# wait. A lone record does not wait either. (aiokafka needs no such wait: it asks the broker for
+# records only after the former ones were taken, while librdkafka asks ahead.)
 FLOW_RECORDS, ENOUGH_RECORDS = 3, 50
 GATHER_S = 0.003
 
@@ -83,7 +83,7 @@ class Reads:
 
         A notice that a partition was read to its end comes after nearly every record of a slow
         topic. Notices alone do not end a read, because each read costs a turn of all stages, and
-        two changes of the interpreter between threads.
+        two switches of the interpreter between threads.
         """
         self._handle.follow_topics()
         consumer = self._handle.consumer
@@ -101,7 +101,8 @@ class Reads:
             # `consume` alone would wait until it had the full number.
             if (first := consumer.poll(left_s)) is not None:
                 self._early.append(first)
-                # Not one expression: a rebalance within this call empties `_early`.
+                # Not `self._early += consumer.consume(...)`: a rebalance within this call empties
+                # `_early`, and `+=` would bring its old records back.
                 behind = consumer.consume(MAX_RECORDS, 0)
                 self._early += behind
         found, self._early = self._early, []
@@ -178,9 +179,10 @@ class Reads:
                 del self._sought[one]
 
     def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
-        """Seek, on the thread. librdkafka refuses to seek a partition that it does not fetch (yet,
-        or because its position is gone): then all partitions are assigned anew, each at its
-        position.
+        """Seek, on the thread. librdkafka refuses to seek a partition that it does not fetch,
+        because it has not begun to or because the position is gone. In this case the partitions are
+        assigned anew, each at its position; with the protocol `classic` all partitions of this
+        member are.
         """
         consumer, place = self._handle.consumer, self._names.place
         all_held = set(map(self._names.number, consumer.assignment()))
@@ -206,7 +208,7 @@ class Reads:
 
 
 def is_end(message: Any) -> bool:
-    """Is it not a record, but the notice that all records of a partition have been handed over?"""
+    """True for a notice that all records of a partition have been handed over, false for a record."""
     error = message.error()
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 

@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Rebalances:
-    """`changes` grows with every assignment and revocation. `joining_since_s`: None while this is a
-    member. `begins_at` asks for the positions of assigned partitions. `failed` gets the exception
-    that a rebalance raised: librdkafka, which called, would lose it.
+    """`changes` grows with every assignment and revocation. `joining_since_s`: None while this
+    worker is a member. `begins_at` asks for the positions of assigned partitions. `failed` gets the
+    exception that a rebalance raised: librdkafka, which called, would lose it.
     """
 
     def __init__(
@@ -52,14 +52,15 @@ class Rebalances:
 
     @property
     def is_changing(self) -> bool:
-        """Is a rebalance under way? The thread is inside a read then, and another read would wait
-        for the end of the rebalance.
+        """True during a rebalance. The thread is inside a read all that time, and another read
+        would wait for the end of the rebalance.
         """
         return self._changing is not None
 
     def now_joining(self) -> None:
         """The join begins. With the protocol `consumer` its time is not measured: a worker is a
-        member at once, and if the group has no partition for it, no callback tells the end.
+        member at once, and if the group has no partition for the worker, no callback tells that the
+        join has ended.
         """
         self._reads.forget(self._reads.ours.all())
         self._reads.errors.clear()

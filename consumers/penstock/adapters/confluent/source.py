@@ -61,8 +61,8 @@ class ConfluentSource:
         self._settings = settings
         self._instance_id, self._leaves = instance_of(settings), leaves
         self._timeout_s = settings.timeout_ms / 1000
-        # The group removes a member that does not read for so long, and in a rebalance it waits for
-        # the member as long. librdkafka accepts no time below the session.
+        # The group removes a member that does not read for `poll_ms`, and a rebalance waits as long
+        # for each member. librdkafka accepts no time below the session.
         patience_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         poll_ms = max(patience_ms, settings.session_ms)
         self._numbers = Numbers(settings.inputs)
@@ -167,9 +167,9 @@ class ConfluentSource:
         only once, and does not read the partition until it is sought. If nothing was found now,
         seek the lost position, so that librdkafka reports it again.
 
-        `offset`: the position that librdkafka reports. It may lie behind the last record, because
-        librdkafka also passes marks of transactions; it is below 0 if the log was cut. A report
-        of a position before the last record is out of date.
+        `offset`: the position that librdkafka reports. It may be higher than the offset after the
+        last record, because librdkafka also passes markers of transactions. It is below 0 if the
+        log was cut. A report of a lower position is out of date.
         """
         held = self._reads.ours.held([partition])
         reaches = self._reads.inbox.read_up_to().get(partition)

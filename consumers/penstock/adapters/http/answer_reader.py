@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import httptools
 
-# The most bytes of all heads and of the trailer together, and of anything else between two pieces
-# of the body.
+# The most bytes of all heads and of the trailer together. It is also the most bytes that may come
+# between two pieces of the body.
 HEAD_BYTES: Final = 64 * 1024
-# How many bytes of `HEAD_BYTES` the first line of a head takes.
+# How many bytes the first line of each head counts in `HEAD_BYTES`.
 _LINE_BYTES: Final = 20
 # How many bytes an error shows if they are not HTTP.
 _SHOWN_BYTES: Final = 200

@@ -23,14 +23,15 @@ IDLE_S: Final = 8.0
 # A larger body is sent in pieces, so that the event loop can do other work between them.
 PIECE_BYTES: Final = 256 << 10
 # If a name has several addresses, the next one is tried after this time (RFC 8305, as browsers do).
-# A literal address has no next one, and gets no such delay: if asyncio's race between addresses is
-# cancelled while it has only one, the socket stays open (Python 3.11 to 3.13).
+# A literal address has no next one, and gets no such delay: with a delay, asyncio starts a race
+# between addresses, and if a race with only one address is cancelled, the socket stays open (Python
+# 3.11 to 3.13).
 NEXT_ADDRESS_S: Final = 0.25
 
 
 class Connection(asyncio.Protocol):
-    """Owner: the task that took it, until it gives it back. It stores its event loop, because
-    `get_running_loop` costs a getpid per call in Python 3.11.
+    """Owner: the task that took the connection, until the task gives it back. The connection stores
+    its event loop, because `get_running_loop` costs a getpid per call in Python 3.11.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

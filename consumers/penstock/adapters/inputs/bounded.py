@@ -1,7 +1,7 @@
 """A source that reads the input topics up to given ends, for a replay or a job.
 
 Rule: everything except reading is passed to the real source, so a bounded worker joins, commits,
-hands back and takes over like any other. A partition gives no record at or behind its end. The
+hands back and takes over like any other. A partition gives no record at or after its end. The
 offsets before the end count as read even where they have no records, so that the last committed
 position is the end. A partition without an end is not read at all. Owner: the consume task.
 """

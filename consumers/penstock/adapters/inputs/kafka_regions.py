@@ -1,7 +1,7 @@
 """The consumer groups of several regions on Kafka.
 
-Rule: the sources of all regions share one numbering of partitions, and one client looks at the
-standing of all groups. Owner: the application.
+Rule: the sources of all regions share one numbering of partitions, and one client asks for the lag
+and the workers of all groups. Owner: the application.
 """
 
 from collections.abc import Mapping

@@ -18,9 +18,8 @@ class RegionalSource:
     """Implements the ports `Source` and `Neighbours`. `poll` reads our own region only; records of
     a helped region are polled from the member that `join` returned.
 
-    `make`: makes a member of a region, which is not started yet. `region_of`: the region of each
-    topic of another region. `look`: asks for lag and workers of a region's group (None: of our
-    own).
+    `make`: makes the source of a region, without starting it. `region_of`: the region of each topic
+    of another region. `look`: asks for lag and workers of a region's group (None: of our own).
     """
 
     def __init__(

@@ -18,8 +18,8 @@ MAX_PENDING = 10_000
 
 
 def announced_on(settings: config.Kafka) -> str:
-    """The first of the input topics. To announce on another one, a configuration names that one
-    alone.
+    """The first of the input topics. To announce on another topic, use a configuration that names
+    only that topic.
     """
     return (settings.inputs or [settings.input_topic])[0]
 

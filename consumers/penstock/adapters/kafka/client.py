@@ -117,7 +117,7 @@ def check_code(code: int, said: str | None = None) -> None:
 
 def reason(error: Exception) -> Exception:
     """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare `KafkaError`:
-    the real error is its `__cause__`, or only the name of the real error stands in its text.
+    the real error is its `__cause__`, or its text contains the name of the real error.
     """
     if type(error) is not kafka_errors.KafkaError:
         return error

@@ -50,8 +50,8 @@ async def positions(
     decided: bool = False,
 ) -> Mapping[TopicPartition, Commit | None]:
     """For each partition the group's commit, or None if the broker says that there is none. With
-    `decided` it is `UNDECIDED` while an open transaction may move the position. Raises aiokafka's
-    errors, and `Transient` if the answer leaves out a partition.
+    `decided`, a partition whose position an open transaction may move has `UNDECIDED`. Raises
+    aiokafka's errors, and `Transient` if the answer leaves out a partition.
     """
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
@@ -98,7 +98,9 @@ def lines_group(group: str) -> str:
 async def words(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, str]:
-    """What people have said of these partitions' stopped lines; others are left out."""
+    """What people have said about stopped lines; partitions about which they said nothing are left
+    out.
+    """
     found = await positions(client, lines_group(group), partitions)
     return {where: commit.metadata for where, commit in found.items() if commit is not None}
 
@@ -142,7 +144,7 @@ class GroupPositions:
         return await words(client_of(self._admin), self._settings.group, partitions)
 
     async def partitions(self, topics: Collection[str]) -> int:
-        """How many the topics have together."""
+        """How many partitions the topics have together."""
         client = client_of(self._admin)
         return sum([await count_partitions(client, topic) for topic in topics])
 

@@ -1,6 +1,6 @@
-"""Reads and writes the positions of consumer groups for commands, which are members of none.
+"""Reads and writes positions of consumer groups for commands, which are not members of the groups.
 
-Rule: Kafka refuses such a commit while the group has members, as they commit for themselves. Only
+Rule: while the group has members, only they may commit, and Kafka refuses a command's commit. Only
 one process at a time may write a position: the last write holds. Owner: the command.
 """
 

@@ -1,4 +1,4 @@
-"""Reads topics without a group, up to the ends that the partitions had when they were asked for.
+"""Reads topics without a group, up to the ends that the partitions had when the reading began.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
 by positions and not by counting records, because offsets have gaps. Owner: the command that reads.
@@ -33,11 +33,11 @@ SILENCE_MS = 30_000
 # The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
-# These are for a search by halves. It throws away most of what it reads, so its fetches are small.
+# These are for a binary search. It throws away most of what it reads, so its fetches are small.
 PROBE_BYTES = 256 << 10
 # A fetch at a partition's end waits so long for records, and holds up the next probe meanwhile.
 AT_THE_END_MS = 20
-# How long a probe waits for records. None come if only marks of transactions are left before the
+# How long a probe waits for records. None come if only markers of transactions are left before the
 # end.
 PROBE_SILENCE_MS = 1_000
 PROBE_S = 10.0
@@ -73,7 +73,7 @@ class Progress:
         self._on_read(self._done, self.total)
 
     def end(self) -> None:
-        """Count the rest as read: it is not needed."""
+        """Count all that is not read yet as read, because it is not needed."""
         self.passed(self.total - self._done)
 
 
@@ -96,8 +96,8 @@ class Reader:
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's commits by partition; partitions without one are left out. Waits until the
-        group has a coordinator: the first question that a broker ever gets about a group makes it
-        create the topic of commits, and until then no broker coordinates.
+        group has a coordinator: the first question about a group lets the brokers create the topic
+        of commits, and before it exists, no broker coordinates a group.
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
@@ -134,8 +134,8 @@ class Reader:
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
     async def spans_since(self, topic: str, at_ms: int, until_ms: int | None = None) -> Spans:
-        """The offsets that a topic holds now of a time: from the first record at or after `at_ms`
-        up to the first record at or after `until_ms`, which is not part of the span.
+        """The offsets that a topic holds now for a span of time: from the first record at or after
+        `at_ms` up to the first record at or after `until_ms`, which is not part of the span.
         """
         spans = await self.spans(topic)
         begins = await self._first_since(topic, spans, at_ms)
@@ -228,7 +228,7 @@ class Reader:
 
     @asynccontextmanager
     async def prober(self) -> AsyncIterator["Prober"]:
-        """A reader for a search by halves."""
+        """A reader for a binary search."""
         async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
             # aiokafka cannot stop a consumer whose tasks have not begun. If the search reads
             # nothing, the consumer would be stopped before that.

@@ -65,7 +65,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
             # No read may come between `seek` and `now_ours`: its records would be dropped, because
-            # the partitions are not ours yet, and the next read would begin behind them.
+            # the partitions are not ours yet, and the next read would begin after them.
             await self._source.seek(
                 {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
             )

@@ -212,7 +212,7 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The first version with the instance id, as are those of `NamedCommit` and `LeaveGroup`."""
+    """The first version that has the instance id. `NamedCommit` and `LeaveGroup` are such, too."""
 
 
 class NamedCommit(

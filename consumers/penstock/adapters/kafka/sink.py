@@ -156,8 +156,8 @@ class KafkaSink:
             raise await self._undelivered(topic, error) from error
 
     async def _undelivered(self, topic: str, error: PenstockError) -> PenstockError:
-        """The reason why a batch was not taken. Of a topic that was deleted, Kafka's clients only
-        say that it has no leader, so the broker is asked whether the topic exists.
+        """The reason why a batch was not taken. If a topic was deleted, Kafka's clients only say
+        that it has no leader, so the broker is asked whether the topic exists.
         """
         with suppress(PenstockError, TimeoutError, kafka_errors.KafkaError):
             async with asyncio.timeout(GONE_S):

@@ -59,8 +59,8 @@ MAX_POLL_INTERVAL_MS = 86_400_000
 # answer shows added partitions. If a broker leaves the topic out of one answer, the group has no
 # partitions until the next answer.
 METADATA_MAX_AGE_MS = 10_000
-# During a rebalance `getmany` waits without a limit. After so long `poll` stops waiting for it, and
-# looks at failures and at the time that the rebalance has taken.
+# During a rebalance `getmany` waits without a limit. When `poll` has waited this much longer than
+# asked, it gives up the call, and looks at failures and at the time that the rebalance has taken.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
 
@@ -151,8 +151,9 @@ class KafkaSource(SourceQuestions):
         self._check()
         await self._join_deadline.check(self._joining_since_s)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
-        # `getmany` without partitions would read all of them, so it is not called. In a rebalance
-        # it is called even then, because it raises the coordinator's errors.
+        # `getmany` without partitions would read all of them, so it is not called if none is
+        # wanted. In a rebalance it is called nevertheless, because it raises the coordinator's
+        # errors.
         if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()

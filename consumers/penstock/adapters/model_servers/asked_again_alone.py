@@ -3,8 +3,8 @@
 Rule: for one bad row such a server refuses all requests that are in its batch. So the refusal of a
 single row counts only if this worker had no other request open. If there was one, the row is asked
 once more, while all other requests of this worker wait. The requests of other workers go on: a good
-row is refused wrongly only if it shares a batch with a bad row of theirs both times. Owner: the
-application, around the protocol's adapter.
+row is refused wrongly only if it shares a batch with a bad row of another worker both times. Owner:
+the application, around the protocol's adapter.
 """
 
 import asyncio

@@ -121,9 +121,9 @@ async def batching_advice(cfg: config.Config) -> str | None:
 
 
 async def fitted_to_server(cfg: config.Config) -> config.Config:
-    """The configuration with as many calls as suit servers that batch by themselves: if each of our
-    requests carries one row, as many as fill the server's batches. If our requests are batches
-    already, a warning is logged.
+    """The configuration, with the number of calls at a time that suits a server which batches by
+    itself. If each of our requests carries one row, there are as many calls as fill the server's
+    batches. If our requests are batches already, a warning is logged.
     """
     models = [
         replace(one, max_in_flight=await _calls_for(each.model))

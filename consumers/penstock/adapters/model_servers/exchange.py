@@ -1,9 +1,9 @@
 """Sends a request to the model server and returns the answer, without looking into either.
 
-Rule: a request is sent once. It is sent again only if it went over a connection that had been idle,
-and that connection was closed before a byte of the answer came: then the server had closed the idle
-connection, which says nothing about its health or the rows. Owner of the connections to one server;
-the caller bounds the calls.
+Rule: a request is sent once, with one exception. If it went over a connection that had been idle,
+and that connection was closed before a byte of the answer came, it is sent again: the server had
+closed the idle connection, which says nothing about the server's health or the rows. Owner of the
+connections to one server; the caller bounds the calls.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Requests to a model server over HTTP, whatever protocol it speaks.
 
 Rule: every failure of a connection becomes one of `penstock.errors` here. A request is sent again
-only once, with a fresh token, if the server refused the former one. The caller bounds the calls.
+only once, with a fresh token, if the server refused the former token. The caller bounds the calls.
 """
 
 import base64
@@ -179,8 +179,8 @@ class ModelHttp:
         except (Unusable, OSError) as error:
             said = self._masked(str(error).encode()).decode()
             reason = f"{type(error).__name__}: {said}"
-        # The server may have hung up because the request is larger than it reads, or it died: for
-        # an oversize request the caller tries smaller ones first.
+        # The server may have hung up because the request is larger than it reads, or because it
+        # died. After an oversize request the caller tries smaller requests first.
         is_oversize = len(request.body) > self._limit.most_bytes
         if is_oversize:
             reason = f"{reason} under a request of {len(request.body)} bytes"
@@ -238,7 +238,7 @@ def address_of(settings: config.Model) -> URL:
     try:
         base = URL(settings.url)
     except ValueError:
-        # Without the URL: its parts cannot be told, so the secrets in it cannot be masked.
+        # The error does not show the URL: it cannot be parsed, so its secrets cannot be masked.
         said = "model.url cannot be read: check host and port, as in http://host:8080"
         raise usage(said) from None
     if base.scheme not in ("http", "https") or not base.host:

@@ -3,11 +3,11 @@ readers of committed records would stand still until the broker aborts them.
 
 Rule: a worker looks for open transactions while a position waits for the end of one, and also when
 it gets partitions, because a dead member may have sent records but no position yet. A transaction
-that is still open a second or two after it was first seen is aborted, whoever began it: a member
-that lives repeats its transaction, and the group has gone on without all others. If a position
-still waits after that, transactions may be slow, so the next wait is twice as long. Without the
-right to look, or on a broker before Kafka 3.0, the broker's own time limit decides. Owner: the
-source, and the worker's producers.
+that is still open a second or two after it was first seen is aborted, even if its member is alive:
+such a member repeats the transaction. Without a member that is dead or frozen the group has gone
+on. If a position still waits after that, transactions may be slow, so the next wait is twice as
+long. Without the right to look, or on a broker before Kafka 3.0, the broker's own time limit
+decides. Owner: the source, and the worker's producers.
 """
 
 import asyncio
@@ -28,12 +28,13 @@ log = logging.getLogger(__name__)
 # Ten times what a transaction takes on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# Longer, because perhaps no position waits, and a transaction of a living member should be spared.
+# Longer than `ABANDONED_S`: perhaps no position waits, so there is time to spare a transaction of a
+# living member.
 LEFT_S = 2.0
 # Several, because the first look may come while a coordinator loads its log.
 LOOKS = 3
 LOOK_EVERY_S = 0.3
-# If the last look is so long ago, no position has waited in between.
+# If the last look was longer ago than this, no position has waited in between.
 FORGET_S = 10.0
 # A broker answers within milliseconds; one that is away is left out.
 LOOK_S = 5.0
@@ -60,7 +61,9 @@ def id_of(group: str, worker: str) -> str:
 
 
 def is_of(transactional_id: str, group: str) -> bool:
-    """Is the id one of this group's workers? Only the group's name may have slashes."""
+    """True if the id is one of this group's workers. The group's name may have slashes, the
+    worker's may not.
+    """
     return transactional_id.rsplit("/", 2)[:-2] == [group]
 
 
@@ -98,7 +101,9 @@ class Abandoned:
             self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
     async def _look_at(self, client: AIOKafkaClient, node: int, one: _Seen, now_s: float) -> bool:
-        """Abort the transaction if it has been open for long enough. Returns whether it was."""
+        """Abort the transaction if it has been open for long enough. Returns True if it was
+        aborted.
+        """
         if not one.moves_positions:
             return False
         if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
@@ -154,7 +159,7 @@ async def _all_open(
 
 async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
     """The open transactions of the group that this broker coordinates. None: the broker is away, or
-    does not know them yet.
+    loads its log, or another broker coordinates them now.
     """
     with suppress(Transient, TimeoutError):
         async with asyncio.timeout(LOOK_S):
@@ -185,7 +190,7 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
 
 
 async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
-    """Raises `Transient`, or `Fatal` if we do not have the right to write that id."""
+    """Raises `Transient`, or `Fatal` if we do not have the right to use that id."""
     with translated(f"the end of the open transaction of {one.transactional_id}"):
         request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
         code = (await client.send(node, request)).error_code

@@ -31,8 +31,8 @@ LOOKS_S = 30.0
 
 
 class KafkaProducers:
-    """`batch_bytes`: the most bytes of a batch by topic, which the sink fills. `member_of`: the
-    source's method. `groups`: by topic, the group of another region that reads it.
+    """`batch_bytes`: by topic, the most bytes of a batch; the sink fills this mapping. `member_of`:
+    the source's method. `groups`: by topic, the group of another region that reads it.
     """
 
     def __init__(

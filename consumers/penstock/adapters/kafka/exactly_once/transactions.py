@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 # A broker that has just come back loads its transaction log before it answers.
 START_TIMEOUT_S = 30.0
-# The broker aborts a transaction that is not committed by then. If a worker dies and no worker
-# gets its partitions, readers of committed records wait this long.
+# The broker aborts a transaction that is not committed within this time. If a worker dies and no
+# worker gets its partitions, readers of committed records wait this long.
 TRANSACTION_TIMEOUT_S = 30.0
 # Together 5 s: as long as the last commit may take without transactions (`client.COMMIT_S`).
 ABORT_TIMEOUT_S = 3.0
@@ -136,7 +136,7 @@ class KafkaTransactions:
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
-            # Of a topic that the client does not know yet it asks by itself.
+            # If the client does not know the topic yet, aiokafka itself asks for its partitions.
             if producer.client.cluster.partitions_for_topic(out.topic):
                 await know(producer.client, out.topic, out.partition + 1)
             most = self._batch_bytes.get(out.topic, BATCH_BYTES)
@@ -146,8 +146,8 @@ class KafkaTransactions:
                 sent.append(future)
         await asyncio.gather(*sent)
         # Positions are added only after all deliveries. If they are added while a leader still
-        # verifies the transaction, the coordinator makes that leader retry: then a transaction
-        # takes 27 ms in the median instead of 12.
+        # verifies the transaction, the coordinator makes that leader retry, and a transaction takes
+        # 27 ms in the median instead of 12 ms.
         offsets = {
             TopicPartition(*where): OffsetAndMetadata(*position)
             for where, position in positions.items()

@@ -1,6 +1,7 @@
-"""Ends a worker that cannot join its group: otherwise it would read nothing for ever and look well.
+"""Ends a worker that cannot join its group. Otherwise the worker would look healthy, and never
+read.
 
-Rule: a join may take as long as members may take to hand their partitions back, and twice the
+Rule: a join may take the time that members have to hand their partitions back, plus twice the
 session. If the worker is no member after that, although the broker answers other questions, waiting
 longer does not help: the process ends with exit code 3. While the broker does not answer or has no
 input topic, the worker waits, up to `kafka.timeout_ms`; the check of topics tells people about a

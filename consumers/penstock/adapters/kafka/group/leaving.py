@@ -1,4 +1,4 @@
-"""Leaves a group for a member with an instance id, which stops for good or is dead.
+"""Leaves a group on behalf of a member with an instance id that stops for good or is dead.
 
 Rule: the request names the member by its instance id, so the caller need not know the member id
 that the broker gave it. The group moves the member's partitions at once, and not after its session.

@@ -1,7 +1,7 @@
 """What a refusal by the group's coordinator means: a person must act, or the worker waits.
 
-Rule: refusals are told by the codes of Kafka's protocol, so that both clients say the same of each.
-A refusal that lasts is about the configuration of this worker or of the group: the process ends
+Rule: a refusal is known by its code in Kafka's protocol, so that both clients say the same about
+it. A refusal that lasts is about the configuration of this worker or of the group: the process ends
 with exit code 2. An instance id that is in use may be free again in a moment: the worker waits.
 Owner: the clients.
 """

@@ -2,8 +2,8 @@
 
 Rule: each member tells which partitions it had, and in which generation. If two members tell that
 they had the same partition, it stays with the one of the later generation: the other was expelled
-meanwhile. The member that divides for all stands still while it does so, with all its lanes. So the
-work grows only with the number of partitions. Owner: the source.
+meanwhile. While one member divides the partitions for all, its own lanes stand still. So the work
+of dividing may grow only with the number of partitions. Owner: the source.
 """
 
 from collections import defaultdict
@@ -57,7 +57,7 @@ def divided(
     """
     kept, free = _kept(partitions, had)
     least, more = divmod(len(partitions), len(had))
-    # If the division leaves a rest, the members that had most keep one more each.
+    # If the division leaves a remainder, the members that had most keep one more each.
     for place, name in enumerate(sorted(kept, key=lambda name: (-len(kept[name]), name))):
         most = least + (place < more)
         # Sorted by number before topic, so that each member keeps some partitions of every topic.

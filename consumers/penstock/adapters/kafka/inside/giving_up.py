@@ -1,4 +1,4 @@
-"""Gives up a producer with the batches that it has not sent; until then it keeps every batch.
+"""Keeps every batch of a producer until the producer is given up; then unsent batches are dropped.
 
 Rule: the caller, never aiokafka, decides how long a batch waits. aiokafka's `stop` first sends all
 waiting batches, however long that takes, and its task retries for ever. Giving up waits for neither

@@ -22,9 +22,9 @@ from penstock.errors import Fenced
 # The codes of the answer that the group has gone on without this member.
 UNKNOWN_MEMBER: Final = 25
 NO_MEMBER: Final = (22, UNKNOWN_MEMBER, 27, 82, 110)
-# With the protocol `consumer`, a member learns its new epoch by its next heartbeat, and until then
-# this is the answer. The member still has the partitions that it has not handed back, so the
-# request is made again.
+# With the protocol `consumer`, a member learns its new epoch by its next heartbeat. Until that
+# heartbeat the broker answers with this code. The member still has the partitions that it has not
+# handed back, so the request is made again.
 STALE_EPOCH: Final = 113
 
 
@@ -81,7 +81,7 @@ def _fail(sender: Any, why: Exception) -> None:
 
 
 def commit_as(producer: AIOKafkaProducer, member: Callable[[], GroupMember]) -> None:
-    """Call this before the producer starts. `member` is called when the positions leave."""
+    """Call this before the producer starts. `member` is called whenever positions are sent."""
     sender = producer._sender
 
     async def commit(offsets: Any, group: str) -> None:

@@ -32,15 +32,16 @@ from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import Fatal, PenstockError, Poison, usage
 from penstock.ports import outgoing_traceparent
 
-# A proxy may have damaged an answer that cannot be read; after three such, the server is at fault.
+# A proxy may have damaged an answer that cannot be read; if three answers in a row cannot be read,
+# the server is at fault.
 READING_TRIES: Final = 3
 _PLAIN: Final = ("http", "grpc")
 _SECURE: Final = ("https", "grpcs")
 _OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
-    # Keep-alive pings find a dead connection within about one deadline. Only during calls: servers
-    # disconnect clients that ping more often.
+    # Keep-alive pings find a dead connection within about one deadline. They are sent only during
+    # calls, because servers disconnect clients that ping more often.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_retries", 0),
@@ -211,7 +212,7 @@ def _target_of(settings: config.Model) -> tuple[str, bool]:
         parts = urlsplit(settings.url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        # Without the URL: its parts cannot be told, so the secrets in it cannot be masked.
+        # The error does not show the URL: it cannot be parsed, so its secrets cannot be masked.
         said = "model.url cannot be read: check host and port, as in grpc://host:8001"
         raise usage(said) from None
     if not host or not port or parts.scheme not in (*_PLAIN, *_SECURE):

@@ -137,9 +137,10 @@ class OipModel:
         return known
 
     async def _check_still(self, known: Signature, rows: int) -> None:
-        """After a refusal, ask whether the model was replaced while its server ran on: then the
-        rows are not at fault, and `Transient` is raised. For several rows this is asked at most
-        every `LOOK_AGAIN_S`, because the caller goes on searching before it rejects any of them.
+        """After a refusal, ask whether the model was replaced while its server ran on. If it was,
+        the rows are not at fault, and `Transient` is raised. After a refusal of several rows the
+        server is asked at most every `LOOK_AGAIN_S`, because the caller goes on searching before it
+        rejects any of them.
         """
         if rows > 1 and asyncio.get_running_loop().time() < self._looked_s + LOOK_AGAIN_S:
             return
