@@ -20,7 +20,7 @@ from penstock.simulation.echo_model import FINE, REFUSED_ALONE, REFUSED_WITH_ALL
 
 BUCKET = "b"
 MOST_OBJECTS = 4
-# So much padding makes a Parquet file larger than the tail that is fetched first, so that row
+# This much padding makes a Parquet file larger than the tail that is fetched first, so that row
 # groups must be fetched by themselves.
 PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
@@ -97,7 +97,7 @@ class Objects:
 
     def _parquet(self) -> tuple[str, bytes]:
         """A Parquet file with several row groups, larger than the tail that is fetched first. Some
-        have no suffix.
+        of these files have no suffix.
         """
         rows = self.rows()
         columns = {"number": [row[0] for row in rows], "flag": [row[1] for row in rows]}

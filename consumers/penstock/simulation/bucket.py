@@ -51,8 +51,8 @@ class Bucket:
         self._draws = draws
         zoo, make = announcements.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
-        # In a world in which failures in a row stop a line, all objects are of one stream: its few
-        # objects would stop no line otherwise.
+        # In a world in which failures in a row stop a line, all objects are of one stream. Divided
+        # among several streams, the few objects of a world would stop no line.
         streams = 1 if troubles.lines else 5
         self._messages = announcements.Messages(draws.load, make_object, self.put, streams)
         self._poison = PoisonMessages(draws.poison, self.put, streams)
@@ -64,7 +64,7 @@ class Bucket:
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
-        """The next message. An object of it that is not stored now never will be."""
+        """The next message. An object that it names is stored now or never."""
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
         else:

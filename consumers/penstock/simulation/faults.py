@@ -30,8 +30,8 @@ class Faults:
 
 NO_FAULTS = Faults()
 
-# The pipeline rejects rows with which the model's process dies each time. So a process that dies by
-# chance must not die again with the same rows.
+# The pipeline rejects rows if the model's process dies each time that it gets them. So a process
+# that died by chance must not die again with the same rows.
 BETWEEN_DEATHS_S = 60.0
 
 

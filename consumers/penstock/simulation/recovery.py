@@ -13,7 +13,7 @@ from penstock.simulation.world import World
 # Rows that are not answered within this time after the last fault count as never answered.
 RECOVERY_S = 7_200.0
 # A partition must move within this time. An object that cannot be read is given up after two
-# minutes, a row that stalls the model after nearly as long, and with few fetchers these add up.
+# minutes, and a row that stalls the model after nearly two. With few fetchers these times add up.
 MOVES_S = 300.0
 LOOK_S = 0.5
 
@@ -67,8 +67,8 @@ class Recovery:
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
-        """Release lines that have stopped: by a command for each, or by new settings for all
-        workers.
+        """Release lines that have stopped: by a word of the operator about each line, or by new
+        settings for all workers.
         """
         world, fleet = self._world, self._fleet
         stopped = [worker for worker in fleet.running() if worker.pipeline.stopped]

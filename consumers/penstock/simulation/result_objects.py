@@ -86,8 +86,8 @@ class SimulatedUpload:
 def as_rows(
     records: Sequence[Mapping[str, Any]], results: MemoryResults, history: History, *, of_rows: bool
 ) -> Iterator[Mapping[str, Any]]:
-    """The records of a world without result objects. If rows have no records of their own, the
-    record of an object is replaced by a record for each row in its result.
+    """The records as they would be without result objects. If rows have no records of their own,
+    the record of an object is replaced by a record for each row in its result.
     """
     for record in records:
         if "result" not in record:

@@ -37,8 +37,8 @@ MOST_PARTITIONS = 4
 
 
 class Report(NamedTuple):
-    """What happened in a simulation. Two equal histories have the same `digest`. They have the same
-    `instants` even if events of one instant came in another order.
+    """What happened in a simulation. Two equal histories have the same `digest`. Two histories that
+    differ only in the order of events of one instant have the same `instants`.
     """
 
     seed: int

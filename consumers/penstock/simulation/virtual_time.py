@@ -30,8 +30,8 @@ class Deadlock(Exception):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that rings after the earlier ones of its instant. asyncio's own heap gives timers of
-    one instant in an order that depends on all other timers.
+    """A timer that rings after the timers of the same instant that were set before it. asyncio's
+    own heap gives timers of one instant in an order that depends on all other timers.
     """
 
     def __init__(self, order: tuple[float, int], *given: Any) -> None:
@@ -56,8 +56,8 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.on_turn is not None:
             self.on_turn()
-        # With `timeout` 0, tasks are ready: the system is asked only when none is, because asking
-        # takes as long as a short task.
+        # With `timeout` 0, tasks are ready. The system is asked only when no task is ready, because
+        # asking takes as long as a short task.
         events = [] if timeout == 0 else super().select(0)
         if not events:
             if timeout is None:

@@ -51,8 +51,8 @@ class Worker:
             self._task.cancel()
 
     def pause(self) -> None:
-        """Freeze as by SIGSTOP. If the worker is frozen for longer than its session, the group has
-        gone on without it when it goes on.
+        """Freeze as by SIGSTOP. If this lasts longer than the worker's session, the group goes on
+        without the worker.
         """
         self.process.pause()
         asyncio.get_running_loop().call_later(SESSION_S, self._expire)

@@ -18,8 +18,8 @@ from penstock.simulation.world import World
 
 MOST_WORKERS = 3
 LOOK_S = 0.5
-# So long a worker that goes on after a freeze may work as a zombie, until its next heartbeat tells
-# it that the group has gone on without it.
+# How long at most a worker works as a zombie after a freeze: until its next heartbeat tells it that
+# the group has gone on without it.
 HEARTBEAT_S = 3.0
 
 
@@ -65,8 +65,8 @@ class WorkerFleet:
         self._tasks.create_task(self._ends(worker))
 
     def freeze(self) -> None:
-        """Freeze a worker; in half of the cases for longer than its session, so that the group has
-        gone on without the worker when it goes on.
+        """Freeze a worker; in half of the cases for longer than its session, so that the group goes
+        on without the worker meanwhile.
         """
         if running := self.running():
             worker = self._random.choice(running)

@@ -8,7 +8,7 @@ import asyncio
 
 
 class Process:
-    """`is_cut`: the process is dead, and what it has sent and what has not arrived yet is lost.
+    """`is_cut`: the process is dead, and all that it has sent and that has not arrived is lost.
     `going` is set unless the process is paused.
     """
 
@@ -38,6 +38,6 @@ class Process:
             self.going.set()
 
     def die(self, *, is_cut: bool) -> None:
-        """`is_cut`: what the process has sent and what has not arrived yet is lost."""
+        """`is_cut`: everything that the process has sent and that has not arrived yet is lost."""
         self.alive, self.is_cut = False, is_cut
         self.going.set()

@@ -1,4 +1,4 @@
-"""What lasts longer than a worker: topics, group, bucket, models, faults; and makes the workers.
+"""Holds what lasts longer than a worker (topics, group, bucket, models, faults); makes the workers.
 
 Rule: every service that a worker uses is made here, and tells the checks what reaches it. Owner:
 one simulation.
@@ -42,8 +42,8 @@ from penstock.telemetry.worker import Telemetry
 
 # The limit in worlds with small records: a letter that names 300 ranges of rows does not fit.
 MOST_RECORD_BYTES = 6_000
-# How often transfers break in worlds where objects are replaced: often, so that the next try meets
-# another object.
+# How often transfers break in worlds where objects are replaced. It is often, so that many a next
+# try meets another object.
 OFTEN = 0.2
 # The share of the worlds in which two models answer the same rows. Small, because a world with two
 # models takes twice the time.

@@ -208,7 +208,7 @@ class Reads:
 
 
 def is_end(message: Any) -> bool:
-    """True for a notice that all records of a partition have been handed over, false for a record."""
+    """True for a notice that all records of a partition were handed over, false for a record."""
     error = message.error()
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 

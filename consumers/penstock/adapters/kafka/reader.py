@@ -1,4 +1,4 @@
-"""Reads topics without a group, up to the ends that the partitions had when the reading began.
+"""Reads topics without a group, up to the ends that the partitions had at the time of the question.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
 by positions and not by counting records, because offsets have gaps. Owner: the command that reads.

@@ -90,7 +90,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def complaint(raw: bytes) -> str:
     """The error text of an answer. It is looked for where the usual frameworks put it in JSON (as a
-    text, or as `{"message": text}`); without it, the beginning of the body is taken.
+    text, or as `{"message": text}`). If it is not there, the beginning of the body is taken.
     """
     try:
         document = orjson.loads(raw)

@@ -41,8 +41,8 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
         return _lenient(raw, rows, pointer, error)
     values = _values(document, raw, rows)
     try:
-        # Only an answer with many more brackets than rows can be nested too deep; `dumps` refuses
-        # it then.
+        # Only an answer with many more brackets than rows can be nested too deep. `dumps` refuses
+        # an answer that is nested too deep.
         if raw.count(b"[") + raw.count(b"{") > len(values) + MOST_DEPTH:
             orjson.dumps(values)
         texts, nbytes = _cut(compact(text), values)

@@ -22,8 +22,8 @@ class Token:
         self.text = read_token(self._file) if self._file else settings.token
 
     async def read_again(self) -> bool:
-        """Read the file again, as tokens in files are replaced while we run: TorchServe's and
-        Kubernetes' every hour. False if there is no file. Raises `Fatal` if it cannot be read.
+        """Read the file again, because tokens in files are replaced while we run: TorchServe and
+        Kubernetes do it every hour. False if there is no file. Raises `Fatal` if it cannot be read.
         """
         if self._file is None:
             return False

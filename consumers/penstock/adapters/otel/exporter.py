@@ -1,9 +1,9 @@
 """Sends spans by the SDK's exporter of OTLP over HTTP, in protobuf, on a thread of its own.
 
-Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread; further ones are
-dropped, and so are the spans of a request that the receiver did not accept; all of these are
-counted. The SDK's tracer is not used, because it makes a span's id only when the span begins and
-we need the id before that, and because it takes six times as long. Owner: the application.
+Rule: `send` never waits. At most `MOST_WAITING` spans wait for the thread. Further spans are
+dropped, and so are the spans of a request that the receiver did not accept; all dropped spans are
+counted. The SDK's tracer is not used, for two reasons: it makes a span's id only when the span
+begins, while we need the id earlier, and it takes six times as long. Owner: the application.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ from penstock.ports import Span, SpanIdentity
 
 log = logging.getLogger(__name__)
 
-# So many spans come from 1 % of 60 streams at 20 Hz in some ten seconds; they take 3 MB.
+# 1 % of the objects of 60 streams at 20 Hz make this many spans in some ten seconds. These spans
+# take 3 MB.
 MOST_WAITING: Final = 2_048
 # Encoding a request of so many spans holds the interpreter for some 5 ms. With more spans, rows
 # would wait for longer.

@@ -82,7 +82,7 @@ def _s3(settings: config.Access, section: str, name: str) -> StoreResults:
 
 def leftovers_of(cfg: config.Config, template: str) -> S3Leftovers | None:
     """The unfinished uploads in the store that results are written to. None for other stores than
-    S3, which remove such uploads by themselves.
+    S3: these stores remove such uploads by themselves.
     """
     results = open_results(cfg, template)
     return results.leftovers if isinstance(results, ObstoreResults) else None

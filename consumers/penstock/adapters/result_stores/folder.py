@@ -37,8 +37,8 @@ class FolderResults:
         return await asyncio.to_thread(self._path(location).is_file)
 
     async def try_write(self, location: Location) -> str | None:
-        """As `ObstoreResults.try_write`, in the deepest folder that exists: the first result makes
-        the others.
+        """Like `ObstoreResults.try_write`, but in the deepest folder that exists. The folders below
+        it are made with the first result.
         """
         return await asyncio.to_thread(_try_write, self._path(location))
 
@@ -51,8 +51,8 @@ class FolderResults:
 
 class FileUpload:
     """One file. It takes the first temporary name that is free: the names before it belong to a
-    killed worker, or to one that writes the same result now. `live`: the temporary files that this
-    worker has open.
+    killed worker, or to a worker that writes the same result now. `live`: the temporary files that
+    this worker has open.
     """
 
     def __init__(self, path: Path, live: set[Path]) -> None:
@@ -153,7 +153,7 @@ def _try_write(path: Path) -> str | None:
 
 
 def _write(file: FileIO, data: bytes) -> None:
-    """Write all of it, without a buffer: other workers look at whether the file grows."""
+    """Write all of `data`, without a buffer, because other workers look whether the file grows."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

@@ -1,9 +1,9 @@
 """Writes result objects to a store: by one PUT, or by parts as the rows come.
 
-Rule: a result that fits into one part is one request; of a larger one at most two parts are held.
-An upload that is given up is aborted. One that a killed worker left is aborted after the next
-upload of the same name is complete; two workers that write the same name at once do not disturb
-each other. Requests are retried here for `PATIENCE`. Owner: the worker.
+Rule: a result that fits into one part is one request; of a larger result at most two parts are in
+memory. An upload that is given up is aborted. An upload that a killed worker left is aborted after
+the next upload of the same name is complete. Two workers that write the same name at once do not
+disturb each other. Requests are retried here for `PATIENCE`. Owner: the worker.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ PART_BYTES: Final = 8 << 20
 # `kafka.timeout_ms`.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
-# S3's code for an upload that was aborted; MinIO's also for one that is complete.
+# S3's code for an upload that was aborted. MinIO gives it also for an upload that is complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
 # Bounds the stores that are kept: each has its own connections, and a template may take bucket
 # names from the input.
@@ -163,8 +163,9 @@ class ObstoreUpload:
         return stored
 
     async def _found(self) -> Stored | None:
-        """The object, if the store has exactly what was written. To ask when the store does not
-        know the upload any more: perhaps it completed the upload, and only its answer was lost.
+        """The object, if the store has exactly what was written. Call this when the store does not
+        know the upload any more: perhaps the store completed the upload, and only its answer was
+        lost.
         """
         with suppress(BaseError, OSError):
             there = await obstore.get_async(self._store, self._location.key)

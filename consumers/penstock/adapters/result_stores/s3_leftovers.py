@@ -16,7 +16,8 @@ from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
 from penstock.ports import Location
 
-# Each upload costs two requests or more; later results of the same name abort those beyond these.
+# How many uploads one result looks at, because each upload costs two requests or more. Later
+# results of the same name abort the other uploads.
 AT_A_TIME: Final = 100
 
 # How many parts each upload had, by its id.

@@ -102,8 +102,8 @@ class CredentialSource:
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
     def look_again(self) -> None:
-        """The store refused the credentials: have the chain asked again, because a credentials file
-        may have been renewed. At most once in `RENEW_S`.
+        """Call this when the store refused the credentials. The next request asks the chain again,
+        because a credentials file may have been renewed; this happens at most once in `RENEW_S`.
         """
         now_s = time.monotonic()
         if now_s >= self._next_look_s:

@@ -1,7 +1,7 @@
 """What errors and answers of botocore and aiohttp mean.
 
-Rule: every error that either raises for a request is one of `CLIENT_ERRORS` and becomes one of
-`penstock.errors`. Owner: the s3fs client.
+Rule: every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS` and
+becomes one of `penstock.errors`. Owner: the s3fs client.
 """
 
 import re
@@ -53,7 +53,7 @@ def status_of(answer: dict[str, Any]) -> int:
 
 
 def sent(answer: dict[str, Any]) -> tuple[int, int]:
-    """The half-open range of bytes that the answer announces. All but a 206 begin at byte 0."""
+    """The half-open range of bytes that the answer announces; without a 206 it begins at byte 0."""
     found = _CONTENT_RANGE.fullmatch(answer.get("ContentRange") or "")
     length = answer.get("ContentLength")
     if status_of(answer) != 206 or found is None:
@@ -63,7 +63,7 @@ def sent(answer: dict[str, Any]) -> tuple[int, int]:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """The error that one of botocore's or aiohttp's means."""
+    """Our error for an error of botocore or aiohttp."""
     if isinstance(error, ClientError):
         metadata = error.response.get("ResponseMetadata", {})
         code = error.response.get("Error", {}).get("Code", "")

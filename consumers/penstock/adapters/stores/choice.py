@@ -100,7 +100,7 @@ def places_of(cfg: config.Config) -> list[ConfiguredStore]:
 
 
 def places_of_caller(cfg: config.Config) -> list[ConfiguredStore]:
-    """As `places_of`, for URLs that the caller names: `[objects]` is always among them."""
+    """Like `places_of`, for URLs that the caller names: `[objects]` is always in the list."""
     return [
         ConfiguredStore(DEFAULT, S3),
         *(place for place in places_of(cfg) if place.name != DEFAULT),

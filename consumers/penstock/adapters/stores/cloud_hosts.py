@@ -63,7 +63,7 @@ def hosts_of(settings: config.Store, scheme: str) -> list[str]:
 
 
 def _named_in(file: Path) -> list[str]:
-    """The token service that a key file names. A bad file gives none: obstore reports it."""
+    """The token service that a key file names. Empty for a bad file, which obstore reports."""
     try:
         found = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
     except (OSError, msgspec.MsgspecError):

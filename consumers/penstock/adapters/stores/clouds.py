@@ -122,9 +122,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 class _Exact:
-    """The client for what `ByObstore` leaves to another: it refuses odd keys, opens empty objects,
-    and lists.
-    """
+    """The `exact` client of `ByObstore`: it refuses odd keys, opens empty objects, and lists."""
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets

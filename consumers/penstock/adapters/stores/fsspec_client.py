@@ -1,9 +1,10 @@
 """Objects of any file system that fsspec knows: `sftp://`, `webdav://`, `hf://`, `ftp://` ...
 
 Rule: keys are taken literally below the bucket's own path, or refused. These systems have no
-conditional read, so `info` is asked before the first byte and again after the last: if it differs,
-the object is `changed` and its last bytes are not used. Every call runs in a thread. An error that
-an unknown library raises counts for this store only. Owner: the stores.
+conditional read, so `info` is called before the first byte and again after the last: if the two
+results differ, the object is `changed` and its last bytes are not used. Every call runs in a
+thread. A library may raise errors of any kind: an unknown error is `Transient`, so only the reads
+of this store wait. Owner: the stores.
 """
 
 import asyncio
@@ -235,7 +236,7 @@ def _etag(info: dict[str, Any]) -> str | None:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """The error that a library's means. Only Python's own errors mean the same in all libraries."""
+    """Our error for a library's error. Only Python's own errors mean the same in all libraries."""
     reason = str(error) or type(error).__name__
     said = f"{name(location)}: {reason}"
     if isinstance(error, PenstockError):

@@ -75,7 +75,7 @@ def is_empty(error: Exception) -> bool:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """The error that one of obstore's means; the status is only in its text."""
+    """Our error for an error of obstore, whose text alone has the status."""
     text = str(error)
     said, code = _STATUS.search(text), _CODE.search(text)
     status = int(said[1]) if said else _status_without_answer(error, text)

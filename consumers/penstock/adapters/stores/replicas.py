@@ -127,8 +127,8 @@ class ReplicatedObjects:
 
 
 class ReplicaBody:
-    """A body that counts the bytes read. It hides the version id of a replica, which the store
-    itself does not have: only the entity tag can pin the object later.
+    """A body that counts the bytes read. It hides the version id of a replica, because the store
+    itself does not know that id: only the entity tag can pin the object later.
     """
 
     def __init__(self, body: Body, is_own: bool, count: Callable[[int], None]) -> None:

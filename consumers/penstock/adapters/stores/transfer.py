@@ -41,8 +41,8 @@ async def resuming(
     location: Location,
     slow_s: float,
 ) -> AsyncGenerator[bytes]:
-    """All `size` bytes; if a transfer breaks, it is resumed at that byte. `read_from` reads from an
-    offset under the same pin, in small chunks after one took longer than `slow_s`.
+    """All `size` bytes; a transfer that breaks is resumed where it broke. `read_from` reads from an
+    offset under the same pin, and in small chunks after a chunk took longer than `slow_s`.
     """
     done = failures = 0
     is_slow = False
@@ -136,7 +136,7 @@ def span_of(start: int, stop: int | None, size: int) -> tuple[int, int]:
 
 
 def span_within(location: Location, start: int, stop: int | None, size: int) -> tuple[int, int]:
-    """As `span_of`. Raises `Poison` if the range has no byte, except if the object is empty."""
+    """Like `span_of`. Raises `Poison` if the range has no byte, except if the object is empty."""
     first, last = span_of(start, stop, size)
     if first >= last and size:
         raise Poison("changed", f"{name(location)}: it has no byte {first}")
@@ -145,7 +145,8 @@ def span_within(location: Location, start: int, stop: int | None, size: int) -> 
 
 def check_part(part: Part, location: Location, start: int, stop: int | None) -> Part:
     """Raises `Transient` unless exactly the requested bytes came. `Unreachable` would be wrong,
-    because the store answers: the object is tried again for two minutes and then rejected.
+    because the store answers. After `Transient`, the object is tried again for two minutes and then
+    rejected.
     """
     first, last = span_of(start, stop, part.size)
     if len(part.data) != max(0, last - first):

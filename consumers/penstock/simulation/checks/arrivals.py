@@ -111,7 +111,9 @@ class Arrivals:
                 )
 
     def land(self, source: SimulatedSource[Life], deployment: Deployment, landing: Landing) -> None:
-        """A transaction is committed: readers now see all of its records. None may be a repeat."""
+        """A transaction is committed: readers now see all its records. No row may come a second
+        time.
+        """
         lives = {life.partition: life for life, _ in landing.positions}
         for out in landing.outgoing:
             self._check_sizes(source, out)

@@ -14,8 +14,8 @@ from penstock.simulation.checks.partition_log import PartitionLog
 from penstock.simulation.deployments import Deployment
 from penstock.simulation.worker import Worker
 
-# Far more turns than any world needs at one instant. If time does not pass for so long, tasks wake
-# each other without end.
+# Far more turns than any world needs at one instant. If time does not pass during so many turns,
+# tasks wake each other without end.
 MOST_TURNS = 300_000
 # How much more memory refused rows may take: a decoded row counts at least 136 bytes, and a row
 # that is refused alone becomes a block of its own with an error, which counts about 900 bytes.
@@ -73,11 +73,11 @@ class Bounds:
         self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
     def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
-        """The budget, and the decoding steps that may exceed it: one step that began while a byte
-        was left, and two for the object at each head (its next step, and the one that is kept until
-        it is known whether it is the last). With order by stream there are four for each head,
-        because heads do not wait for each other's deliveries. All of it times `GROWTH`, because
-        rows that are refused take more memory than decoded ones.
+        """The budget and the decoding steps that may exceed it, all times `GROWTH`, because refused
+        rows take more memory than decoded ones. One step may have begun while a byte was left. Each
+        object at the head of a queue may have two more: its next step, and the step that is kept
+        until it is known whether it was the object's last. With order by stream each head may have
+        four, because heads do not wait for each other's deliveries.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
@@ -100,7 +100,7 @@ def _limits(worker: Worker, deployment: Deployment) -> _Limits:
         settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(deployment),
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],
-        # The fetchers of each model, and as many seats for objects that need a decoder.
+        # Each model has its fetchers; objects that need a decoder have as many seats again.
         settings.objects.fetchers * (len(worker.models) + 1),
     )
 

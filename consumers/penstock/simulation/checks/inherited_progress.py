@@ -35,7 +35,7 @@ class Inherited:
         self._progress, _ = claimed(start)
 
     def is_done(self, number: Number) -> bool:
-        """Does the commit say that all of this object was delivered?"""
+        """True if the commit says that all of this object was delivered."""
         offset, before = self._log.records[number[0]].offset, self._progress
         place = self._log.asked(number).place
         return offset in before.completed or place in before.objects.get(offset, ())
@@ -85,9 +85,9 @@ class Inherited:
     def may_be_silent(
         self, number: Number, before: tuple[str | None, int] | None, *, is_written: bool
     ) -> bool:
-        """May the object end without a record that says so? Only without markers. With `is_written`
-        a failed object must have its dead letter already. `before`: the version of the object, and
-        how many rows of it this life has published.
+        """True if the object may end without a record that says so. Only a deployment without
+        markers allows this. With `is_written`, a failed object must have its dead letter already.
+        `before`: the version of the object, and how many rows of it this life has published.
         """
         if self._terms.markers:
             return False

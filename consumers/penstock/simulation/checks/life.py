@@ -99,10 +99,11 @@ class Life(Watched):
         self._swept = self._log.index(commit.next_offset)
 
     def _claimed(self, claims: Progress) -> Iterator[Number]:
-        """The objects that are done by this commit and were not by the last one."""
+        """The objects that this commit claims as done and that the last commit did not claim."""
         log = self._log
-        # The offset of a life that began beyond the topic's end claims no record: records that came
-        # later lie before that offset.
+        # A commit claims records before its offset only if the offset has moved. A life that began
+        # beyond the topic's end commits the offset of its beginning: records that are appended
+        # after that get lower offsets, although nobody has read them.
         moves = claims.next_offset > self._committed
         for index in range(self._swept, log.index(claims.next_offset)) if moves else ():
             yield from ((index, number) for number in range(len(log.objects(index))))
@@ -157,8 +158,8 @@ class Life(Watched):
 
     def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
         """The object whose turn it is: the first one of the queue that was not done before this
-        life, has not ended, and must have a record. `found`: offset and number of the object of the
-        record that is published now.
+        life, has not ended, and must have a record. `found`: the object that the record published
+        now is about: its offset, and its number within its message.
         """
         log = self._log
         index, of_record = self._heads.get(queue, (self._first, 0))

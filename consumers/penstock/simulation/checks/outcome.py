@@ -1,4 +1,4 @@
-"""What is on the output topic in the end, by all workers; and what is missing.
+"""What all workers together have put on the output topic in the end; and what is missing.
 
 Rule: only the records decide, never the state of a worker. Owner: one simulation.
 """
@@ -16,7 +16,7 @@ Object = tuple[int, int, int]
 class Outcome:
     """`add` is called with the records that reach the topic. At the end, `missing` gives the
     objects that are not answered. `repeated`: how many rows came again. `repeated_once`: how many
-    came again in transactions.
+    rows came again in transactions.
     """
 
     def __init__(self, logs: Sequence[PartitionLog]) -> None:
@@ -64,8 +64,9 @@ class Outcome:
         return partition, offset, -1 if number is None else number
 
     def _is_read_by(self, where: Object, truths: Truths) -> None:
-        """If workers with other row options read an object, its cursor is theirs from then on. So
-        workers with the former options, should they come back, answer it again from its first row.
+        """If workers with other row options read an object, the cursor is made for their options
+        from then on. If workers with the former options come back, that cursor is of no use to
+        them, and they answer the object again from its first row.
         """
         if self._readers.setdefault(where, truths) is not truths:
             self._readers[where] = truths

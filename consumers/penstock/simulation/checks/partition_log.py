@@ -106,7 +106,7 @@ class PartitionLog:
         return self._bound.get((number, digest))
 
     def may_fail(self, asked: Asked, code: str) -> bool:
-        """May the object be answered by this error, whatever its content?"""
+        """True if the object may be answered by this error, whatever its content is."""
         if asked.reference is None:
             return code == "bad_reference" and asked.inline is None
         return code in self.unsteady.get(asked.name, ())

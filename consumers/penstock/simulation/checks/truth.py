@@ -48,20 +48,20 @@ class Truth:
     failure: str | None
 
     def next(self, row: int) -> int | None:
-        """The index of the first row asked for at or after this one."""
+        """The index in `numbers` of the first row at or after this one that is asked for."""
         index = bisect_left(self.numbers, row)
         return index if index < len(self.numbers) else None
 
     def below(self, row: int) -> Sequence[tuple[int, Row]]:
-        """The rows asked for before this one, with their answers."""
+        """The rows before this one that are asked for, with their answers."""
         return list(zip(self.numbers, self.answers, strict=True))[: bisect_left(self.numbers, row)]
 
 
 class Asked(NamedTuple):
-    """One object of one record. Without reference and inline rows, the message cannot be read.
-    `object_index`: the object's number in the record. `model`: the model that answers, if a route
-    may name several. `place`: the number of the object in commits; if several models answer an
-    object, it has a place for each.
+    """One object of one record. If it has neither reference nor inline rows, the message cannot be
+    read. `object_index`: the object's number in the record. `model`: the model that answers, if a
+    route may name several. `place`: the number of the object in commits; if several models answer
+    an object, it has a place for each.
     """
 
     reference: Reference | None

@@ -3,8 +3,8 @@
 Rule: the group acts like Kafka's coordinator. A rebalance waits until every member has handed back
 its partitions, up to a deadline. A member that is silent or late is expelled, and finds out later.
 A commit from another generation is refused. A commit from a member that has handed back and waits
-for the next generation breaks a promise, because with Kafka it would begin another rebalance.
-Owner: the simulation.
+for the next generation breaks a promise, because with Kafka such a commit would begin another
+rebalance. Owner: the simulation.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from penstock.simulation.kafka.topic import Topic
 SESSION_S = 8.0
 # Members that join within this time share one rebalance.
 GATHERING_S = 0.05
-# In so many cases a partition stays with its member; in the others chance decides.
+# In this share of the cases a partition stays with its member; in all others chance decides.
 STAYS = 0.5
-# The broker takes back a transaction that is open for longer.
+# The broker takes back a transaction that is open for longer than this.
 TRANSACTION_S = 30.0
 
 
@@ -82,9 +82,9 @@ class Group:
         self._owners: dict[int, Member] = {}
         # Members whose last commit was refused.
         self._fenced: set[Member] = set()
-        # The open transactions; for each partition the transactions that will move its position, in
-        # the order in which the positions arrived; and the place, in this order, of the transaction
-        # or commit that moved a partition's position last.
+        # All open transactions. `_pending`: by partition, the transactions that will move its
+        # position, in the order in which their positions arrived. `_places`: by partition, the
+        # place in this order of the transaction or commit that moved the position last.
         self._open: dict[Open, None] = {}
         self._pending: dict[int, list[Open]] = {}
         self._places: dict[int, int] = {}
@@ -135,7 +135,7 @@ class Group:
     # Transactions.
 
     def is_undecided(self, partition: int) -> bool:
-        """May a transaction still move the position? Until it is decided nobody may begin there."""
+        """True while a transaction may still move the position: nobody may begin there yet."""
         return bool(self._pending.get(partition))
 
     def decided(self, partition: int) -> Commit:
@@ -227,8 +227,8 @@ class Group:
         return True
 
     def owned(self, member: Member, partition: int) -> bool:
-        """Was this member the last owner of the partition, and was its last commit accepted? It may
-        have left since.
+        """True if this member was the last owner of the partition, and its last commit was
+        accepted. The member may have left since.
         """
         return member not in self._fenced and self._owners.get(partition) is member
 

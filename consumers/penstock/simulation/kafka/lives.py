@@ -1,4 +1,4 @@
-"""The lives of one worker: of each partition that it has, the life from this assignment to its end.
+"""The lives of one worker: for each partition that it has, the life of the present assignment.
 
 Rule: a partition has one life at a time. A life that is over or suspended may neither publish nor
 commit; the checks of the life look at that. Owner: the source, one per worker.
@@ -13,7 +13,7 @@ from penstock.simulation.kafka.group import Group
 
 
 class Watched:
-    """A life: from one assignment of a partition to its end. This one checks nothing."""
+    """A life: from one assignment of a partition to its end. This base class checks nothing."""
 
     over = False
     suspended = False
@@ -43,7 +43,7 @@ class Lives(Generic[W]):
         self._lives: dict[int, W] = {}
 
     def of(self, partition: int) -> W:
-        """The life that the worker publishes for. Without one, a promise is broken."""
+        """The life that the worker publishes for. If there is none, a promise is broken."""
         life = self._lives.get(partition)
         if life is None:
             raise self._history.broken(

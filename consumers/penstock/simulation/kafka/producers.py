@@ -50,8 +50,8 @@ class SimulatedProducers:
         return "group"
 
     async def take_back_left(self) -> None:
-        """Nothing to do: here only positions wait for an open transaction, and the source, which
-        asks for them, takes it back.
+        """Nothing to do: in this world only positions wait for an open transaction, and the source
+        that asks for a position takes the transaction back.
         """
 
     async def open(self, number: int) -> "SimulatedPassage":

@@ -23,7 +23,7 @@ from penstock.simulation.kafka.sink import IN_ORDER_S
 from penstock.simulation.kafka.topic import Topic
 from penstock.simulation.worker_process import Process
 
-# A hand-back and a stop may take so much longer than the drain: commits may fail, producers may
+# How much longer than the drain a hand-back or a stop may take: commits may fail, producers may
 # close slowly, and the worker looks only every ten seconds whether they have closed.
 STOP_S = 30.0
 ASK_AGAIN_S = 0.2

@@ -21,11 +21,11 @@ from penstock.simulation.kafka.topic import Topic
 NAMES = ("eu", "us", "ap")
 PARTITIONS = 2
 TOPIC = "refs."
-# So long a client waits for an answer that does not come.
+# How long a client waits for an answer that does not come.
 SILENT_S = 30.0
 
 
-# Its lives check nothing: what was published is judged at the end.
+# The lives of these members check nothing: what was published is judged at the end.
 Member = SimulatedSource[Watched]
 
 

@@ -3,11 +3,11 @@ readers of committed records would stand still until the broker aborts them.
 
 Rule: a worker looks for open transactions while a position waits for the end of one, and also when
 it gets partitions, because a dead member may have sent records but no position yet. A transaction
-that is still open a second or two after it was first seen is aborted, even if its member is alive:
-such a member repeats the transaction. Without a member that is dead or frozen the group has gone
-on. If a position still waits after that, transactions may be slow, so the next wait is twice as
-long. Without the right to look, or on a broker before Kafka 3.0, the broker's own time limit
-decides. Owner: the source, and the worker's producers.
+that is still open a second or two after it was first seen is aborted. If its member is alive, it
+repeats the transaction; if not, the group has gone on without it. If a position still waits after
+that, transactions may be slow, so the next wait is twice as long. Without the right to look, or on
+a broker before Kafka 3.0, the broker's own time limit decides. Owner: the source, and the worker's
+producers.
 """
 
 import asyncio

@@ -56,7 +56,7 @@ class Filled(NamedTuple):
         return self.rows - len(self.refused)
 
     def without(self, refused: Mapping[int, str]) -> "Filled":
-        """Leave out more rows. `refused` names them by their place in the columns as they are now."""
+        """Leave out more rows. `refused` has their places in the columns as they are now."""
         if not refused:
             return self
         places = [row for row in range(self.rows) if row not in self.refused]

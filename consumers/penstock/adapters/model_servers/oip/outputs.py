@@ -1,9 +1,9 @@
 """Makes predictions from the tensors that a model of the Open Inference Protocol answered.
 
 Rule: a prediction is an object with one entry per output, the row's slice of it. A BYTES output
-named `error` is not part of it: a text in it rejects its row. JSON is made of whole columns and
-then cut by row, because encoding row by row is slower. Pure functions; owner: the adapters of the
-protocol.
+named `error` is not part of the prediction: a text in that output rejects its row. JSON is made of
+whole columns and then cut by row, because encoding row by row is slower. Pure functions; owner: the
+adapters of the protocol.
 """
 
 import math
@@ -122,7 +122,8 @@ def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
     """Texts of a binary tensor: each has four bytes with its length before it."""
     texts: list[bytes] = []
     at, end = 0, len(raw)
-    # All bytes zero: all texts are empty, the usual `error` output. Saves the loop over the rows.
+    # If all bytes are zero, all texts are empty, as in most `error` outputs. This saves the loop
+    # over the rows.
     if end % _LENGTH.size == 0 and not np.frombuffer(raw, np.uint8).any():
         return [b""] * (end // _LENGTH.size)
     while at < end:
@@ -162,7 +163,7 @@ def _complaints(output: Output, rows: int) -> dict[int, str]:
 
 
 def _json_rows(output: Output, rows: int) -> tuple[Sequence[bytes], dict[int, str]]:
-    """Each row's JSON, and the rows rejected because theirs would not be valid."""
+    """Each row's JSON, and the rows that are rejected because their JSON would not be valid."""
     values, shape = output.values, output.shape
     if isinstance(values, list):
         return _json_texts(output, values, rows)

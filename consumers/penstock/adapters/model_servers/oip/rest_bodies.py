@@ -26,8 +26,8 @@ from penstock.adapters.model_servers.refusals import (
 from penstock.errors import PenstockError, Rejected, Transient
 
 JSON_LENGTH: Final = "Inference-Header-Content-Length"
-# Answered by servers without versions to a request that names a version, and by all servers to an
-# unknown method.
+# Servers without versions answer this to a request that names a version, and all servers answer it
+# to an unknown method.
 NOT_IMPLEMENTED: Final = 501
 # Triton's text, with status 404, while it is still loading the model.
 LOADING: Final = "has no available versions"
@@ -52,7 +52,9 @@ def as_binary(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
 
 
 def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
-    """The request without binary tensors. `fit_for_json` must have left out all other rows."""
+    """The request without binary tensors. `fit_for_json` must have left out the rows that JSON
+    cannot carry.
+    """
     inputs = [_described(column) | {"data": _data(column)} for column in filled.columns]
     document: dict[str, Any] = {"id": identity, "inputs": inputs}
     if outputs:
@@ -120,7 +122,7 @@ def _loaded(raw: bytes) -> Any:
 
 
 def _said(raw: bytes) -> str:
-    """The server's error text. Of a traceback only the exception: the rest would be cut anyway."""
+    """The server's error text. If it is a traceback, only the exception: the text will be cut."""
     try:
         error = orjson.loads(raw)["error"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
@@ -129,6 +131,6 @@ def _said(raw: bytes) -> str:
 
 
 def raised(said: str) -> str:
-    """The exception of a traceback: the last line that looks like one. Else the whole text."""
+    """The last line that looks like a traceback's exception; if no line does, the whole text."""
     found = _RAISED.findall(said)
     return str(found[-1]) if found else said.strip()

@@ -1,8 +1,8 @@
 """The Open Inference Protocol over REST.
 
-Rule: binary tensors are sent if the server says that it takes them. A server that does not say is
-tried once, and the form that it took is remembered until it becomes unreachable. Owner: the model's
-adapter.
+Rule: binary tensors are sent if the server says that it takes them. If a server does not say, one
+request tries it, and the form that the server took is remembered until the server becomes
+unreachable. Owner: the model's adapter.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class RestWire:
                 found = await self._infer(binary, filled)
             except (Poison, Unreachable):
                 # Either the rows are bad, or the server does not take binary tensors (some hang
-                # up): JSON tells which.
+                # up). The same rows are sent as JSON to learn which.
                 pass
             else:
                 self._is_binary = True

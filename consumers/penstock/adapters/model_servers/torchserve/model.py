@@ -67,8 +67,8 @@ class TorchServeModel(HttpModel):
         return Request(*self._form.encode(payloads))
 
     async def ready(self) -> bool:
-        """True if an empty batch gets an answer, even a refusal: it shows that a worker runs, which
-        `/ping` does not.
+        """True if an empty batch gets an answer, even a refusal: this shows that a worker of the
+        model runs. An answer of `/ping` would not show it.
         """
         try:
             reply = await self._http.look(self.url, "POST", self.request(()))
@@ -104,7 +104,7 @@ def refusal(
 
 
 def _said(raw: bytes) -> tuple[str, str]:
-    """TorchServe's `type` and `message`; for any other body no type and its beginning."""
+    """TorchServe's `type` and `message`; for any other body, an empty type and its beginning."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:

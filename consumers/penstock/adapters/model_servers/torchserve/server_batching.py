@@ -1,8 +1,8 @@
 """Asks TorchServe's management API how it batches, to advise the operator.
 
-Rule: nothing depends on the answer: if the server does not answer in time, or is not TorchServe,
-the result is None and a debug line. No token is sent, because the address may be a guess. Owner:
-the start of a worker and `penstock doctor`.
+Rule: nothing depends on the answer. If the server does not answer in time, or is not TorchServe,
+the result is None, and a debug line says why. No token is sent, because the address may be a guess.
+Owner: the start of a worker and `penstock doctor`.
 """
 
 import asyncio
@@ -77,8 +77,8 @@ async def server_batching(settings: config.Model) -> ServerBatching | None:
 
 
 def _description_url(settings: config.Model) -> URL:
-    """The model's address at `model.management_url`; by default TorchServe's convention, the port
-    after that of `model.url`. Raises `ValueError` if `model.url` has no such port.
+    """The model's address at `model.management_url`. The default follows TorchServe's convention:
+    the port after that of `model.url`. Raises `ValueError` if `model.url` has no such port.
     """
     served = URL(settings.url)
     base = URL(settings.management_url or served.origin().with_port((served.port or 0) + 1))
@@ -96,8 +96,9 @@ def calls_to_fill(server: ServerBatching) -> int:
 
 
 def double_batching_warning(server: ServerBatching, *, max_in_flight: int) -> str | None:
-    """A TorchServe worker with one request waits up to `max_batch_delay_ms` for `batch_size - 1`
-    more. When we never send that many at once, it always waits that long: then this warns.
+    """A warning, if TorchServe delays our batches. A TorchServe worker that has one request waits
+    up to `max_batch_delay_ms` for `batch_size - 1` more requests. If we never send so many at once,
+    the worker always waits for the whole time.
     """
     size, delay_ms = server.batch_size, server.max_batch_delay_ms
     if size <= 1 or delay_ms <= 0:
