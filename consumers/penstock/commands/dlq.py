@@ -128,7 +128,7 @@ def resume(context: Context, stream: str) -> None:
 @click.argument("stream")
 @common
 def skip(context: Context, stream: str) -> None:
-    """As resume; but if the object still fails, it is answered by its error and passed."""
+    """Like resume, but if the object still fails, it is answered by its error and passed over."""
     _say(context, stream, "skip")
 
 

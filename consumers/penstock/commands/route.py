@@ -24,8 +24,8 @@ from penstock.commands.common_options import Context, common, say
 def route(
     context: Context, streams: tuple[str, ...], bucket: str | None, key: str | None, pid: int | None
 ) -> None:
-    """Show which model answers each of these streams, or the routes. A configuration that cannot be
-    taken is refused here, before the worker gets its signal.
+    """Show which model answers each of these streams, or without streams all routes. A
+    configuration that cannot be taken is refused here, before the worker gets its signal.
     """
     from penstock.settings.routes import routes_of
 

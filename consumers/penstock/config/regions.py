@@ -1,8 +1,8 @@
 """Applies `[regions.NAME]` to the other sections, for the workers of that region.
 
-Rule: all regions share one configuration, and `region` selects the part that holds here: its
-topics, with a group of its own; its model servers, then those of the regions that it falls back on.
-Owner: `loading`, which does this once.
+Rule: all regions share one configuration, and `region` selects the part that holds for these
+workers: the region's topics, with a group of its own; its model servers, followed by those of the
+regions that it falls back on. Owner: `loading`, which does this once.
 """
 
 from msgspec.structs import replace

@@ -53,8 +53,8 @@ class Kafka(Section, frozen=True):
     # After this time a killed worker's partitions move to other workers. 6 s is the broker's own
     # minimum (group.min.session.timeout.ms).
     session_ms: Annotated[int, Meta(ge=6_000, le=45_000)] = 8_000
-    # A member learns by its heartbeat that another one came or went. Until then the partitions of
-    # a member that left stand still. 500 ms is two small requests a second.
+    # A member learns by its heartbeat that another member came or went. Until then the partitions
+    # of a member that left stand still. 500 ms is two small requests a second.
     heartbeat_ms: Positive = 500
     # A broker restarts, or a partition finds a new leader, in 10 to 60 s.
     timeout_ms: Positive = 120_000

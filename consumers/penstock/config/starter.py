@@ -173,7 +173,7 @@ _REST: Final = """\
 
 
 def _text(value: str) -> str:
-    """As a string of TOML."""
+    """The text as a string of TOML."""
     return json.dumps(value, ensure_ascii=False)
 
 

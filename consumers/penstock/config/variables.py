@@ -113,7 +113,7 @@ def choices(hint: Any) -> tuple[str, ...]:
 
 
 def _list(text: str, *, whole_numbers: bool) -> list[str | int]:
-    """`a,b` or `["a", "b"]`."""
+    """The elements of a list that is written as `a,b` or `["a", "b"]`."""
     wanted = "write a list as a,b or as a JSON array"
     if text.lstrip().startswith(("[", "{", '"', "'")):
         parts = _json(text)

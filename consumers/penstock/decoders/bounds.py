@@ -110,7 +110,7 @@ def _filter_calls() -> bool:
 
 
 def _program(machine: str) -> bytes:
-    """The filter. A refused call returns EPERM; if libraries know another call for it, ENOSYS."""
+    """The filter. A refused call returns EPERM, or ENOSYS if libraries then try an older call."""
     convention, refused = _REFUSED[machine]
     no_way, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     lines = [

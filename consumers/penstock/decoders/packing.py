@@ -26,8 +26,9 @@ Buffer = bytes | memoryview
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """One run in the header. `kind`: of its payload; `width`: columns of a matrix; `schema`: of
-    Arrow columns; `lengths`: of its arrays, in the order in which they follow the header.
+    """One run in the header. `kind`: the kind of its payload; `width`: the number of columns of a
+    matrix; `schema`: that of Arrow columns; `lengths`: the lengths of its arrays, in the order in
+    which they follow the header.
     """
 
     rows: int

@@ -74,9 +74,9 @@ class Decoders(Protocol):
         *,
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder for one task, as soon as one is free. `is_head`: does this object hold up
-        everything behind it? `review` is called when the wait begins. `new`: the decoder must not
-        have had a task before.
+        """A decoder for one task, as soon as one is free. `is_head` tells whether this object holds
+        up everything behind it. `review` is called when the wait begins. `new`: the decoder must
+        not have had a task before.
         """
         ...
 

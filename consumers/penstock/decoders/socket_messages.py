@@ -39,7 +39,7 @@ class Note(msgspec.Struct, frozen=True):
 
 class End(msgspec.Struct, frozen=True):
     """The end of an object. `code` and `message`: why the rest of the object cannot be read; None:
-    all of it was read. `trace`: that of an unforeseen exception.
+    all of it was read. `trace`: the trace of an unforeseen exception.
     """
 
     notes: list[Note]

@@ -99,8 +99,8 @@ def check_options(options: RowOptions, request: str) -> None:
 def open_parser(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Parser:
-    """The parser of an object. With `compression` "none" it leaves packed data as it is. It raises
-    `WantsRanges` while it is fed if the object must be read by ranges.
+    """The parser of an object. With `compression` "none" it leaves packed data as it is. The parser
+    raises `WantsRanges` while it is fed if the object must be read by ranges.
     """
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)

@@ -1,8 +1,8 @@
 """The parser that waits for the first bytes of an object, and then hands all bytes to another one.
 
 Rule: the first bytes decide whether the object is packed, never its name: some clients unpack on
-the way. The caller decides the format, or leaves that to the first bytes, too. At most one block of
-a tar is held until then. Owner: one reading of one object.
+the way. The caller decides the format, or leaves that to the first bytes, too. Until the parser is
+chosen, at most one block of a tar is held. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator

@@ -22,8 +22,8 @@ class DeadLetter(Struct, kw_only=True):
 
     `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None: all
     rows that were asked for. `failed_at`: epoch milliseconds. `attempts` counts all tries.
-    `value_b64` is the message itself. Only a letter without a `reference` has it: the first one
-    about the message, if the topic accepts its size.
+    `value_b64` is the message itself. Only a letter without a `reference` has it, and of several
+    such letters about one message only the first, if the topic accepts its size.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -63,7 +63,7 @@ class Result(Struct, frozen=True):
 
 class Prediction(Struct, kw_only=True):
     """One record of the output topic: a row's answer, the marker (`row` None) of an object, or the
-    `result` (`row` None) that has the object's answers.
+    record (`row` None) whose `result` says where the object's answers are written.
 
     `row` counts from 0 over the whole object; `rows` is the object's row count; only the object's
     last record has `last` and `rows`. `object` is None for inline rows, and for a message that is

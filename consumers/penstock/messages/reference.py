@@ -66,12 +66,11 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
     order.
 
-    `store`: the name of a configured store, or what kind of store it is by the scheme of its URL
-    (`gs`; `az@account` with the account).
-    `event_time`: epoch milliseconds or ISO-8601, which becomes epoch milliseconds. `rows`: the
-    half-open ranges wanted, ascending and disjoint; None is all of them. `size` in bytes. `etag` as
-    the sender wrote it, with or without quotes. `model`: which of several models answers; None: the
-    routes decide.
+    `store`: the name of a configured store, or the kind of store, by the scheme of its URL (`gs`,
+    or `az@account` with the account). `event_time`: epoch milliseconds or ISO-8601, which becomes
+    epoch milliseconds. `rows`: the half-open ranges wanted, ascending and disjoint; None is all of
+    them. `size` in bytes. `etag` as the sender wrote it, with or without quotes. `model`: which of
+    several models answers; None: the routes decide.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]

@@ -28,9 +28,9 @@ ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 
 class Seat(Struct, kw_only=True, omit_defaults=True):
-    """A member's place in a scene. `id`: of its prediction; `model`: who predicted. Without an id
-    the member is missing (expected, but not there in time) or evicted (silent for longer than its
-    lease). `prediction` is any JSON.
+    """A member's place in a scene. `id`: the id of its prediction; `model`: which model predicted.
+    Without an id the member is missing (expected, but not there in time) or evicted (silent for
+    longer than its lease). `prediction` is any JSON.
     """
 
     status: Status
@@ -67,10 +67,10 @@ class Scene(Struct, kw_only=True, omit_defaults=True):
 
 
 class Late(Struct, kw_only=True):
-    """One record of the late topic. Either a prediction that is in no scene, and why: `scene` is
-    the one it would have been in, `model` who predicted, and `record` its own record as it came, or
-    null if it was too large for this topic. Or a scene (by its `id`) that was published without its
-    predictions.
+    """One record of the late topic. It has the `reason` why a prediction is in no scene, or why a
+    scene (by its `id`) was published without its predictions. Of a prediction, `scene` is the scene
+    it would have been in, `model` the model that predicted, and `record` its own record as it came,
+    or null if that was too large for this topic.
     """
 
     v: Annotated[int, Meta(ge=1)]

@@ -47,9 +47,9 @@ def _answering(command: Any) -> Any:
 @_answering
 @common
 def show_config(context: Context, /, schema: bool, init: bool, **given: str | None) -> None:
-    """Print the resolved configuration, secrets masked, and where each value comes from: a table
-    on a terminal, else JSON with the places under "sources". If a worker would refuse the values,
-    they are shown all the same, then its error, and the exit code is 2.
+    """Print the resolved configuration, secrets masked, and where each value comes from: a table on
+    a terminal, else JSON with the places under "sources". If a worker would refuse the values, they
+    are shown all the same, followed by the worker's error, and the exit code is 2.
     """
     if init:
         begin(context.path, given)

@@ -1,5 +1,5 @@
-"""bzip2, xz, zstd and lz4: unpacked in bounded pieces, each read to its end before the next is
-made.
+"""bzip2, xz, zstd and lz4: unpacked in bounded pieces. The rows of each piece are read before the
+next piece is made.
 
 Rule: at most one piece of output is held, and a frame that wants more memory than `WINDOW_BYTES` is
 refused. Packed bytes are cut at the same places however they arrive, so that damage is found at the
@@ -78,7 +78,7 @@ _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeErro
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """The codec by the first bytes; None: the data is not packed, or packed by gzip."""
+    """The codec that the first bytes show; None: the data is not packed, or it is packed by gzip."""
     if not head.startswith(MAGICS):
         return None
     for codec in CODECS:

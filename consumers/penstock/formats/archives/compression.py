@@ -1,9 +1,9 @@
 """gzip, unpacked in bounded pieces; and for all codecs, how much an object may unpack to.
 
-Rule: at most one piece of output is held, and a piece is read to its end before the next is made.
-So a bomb costs time, not memory; and its time is bounded by the one `Expansion` of its object.
-Several gzip members in a row, and zero padding, are read as the program `gzip` reads them. Owner:
-one reading of one object.
+Rule: at most one piece of output is held, and its rows are read before the next piece is made. So a
+bomb costs time, not memory, and that time is bounded by the one `Expansion` of its object. Several
+gzip members in a row, and zero padding, are read as the program `gzip` reads them. Owner: one
+reading of one object.
 """
 
 import zlib

@@ -58,8 +58,8 @@ class Header(NamedTuple):
 
 
 def is_tar(head: bytes) -> bool:
-    """Does an object begin like a tar? GNU tar may write a label first, which has no magic: then
-    the checksum tells.
+    """True if an object begins like a tar. GNU tar may write a label first. A label has no magic,
+    so it is recognised by its checksum.
     """
     if head[_TYPE] == b"V" and len(head) >= BLOCK_BYTES:
         with suppress(Poison):
@@ -111,8 +111,9 @@ def parse_pax(body: bytes) -> dict[str, str]:
 
 
 def _check_sum(block: bytes) -> None:
-    """Raises `Poison` if the checksum is wrong. It is the sum of all bytes, in which those of its
-    own field count as spaces. Some old writers took bytes above 127 for negative.
+    """Raises `Poison` if the checksum is wrong. It is the sum of all bytes, in which the bytes of
+    the checksum's own field count as spaces. Some old writers took bytes above 127 for negative, so
+    their sum is right, too.
     """
     expected = _number(block[_CHECKSUM], "checksum")
     rest = block[:148] + b" " * 8 + block[156:]

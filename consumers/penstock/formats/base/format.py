@@ -26,13 +26,13 @@ _KINDS: Final = {
 
 
 def always(_: object) -> bool:
-    """For `is_plain`: the format is plain with all options."""
+    """The `is_plain` of a format that is plain with all options."""
     return True
 
 
 def never(_: object) -> bool:
-    """For `looks`: first bytes do not tell the format. For `is_plain`: the format is never
-    plain.
+    """The `looks` of a format that first bytes do not tell, or the `is_plain` of a format that is
+    never plain.
     """
     return False
 
@@ -90,5 +90,5 @@ class WantsRanges(PenstockError):
 
 
 def makes(*forms: Form) -> Callable[[RowOptions], Collection[Form]]:
-    """For `makes`: the format gives these forms with all options."""
+    """The `makes` of a format that gives these forms with all options."""
     return lambda _options: forms

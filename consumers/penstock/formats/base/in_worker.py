@@ -19,7 +19,8 @@ from penstock.formats.base.reading import PIECE_ROWS, ObjectEnd, add, cost_of
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import open_parser, told_format
 
-# Bad rows are the slowest text, read at 10 MB/s: so a turn takes 3 ms of the event loop.
+# Bad rows are the slowest text to read: 10 MB/s. Even with these, a turn takes 3 ms of the event
+# loop.
 TURN_BYTES: Final = 32 << 10
 # Rows that have this size together are handed on before more are read. One bulk read may give more.
 _PIECE_BYTES: Final = 16 << 10

@@ -15,7 +15,7 @@ from penstock.formats.base.runs import Run
 
 # Text is read at 100-400 MB/s, so one call of `feed` takes about 1 ms of the event loop.
 PLAIN_STEP_BYTES = 256 << 10
-# At limits.expansion_ratio's default of 200 these bytes are 25 MB of text.
+# At limits.expansion_ratio's default of 200 these bytes become at most 25 MB of text.
 EXPANDING_STEP_BYTES = 128 << 10
 
 

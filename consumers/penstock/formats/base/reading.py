@@ -19,7 +19,7 @@ from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand, Stream, Wanted
 from penstock.formats.registry import open_parser, ranged_format
 
-# As much as some Arrow batches. To hand over a piece costs a tenth of a millisecond.
+# Some Arrow batches have this size. To hand over a piece costs a tenth of a millisecond.
 PIECE_BYTES: Final = 2 << 20
 # After this many rows that were read one by one, the rows so far are handed on.
 PIECE_ROWS: Final = 128

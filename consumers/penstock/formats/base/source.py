@@ -19,14 +19,14 @@ TAIL_BYTES: Final = 64 << 10
 # At most this much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
-# Behind a larger read nothing is read ahead: its reader has a buffer of its own, and reads next in
-# another place.
+# After a read of more bytes than this, nothing is read ahead: such a reader has a buffer of its
+# own, and its next read is in another place.
 SMALL_BYTES: Final = 256 << 10
 # If the gap between two reads is at most this size, its bytes are fetched, too: that is cheaper
 # than another request.
 GAP_BYTES: Final = 64 << 10
 
-# Is any row from the first number up to, but not including, the second one wanted?
+# True if any row is wanted from the first number up to, but not including, the second number.
 Wanted = Callable[[int, int], bool]
 
 

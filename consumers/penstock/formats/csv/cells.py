@@ -31,7 +31,7 @@ OLD_MAC = (
     "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
     '"CSV", not its "CSV (Macintosh)")'
 )
-# Numbers, because Python raises and drops an exception at each `b'"' in row`.
+# These are numbers, because Python raises and drops an exception at each `b'"' in row`.
 _QUOTE, RETURN = b'"\r'
 # One cell with the comma before it; the literal comma makes the search fast. A quote that is not
 # closed takes the rest of the text.
@@ -57,8 +57,8 @@ def is_old_mac(row: bytes) -> bool:
 
 
 class TooManyCells(BadRow):
-    """A row has more cells than `limits.columns`. Divided into cells, a row takes fifty times its
-    own size.
+    """A row has more cells than `limits.columns`. Divided into cells, a row takes fifty times as
+    much memory.
     """
 
 

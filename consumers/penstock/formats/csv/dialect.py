@@ -48,7 +48,7 @@ DELIMITERS: Final[dict[str, bytes]] = {
     "pipe": b"|",
 }
 _OTHERS: Final = (b";", b"\t", b"|")
-# Numbers, because Python raises and drops an exception at each `b"," in line`.
+# These are numbers, because Python raises and drops an exception at each `b"," in line`.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
 # Of a first row that is longer than this, only the beginning is looked at.
 LOOK_BYTES: Final = 64 << 10
@@ -172,8 +172,8 @@ def is_decimal_comma(cell: bytes) -> bool:
 
 
 def is_common(options: CsvOptions, head: bytes) -> bool:
-    """Do the options or the first line prove that the dialect is the common one? Else the caller
-    must ask a `Finder`, which takes some 5 us.
+    """True if the options or the first line prove that the dialect is the common one. Else the
+    caller must ask a `Finder`, which takes some 5 us.
     """
     if options.decimal != "." or options.comment is not None:
         return False

@@ -33,7 +33,7 @@ LONG_BYTES = 5 << 18
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END
-# Numbers, because Python raises and drops an exception at each `b"[" in text`.
+# These are numbers, because Python raises and drops an exception at each `b"[" in text`.
 _BRACKET, UNDERSCORE = b"[_"
 
 

@@ -91,8 +91,8 @@ def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Itera
 
 
 def _is_joined(source: Source, read_to: int) -> bool:
-    """Does another FLAC begin where the first ends? It ends at `read_to`, or up to two buffers
-    before, because our buffer and libsndfile's smaller one read ahead.
+    """Does another FLAC begin where the first ends? The first FLAC ends at `read_to`, or up to two
+    buffers before, because our buffer and libsndfile's smaller one read ahead.
     """
     end = source.read(max(1, read_to - 2 * _BUFFER_BYTES), read_to + _HEAD_BYTES)
     return any(begin in end for begin in _FLAC_BEGINS)
@@ -128,7 +128,7 @@ class _Blocks:
             yield block
 
     def _next(self) -> Samples:
-        # Never beyond the stated length: some programs write tags behind a FLAC.
+        # Never read beyond the stated length, because some programs write tags behind a FLAC.
         frames = min(BLOCK_FRAMES, self.sound.frames - self.frames)
         # A FLAC has no NaN. So after an error, the NaN that are left mark the samples that the
         # library did not fill.

@@ -1,4 +1,4 @@
-"""Where a recording or a video ends: does its container say that something is missing?
+"""Where a recording or a video ends, and whether its container says that something is missing.
 
 Rule: the decoding libraries do not report a missing end. It is found here by the lengths that the
 container states, if it states any. Only headers are read, a few bytes in each place. An Ogg file
@@ -23,7 +23,8 @@ _OGG_PAGE: Final = b"OggS"
 _OGG_HEAD_BYTES: Final = 27
 _OGG_MOST_SEGMENTS: Final = 255
 _OGG_FIRST, _OGG_LAST = 2, 4  # flags of a page, in its byte 5
-# Behind the last page some programs write tags and padding of this length, without pages.
+# Behind the last page some programs write tags and padding, without pages. If a page begins within
+# this many bytes, the bytes before it are damage.
 _OGG_JUNK_BYTES: Final = 64 << 10
 _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", b"moof", b"sidx")
 

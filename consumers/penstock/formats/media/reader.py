@@ -60,7 +60,9 @@ def reader(kind: Kind) -> Read:
 
 
 def open_audio(options: RowOptions) -> Parser | None:
-    """For a member of an archive: its parser as opaque bytes. None: other rows cannot be made."""
+    """The parser of a recording in an archive, as opaque bytes. None: the options want other rows,
+    which need the whole object.
+    """
     return open_bytes(options) if options.form == "bytes" else None
 
 

@@ -152,7 +152,7 @@ class Cutter:
 
 
 def is_array(text: bytes | bytearray) -> bool:
-    """Is the text, by its brackets, one array from its first byte to its last?"""
+    """True if its brackets show that the text is one array from its first byte to its last."""
     cutter = Cutter()
     for start in range(1, len(text), PLAIN_STEP_BYTES):
         piece = bytes(text[start : start + PLAIN_STEP_BYTES])

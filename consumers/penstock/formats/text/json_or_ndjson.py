@@ -1,9 +1,9 @@
 """JSON of an unknown kind: are its rows the elements of one array, or its lines (NDJSON)?
 
 Rule: if the first line is a complete array and more text follows, the lines are the rows. The
-elements of any other array are the rows, even if it is a single line. But if nothing names the
-object as JSON, a single line with an array of scalars is one row. Until the kind is known the first
-line is held, up to the limit of a row.
+elements of any other array are the rows, even if the array is a single line. But if nothing names
+the object as JSON, a single line with an array of scalars is one row. Until the kind is known the
+first line is held, up to the limit of a row.
 """
 
 from collections.abc import Callable, Iterator
