@@ -84,7 +84,7 @@ class PoisonMessages:
         return b"".join(b"%d,%d\n" % (number, flag) for number, flag in numbered)
 
     def _many_ranges(self) -> bytes:
-        """A message with many row ranges, all of which its dead letter repeats twice."""
+        """A message with many row ranges. Its dead letter repeats all of them twice."""
         ranges = [(2 * number, 2 * number + 1) for number in range(self._random.choice((20, 300)))]
         kind = self._random.randrange(3)
         if kind == 0:

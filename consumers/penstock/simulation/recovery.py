@@ -13,7 +13,8 @@ from penstock.simulation.world import World
 # Rows that are not answered within this time after the last fault count as never answered.
 RECOVERY_S = 7_200.0
 # A partition must move within this time. An object that cannot be read is given up after two
-# minutes, and a row that stalls the model after nearly two. With few fetchers these times add up.
+# minutes, and a row that stalls the model after nearly two minutes. With few fetchers these times
+# add up.
 MOVES_S = 300.0
 LOOK_S = 0.5
 

@@ -89,7 +89,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         publish=PublishTerms(same_partition),
         letters=LetterTerms(DEAD_LETTERS, partitions),
         input_partitions=partitions,
-        # Not with order by stream: there a pointer to an earlier answer may be published before
+        # Off with order by stream: there a pointer to an earlier answer may be published before
         # that answer, if the answer is of another stream.
         dedupe=not by_stream and pick((False, True, True)),
     )

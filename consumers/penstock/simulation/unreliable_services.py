@@ -1,8 +1,8 @@
 """Object store and model of one worker, in memory, slow and unreliable.
 
 Rule: a request that is on the wire may still have its effect after the worker's death. But a dead
-worker gets no answer, and a paused worker gets it when it goes on. Owner: the simulation, one of
-each per worker.
+worker gets no answer, and a paused worker gets the answer when it goes on. Owner: the simulation,
+one of each per worker.
 """
 
 import asyncio

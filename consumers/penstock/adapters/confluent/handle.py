@@ -75,7 +75,7 @@ class Handle:
             self._membership = self.consumer.consumer_group_metadata()
 
     def follow_topics(self) -> None:
-        """Subscribe to other topics if others match the pattern now. Called on the thread, between
+        """If other topics match the pattern now, subscribe to those. Called on the thread, between
         two reads.
         """
         if self._subscription.changed(self.consumer):

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from penstock.ports import Commit, Record
 
-# A partition is paused when so much of it waits: as many records as one poll gives, or as many
-# bytes as aiokafka would hold of a partition.
+# A partition is paused when this many of its records or bytes wait: as many records as one poll
+# gives, or as many bytes as aiokafka would hold of a partition.
 CROWD_RECORDS = 500
 CROWD_BYTES = 1 << 20
 
@@ -40,7 +40,7 @@ class Inbox:
         self._waiting.clear()
 
     def forget(self, partitions: Iterable[int]) -> None:
-        """They were revoked."""
+        """Forget these partitions: they were revoked."""
         for partition in partitions:
             self._waiting.pop(partition, None)
 

@@ -43,7 +43,7 @@ MARK = b"CGMDv2:"
 def member_options(
     settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
 ) -> dict[str, Any]:
-    """The group removes a member that does not read for `poll_ms`."""
+    """`poll_ms`: the group removes a member that does not read for this time."""
     return _connection(settings) | {
         "group.id": settings.group,
         "enable.auto.commit": False,
@@ -122,7 +122,7 @@ def _protocol(settings: config.Kafka) -> dict[str, Any]:
 
 
 def check_release(release: str) -> None:
-    """Before 2.16 librdkafka stands still for minutes in a group of this protocol."""
+    """Refuse librdkafka before 2.16, which stands still for minutes in a group of this protocol."""
     if tuple(map(int, release.split(".")[:2])) < OLDEST:
         raise usage(
             'kafka.group_protocol = "consumer" needs confluent-kafka 2.16 or newer, here is '

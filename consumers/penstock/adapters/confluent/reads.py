@@ -154,7 +154,7 @@ class Reads:
         return undecided
 
     def forget(self, partitions: Collection[int]) -> None:
-        """They were revoked."""
+        """Forget these partitions: they were revoked."""
         self._paused.difference_update(partitions)
         self.stopped.difference_update(partitions)
         for one in partitions:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Rebalances:
     """`changes` grows with every assignment and revocation. `joining_since_s`: None while this
     worker is a member. `begins_at` asks for the positions of assigned partitions. `failed` gets the
-    exception that a rebalance raised: librdkafka, which called, would lose it.
+    exception that a rebalance raised, because librdkafka loses the exceptions of its callbacks.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class ConfluentSource:
     """`drain_ms`: the time that a rebalance may take; the group waits 10 s longer. `leaves`: a
     member with an instance id leaves the group when it stops. `decided`: a position that an open
-    transaction may still move is told as `UNDECIDED`.
+    transaction may still move is reported as `UNDECIDED`.
     """
 
     _rebalances: Rebalances

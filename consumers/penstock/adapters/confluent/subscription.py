@@ -30,8 +30,8 @@ class Subscription:
         self._looked_s: float | None = None
 
     def changed(self, consumer: Any) -> bool:
-        """Look which topics match now. True if these are other topics than before; without a
-        pattern they never are.
+        """Look which topics match now. True if they are not the same topics as before; without a
+        pattern always false.
         """
         if self._matches is None:
             return False

@@ -15,7 +15,7 @@ import httptools
 HEAD_BYTES: Final = 64 * 1024
 # How many bytes the first line of each head counts in `HEAD_BYTES`.
 _LINE_BYTES: Final = 20
-# How many bytes an error shows if they are not HTTP.
+# How many bytes an error shows of an answer that is not HTTP.
 _SHOWN_BYTES: Final = 200
 
 SWITCHING: Final = 101
@@ -64,7 +64,7 @@ class AnswerReader:
     believes_length: bool = field(default=False, kw_only=True)
     has_begun: bool = field(default=False, init=False)
     keeps: bool = field(default=False, init=False)
-    _status: int = field(default=0, init=False)  # until the head is complete
+    _status: int = field(default=0, init=False)  # 0 until the head is complete
     _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
     _body: list[bytes] = field(default_factory=list, init=False)
     _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read

@@ -10,7 +10,7 @@ def open_source(
     settings: config.Kafka, *, drain_ms: int, leaves: bool = False, decided: bool = False
 ) -> MemberSource:
     """`leaves`: a member with an instance id leaves the group when it stops. `decided`: a position
-    that an open transaction may still move is told as `UNDECIDED`, for exactly once.
+    that an open transaction may still move is reported as `UNDECIDED`, for exactly once.
     """
     if settings.client == "aiokafka":
         return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)

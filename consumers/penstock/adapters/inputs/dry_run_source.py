@@ -91,7 +91,7 @@ def _record(read: Any) -> Record:
 
 
 class HeadSource(Groupless):
-    """`on_end` is called when the last record of each partition is committed."""
+    """`on_end` is called once, when the records of all partitions are committed."""
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:
         self._heads = heads

@@ -107,7 +107,8 @@ async def words(
 
 class GroupPositions:
     """A group's positions by a client of aiokafka, for a source whose own library cannot send the
-    request. `decided`: a position that an open transaction may still move is told as `UNDECIDED`.
+    request. `decided`: a position that an open transaction may still move is reported as
+    `UNDECIDED`.
     """
 
     def __init__(self, settings: config.Kafka, *, decided: bool = False) -> None:
@@ -123,8 +124,8 @@ class GroupPositions:
         await ask_for_inputs(client_of(self._admin), self._settings)
 
     async def terms(self) -> ConsumerTerms | None:
-        """Session and heartbeat under the protocol `consumer`. None: the broker does not tell us
-        them.
+        """Session and heartbeat under the protocol `consumer`. None: the broker does not tell them
+        to us.
         """
         async with answered_within("a question about the group's terms", TERMS_S):
             return await consumer_terms(client_of(self._admin), self._settings.group)

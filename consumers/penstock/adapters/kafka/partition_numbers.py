@@ -1,8 +1,8 @@
 """Gives each partition of the input topics one number that is unique within the worker.
 
-Rule: with one topic it is Kafka's own number of the partition. With several topics a partition gets
-the next free number when it is first seen, and keeps it as long as the process lives. Owner: the
-source; the sources of several regions share one `Numbers`.
+Rule: with one topic the number is Kafka's own number of the partition. With several topics a
+partition gets the next free number when it is first seen, and keeps it as long as the process
+lives. Owner: the source; the sources of several regions share one `Numbers`.
 """
 
 from collections.abc import Sequence

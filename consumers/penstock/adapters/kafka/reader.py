@@ -1,4 +1,4 @@
-"""Reads topics without a group, up to the ends that the partitions had at the time of the question.
+"""Reads topics without a group: asks which offsets they hold, then reads these, and none beyond.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
 by positions and not by counting records, because offsets have gaps. Owner: the command that reads.
@@ -35,7 +35,7 @@ READ_S = SILENCE_MS / 1000 + 10.0
 
 # These are for a binary search. It throws away most of what it reads, so its fetches are small.
 PROBE_BYTES = 256 << 10
-# A fetch at a partition's end waits so long for records, and holds up the next probe meanwhile.
+# How long a fetch at a partition's end waits for records; meanwhile it holds up the next probe.
 AT_THE_END_MS = 20
 # How long a probe waits for records. None come if only markers of transactions are left before the
 # end.
@@ -56,8 +56,8 @@ OnRead = Callable[[int, int], None]
 
 
 class Progress:
-    """The progress of several readings together: `expect` their spans, then each reading calls
-    `passed`.
+    """The progress of several readings together. Call `expect` with their spans first; then each
+    reading calls `passed`.
     """
 
     def __init__(self, on_read: OnRead) -> None:
@@ -174,8 +174,8 @@ class Reader:
     async def runs(
         self, topic: str, spans: Spans, passed: Callable[[int], None] = lambda _: None
     ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
-        """Partition and records, each partition in offset order. `passed` is called with the number
-        of offsets since its last call.
+        """Pairs of a partition and its next records; each partition comes in offset order. `passed`
+        is called with the number of offsets since its last call.
         """
         at = {
             TopicPartition(topic, number): begin

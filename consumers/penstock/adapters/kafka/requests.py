@@ -212,7 +212,7 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The first version that has the instance id. `NamedCommit` and `LeaveGroup` are such, too."""
+    """The oldest version with the instance id. This is true of `NamedCommit` and `LeaveGroup`, too."""
 
 
 class NamedCommit(

@@ -57,7 +57,7 @@ class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
 
 class SingleOwnerSource(KafkaSource):
     """Its records have value and headers unchanged. `before`: the group of the workers, which read
-    these topics until now. Its positions are used as long as our group has none.
+    these topics until now. That group's positions are used as long as our group has none.
     """
 
     assignor = OneOwner
@@ -86,8 +86,8 @@ class SingleOwnerSource(KafkaSource):
         fresh = [where for where, commit in found.items() if commit is None]
         if fresh:
             former = await positions(client_of(self._consumer), self._before, fresh)
-            # Only the offset counts: the metadata tells how far the workers answered rows, and they
-            # answer these rows again.
+            # Only the offset counts. The metadata tells how many rows of a record the workers have
+            # answered, and they answer these rows again.
             found |= {
                 where: commit and Commit(commit.next_offset) for where, commit in former.items()
             }

@@ -70,7 +70,7 @@ class KafkaSource(SourceQuestions):
     `numbers`: the numbers of partitions that the worker's sources share. `client_id`: this member's
     name in the group. `isolation`: with "read_committed", records of open and of aborted
     transactions are left out. `leaves`: a member with an instance id leaves the group when it
-    stops. `decided`: a position that an open transaction may still move is told as `UNDECIDED`.
+    stops. `decided`: a position that an open transaction may still move is reported as `UNDECIDED`.
     """
 
     # How the group divides the partitions; None: by `sticky`.

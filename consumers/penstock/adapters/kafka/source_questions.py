@@ -25,7 +25,7 @@ END_OFFSETS_S = 5.0
 
 class SourceQuestions:
     """The base of `KafkaSource`, which keeps `_ours` up to date. `decided`: a position that an open
-    transaction may still move is told as `UNDECIDED`.
+    transaction may still move is reported as `UNDECIDED`.
     """
 
     def __init__(

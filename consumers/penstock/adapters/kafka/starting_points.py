@@ -51,7 +51,7 @@ def for_ourselves() -> Iterator[None]:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
         if not error.args:
-            raise  # it is about the group: an answer about records would name positions
+            raise  # the error is about the group: one about records would name positions
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
         return  # aiokafka looked for a position before our `seek` had set one

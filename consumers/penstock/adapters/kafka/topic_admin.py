@@ -55,7 +55,7 @@ async def create_topics(
 
 
 async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
-    """Returns when Kafka has agreed. It removes the topics some time later."""
+    """Returns when Kafka has agreed. Kafka removes the topics some time later."""
     async with _admin(kafka, "the removal of topics") as admin:
         await controller_known(admin)
         await admin.delete_topics(list(topics))

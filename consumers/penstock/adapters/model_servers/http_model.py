@@ -34,7 +34,7 @@ class HttpModel:
         return True
 
     async def check(self) -> None:
-        """Returns if the model is there; otherwise raises the error that its absence means."""
+        """Returns if the model is there; otherwise raises the error that tells why it is not."""
         raise NotImplementedError
 
     async def aclose(self) -> None:

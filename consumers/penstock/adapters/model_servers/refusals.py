@@ -1,8 +1,8 @@
 """What a model server's refusal means, as far as the status tells.
 
 Rule: a failing server (`Transient`), refused rows (`Poison`, `Rejected`) and a wrong setting
-(`Fatal`) are kept apart. If a protocol's error texts tell more than the status, its own adapter
-reads them. Pure functions.
+(`Fatal`) are kept apart. If a protocol's error texts tell more than the status, the protocol's own
+adapter reads the texts. Pure functions.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A model on several servers: `model.url`, and `model.replicas` while that one is unavailable.
+"""A model on several servers: `model.replicas` are asked while `model.url` is unavailable.
 
 Rule: `core.health.replica_choice` decides which server is asked: the first one while it is healthy.
 A request that could not be sent, or got no answer within `model.failover_ms`, goes to the next

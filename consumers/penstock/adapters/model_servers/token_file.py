@@ -1,8 +1,8 @@
 """The token of a model server: `model.token`, or what `model.token_file` holds now.
 
 Rule: the file holds the token alone, or is TorchServe's own `key_file.json`. A file that cannot be
-read is a wrong setting. Owner: the calls of one model, which ask for the file again when the server
-refuses the token.
+read is a wrong setting. Owner: the calls of one model, which let the file be read again when the
+server refuses the token.
 """
 
 import asyncio

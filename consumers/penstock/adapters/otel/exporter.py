@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 # 1 % of the objects of 60 streams at 20 Hz make this many spans in some ten seconds. These spans
 # take 3 MB.
 MOST_WAITING: Final = 2_048
-# Encoding a request of so many spans holds the interpreter for some 5 ms. With more spans, rows
+# Encoding a request of this many spans holds the interpreter for some 5 ms. With more spans, rows
 # would wait for longer.
 BATCH: Final = 128
 DELAY_MS: Final = 1_000

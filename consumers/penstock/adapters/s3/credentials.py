@@ -77,8 +77,8 @@ class CredentialSource:
 
     async def ask(self) -> Credentials | None:
         """Ask the chain. While one task asks, the others get the credentials of the last answer.
-        None if there are none: the caller then lets the next client ask, whose error says what is
-        wrong.
+        None if there are no credentials: then the caller lets the next client ask the store, and
+        that client's error says what is wrong.
         """
         now_s = time.monotonic()
         if now_s - self._asked_s < PAUSE_S:

@@ -1,8 +1,8 @@
 """A folder as an object store: its subfolders are the buckets, the files below them the objects.
 
 Rule: a key is a relative path, taken literally; a key that a file cannot have is not found. Only
-regular files inside the folder are read, even if links lead out of it. Files are touched in
-threads, never on the event loop. Owner: the stores.
+regular files inside the folder are read; a link that leads out of it is refused. Files are touched
+in threads, never on the event loop. Owner: the stores.
 """
 
 import asyncio

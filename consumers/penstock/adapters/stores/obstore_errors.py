@@ -65,7 +65,7 @@ _BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "I
 
 def is_empty(error: Exception) -> bool:
     """True if the last bytes of an empty object were asked for. MinIO answers with a range of an
-    object of 0 bytes, which obstore cannot parse; other stores with 416.
+    object of 0 bytes, which obstore cannot parse; other stores answer 416.
     """
     text = str(error)
     said = _STATUS.search(text)

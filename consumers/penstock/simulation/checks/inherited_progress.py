@@ -62,8 +62,8 @@ class Inherited:
 
     def _may_begin(self, number: Number, version: str | None) -> set[int]:
         """The rows at which the life may begin. If row options have changed but give the same rows
-        so far, it may begin at the cursor or at the first row. If the object cannot be read any
-        more, its old cursor holds, because no version contradicts it.
+        so far, the life may begin at the cursor or at the first row. If the object cannot be read
+        any more, the life must begin at the cursor, because no version contradicts the cursor.
         """
         log, asked, ours = self._log, self._log.asked(number), self._terms.truths
         at = self.cursor(number)

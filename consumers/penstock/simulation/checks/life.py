@@ -64,8 +64,8 @@ class Life(Watched):
             raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
-        """Check records that reach the output topic. Returns how far the object of each record is
-        published with it.
+        """Check records that reach the output topic. Returns, for each record, how far its object
+        is published by then.
         """
         return [self._publish(record) for record in records]
 

@@ -120,8 +120,8 @@ class Group:
         return self.committed.get(partition, Commit(0))
 
     def move(self, partition: int, offset: int) -> None:
-        """Move the position and keep its metadata, as an operator does, or a topic that is made
-        again.
+        """Move the position and keep its metadata. An operator moves positions so, and so does a
+        topic that is deleted and made again.
         """
         if self.is_undecided(partition):
             return  # the end of a transaction would move it again
@@ -204,7 +204,7 @@ class Group:
 
     def worth(self, partition: int, start: Commit) -> Commit:
         """The part of a position that a worker may use. If an operator has moved the position, only
-        its offset counts, unless it is again the position that a worker has written.
+        its offset counts, unless the position is again one that a worker has written.
         """
         is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
         return Commit(start.next_offset) if is_moved else start

@@ -76,7 +76,7 @@ class Lives(Generic[W]):
             self._lives[number].committed(commit)
 
     def end(self, partitions: Collection[int] | None = None) -> None:
-        """End the lives of these partitions; without partitions, of all."""
+        """End the lives of these partitions; without `partitions`, end all lives."""
         for number in list(self._lives) if partitions is None else partitions:
             self._end(number)
 

@@ -1,8 +1,8 @@
 """The source of one worker, a member of the group in memory: it is assigned partitions, reads and
 commits.
 
-Rule: the pipeline's `suspended`, `revoked` and `assigned` are called one after the other, as the
-listener of a real consumer is. Once a worker is killed, nothing calls it any more. Owner: the
+Rule: the pipeline's `suspended`, `revoked` and `assigned` are called one after the other, like the
+listener of a real consumer. Once a worker is killed, nothing calls it any more. Owner: the
 simulation.
 """
 
@@ -35,7 +35,8 @@ ABANDONED_S = 1.0
 class SimulatedSource(Generic[W]):
     """`watch`: makes the checks of a life, see `Lives`. `drain_s` and `margin_s`: together the time
     in which the group expects a hand-back. `exactly_once`: positions that an open transaction may
-    move are told as `UNDECIDED`. `is_in_trouble`: the broker may not tell positions for a while.
+    move are reported as `UNDECIDED`. `is_in_trouble`: the broker may not tell positions for a
+    while.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Three regions from one seed: one is cut off and comes back; three promises are checked.
 
     answered   every row of every reference is answered by its true prediction
-    in order   within a partition, rows are first answered in the order of the input
+    in order   within a partition, the first answers to rows come in the order of the input
     local      until a region is cut off, every byte is read in its own region; a region without
                workers is helped, and the help ends when all services work again
 

@@ -1,13 +1,13 @@
-"""Aborts transactions that a dead or frozen member left open. Otherwise their partitions and the
-readers of committed records would stand still until the broker aborts them.
+"""Aborts transactions that a dead or frozen member left open. Otherwise the member's partitions and
+the readers of committed records would stand still until the broker aborts the transactions.
 
 Rule: a worker looks for open transactions while a position waits for the end of one, and also when
 it gets partitions, because a dead member may have sent records but no position yet. A transaction
-that is still open a second or two after it was first seen is aborted. If its member is alive, it
-repeats the transaction; if not, the group has gone on without it. If a position still waits after
-that, transactions may be slow, so the next wait is twice as long. Without the right to look, or on
-a broker before Kafka 3.0, the broker's own time limit decides. Owner: the source, and the worker's
-producers.
+that is still open a second or two after it was first seen is aborted. If the member is alive, it
+repeats the transaction; if it is dead or frozen, the group has gone on without it. If a position
+still waits after that, transactions may be slow, so the next wait is twice as long. Without the
+right to look, or on a broker before Kafka 3.0, the broker's own time limit decides. Owner: the
+source, and the worker's producers.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Abandoned:
             return False
         if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
             return False
-        self._seen[one] = now_s  # if the broker refuses, the next try comes as late as this one
+        self._seen[one] = now_s  # if the broker refuses, the next try comes after as long a wait
         await _take_back(client, node, one)
         return True
 

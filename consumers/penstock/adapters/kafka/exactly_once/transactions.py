@@ -1,9 +1,9 @@
 """Transactions by aiokafka: records and positions become visible together, or never.
 
-Rule: every delivery is awaited before the commit, because aiokafka commits the rest even if a batch
-failed. After a failure the producer is never used again. A producer is fenced in two ways: by a
-later start with the same transactional id, and by the group, if the transaction names the member
-that it belongs to. Owner: the worker's pool of producers, and the rekeyer.
+Rule: every delivery is awaited before the commit, because aiokafka commits the other batches even
+if one has failed. After a failure the producer is never used again. A producer is fenced in two
+ways: by a later start with the same transactional id, and by the group, if the transaction names
+the member that it belongs to. Owner: the worker's pool of producers, and the rekeyer.
 """
 
 import asyncio

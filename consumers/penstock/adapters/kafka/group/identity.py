@@ -43,7 +43,7 @@ class GroupMember(NamedTuple):
     instance_id: str | None
 
     def check(self) -> None:
-        """Raises `Fenced` if this worker is not in the group now: Kafka would accept its
+        """Raises `Fenced` if this worker is not in the group now, because Kafka would accept its
         transactions without checking them.
         """
         if self.generation < 0 or not self.member_id:

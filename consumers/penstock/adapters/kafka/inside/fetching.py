@@ -4,8 +4,8 @@ Rule: aiokafka makes the requests; we set its pauses, and tell the worker if aio
 
 A broker gets one request at a time. If the request names every partition that we read, the broker
 may wait long (`WHOLE_MS`): a record of any of them ends the wait. If the request leaves out a
-partition (one that is paused, or whose records have not been taken yet), the broker may only wait
-shortly (`PART_MS`), because this partition cannot be asked for before the answer. aiokafka has one
+partition (one that is paused, or whose records have not been taken yet), the broker may wait only
+briefly (`PART_MS`), because this partition cannot be asked for before the answer. aiokafka has one
 figure for both cases, and the short one would cost an idle worker fifty requests a second.
 
 This uses private parts of aiokafka 0.14's fetcher, because there is no public way. Owner: the

@@ -30,7 +30,7 @@ from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.errors import PenstockError, Poison, Rejected, Transient
 from penstock.ports import Answers
 
-# TEI's status if its model backend fails: the server's failure, not the rows'.
+# TEI's status if its model backend fails, which is the server's fault and not the rows'.
 FAILED_DEPENDENCY: Final = 424
 # How TEI, vLLM and OpenAI refuse too many texts; a number in it is the limit.
 _TOO_MANY: Final = re.compile(

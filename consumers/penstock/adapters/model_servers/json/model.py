@@ -2,8 +2,8 @@
 
 Rule: one POST for each batch; the answer has one element per row at a configured place. For an
 unknown server a 5xx does not tell whether rows or server are at fault: 500 counts as the rows'
-fault, because frameworks answer it if the model raises, and every other 5xx as the server's. Owner:
-the application.
+fault, because frameworks answer 500 if the model raises. Every other 5xx counts as the server's
+fault. Owner: the application.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from penstock.requests import Body
 
 # The place in a template where the rows are put: JSON elements with commas between them.
 ROWS: Final = "{rows}"
-# Written in the place of a pointer: the answer has one line of JSON for each row.
+# If this stands in the place of a pointer, the answer has one line of JSON for each row.
 LINES: Final = "lines"
 _JSON: Final = {"Content-Type": "application/json"}
 

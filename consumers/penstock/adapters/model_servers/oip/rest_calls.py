@@ -1,8 +1,8 @@
 """The Open Inference Protocol over REST.
 
 Rule: binary tensors are sent if the server says that it takes them. If a server does not say, one
-request tries it, and the form that the server took is remembered until the server becomes
-unreachable. Owner: the model's adapter.
+request tries binary tensors, and the form that the server took is remembered until the server
+becomes unreachable. Owner: the model's adapter.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
-"""Asks TorchServe's management API how it batches, to advise the operator.
+"""Asks TorchServe's management API how TorchServe batches, to fit our calls and advise the
+operator.
 
-Rule: nothing depends on the answer. If the server does not answer in time, or is not TorchServe,
-the result is None, and a debug line says why. No token is sent, because the address may be a guess.
-Owner: the start of a worker and `penstock doctor`.
+Rule: a worker starts without the answer, too. If the server does not answer in time, or is not
+TorchServe, the result is None, and a debug line says why. No token is sent, because the address may
+be a guess. Owner: the start of a worker and `penstock doctor`.
 """
 
 import asyncio
