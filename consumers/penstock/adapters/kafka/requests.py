@@ -212,7 +212,7 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The oldest version with the instance id. This is true of `NamedCommit` and `LeaveGroup`, too."""
+    """The oldest version with the instance id, as in `NamedCommit` and `LeaveGroup`."""
 
 
 class NamedCommit(
