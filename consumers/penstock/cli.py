@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from penstock.process.command_exit import leave_when_asked
 
-# Commands that go on until they are asked to end, which is no failure of theirs.
+# Commands that go on until they are asked to end. When such a command ends for that reason, it has
+# not failed.
 SERVICES = ("run", "rekey", "replay", "scenes", "watch")
 # `run` with this option is a job, which is not done if it is asked to end early.
 JOB = "--until-end"

@@ -20,8 +20,8 @@ from penstock.terminal_text import escaped
 MASK = "********"
 # A shorter secret would hide ordinary words, and protects nothing.
 LEAST_SECRET_CHARS = 6
-# The local stack uses this word as a key. If it were hidden, so would be every command that a
-# message advises.
+# The local stack uses this word as a key. If the word were hidden, every command that a message
+# advises would be hidden, too.
 PROGRAM = "penstock"
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -29,7 +29,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 # aiokafka writes 80 lines a second while Kafka is away, from six places in its code.
 REPEAT_S = 60.0
-# A library's error is told if it still comes after so long.
+# A library's error is logged if it still comes after this time.
 LASTING_S = 10.0
 # Libraries that put a text together themselves may make a different one each time.
 MAX_TEXTS = 1_000

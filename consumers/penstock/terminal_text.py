@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # `cut` leaves at most this many characters of a text; an embedding has ten thousand.
 MOST_CHARS = 120
-# Controls of a terminal (C0 and C1, without line feed and tab), and what turns the direction of
-# writing or cannot be encoded.
+# Controls of a terminal (C0 and C1, without line feed and tab), and characters that turn the
+# direction of writing or cannot be encoded.
 _CONTROLS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 # The least time between two log lines about a service that answers but fails.
 QUIET_S: Final = 60.0
-# A service that fails counts as well again if no task has reported for this long that it still
+# A failing service counts as healthy again when for this long no task has reported that it still
 # fails.
 FAILS_S: Final = 120.0
 # The status page finds Kafka's outage by this name.
@@ -54,7 +54,8 @@ class Outage:
         if self.away_s is None:
             self._since_s = None  # an earlier failure has ended by itself
         now_s = self._clock.now()
-        # It is news, too, if the service only failed until now; but it may do both in turn.
+        # It is also worth a line if the service did answer until now, but failed. A service may do
+        # both in turn, so such lines are at least `QUIET_S` apart.
         is_worse = self._until_s < math.inf and now_s >= self._worse_quiet_until_s
         is_news = self._since_s is None or is_worse
         if is_news:
@@ -64,8 +65,8 @@ class Outage:
 
     def fails(self, why: str) -> None:
         """The service answers, but does not do its work. Raises `Fatal` as `unreachable` does. This
-        state ends by itself if it is not reported again: the one row that the service failed at may
-        have been rejected.
+        state ends by itself if it is not reported again, because the one row that the service
+        failed at may have been rejected.
         """
         now_s = self._clock.now()
         if self.away_s is None:

@@ -30,15 +30,16 @@ from penstock.telemetry.models import CallsTelemetry
 
 log = logging.getLogger(__name__)
 
-# After this many broken connections in a row without an answer, the server counts as silent.
+# After this many broken connections without an answer between them, the server counts as silent.
 SILENT_HANG_UPS: Final = 3
 # After this many the server counts as gone. A server that breaks half of all connections by chance
-# breaks ten in a row one time in a thousand.
+# breaks ten of them one after the other in one case of a thousand.
 GONE_HANG_UPS: Final = 10
 # The least time between two log lines about a server that fails now and then.
 QUIET_S: Final = 60.0
-# How long after an outage "no such model" counts as "still loading": a restarted server answers so
-# until it has loaded the model. MLServer takes some seconds, with a large network a minute.
+# For this long after an outage the answer "no such model" counts as "still loading", because a
+# restarted server gives that answer until it has loaded the model. For that MLServer takes some
+# seconds, or a minute with a large network.
 LOADING_S: Final = 120.0
 
 _OUTCOMES: Final[dict[type[Transient], str]] = {
@@ -69,8 +70,8 @@ class ServerHealth:
         self._chance_hang_ups = ChanceHangUps()
         self._rows = RowsUnanswered()
         self._hang_ups_in_a_row = self._probe_hang_ups = 0
-        # True if the last hang-ups were so many in a row that the server was gone. Such hang-ups do
-        # not tell how often a healthy server breaks connections.
+        # True if the last hang-ups were so many, without an answer between them, that the server
+        # counted as gone. Such hang-ups do not tell how often a healthy server breaks connections.
         self.was_silenced = False
         # True from a failure other than a broken connection until the next answer.
         self._is_away = False
@@ -88,7 +89,7 @@ class ServerHealth:
 
     @property
     def is_silent(self) -> bool:
-        """True if the server hung up `SILENT_HANG_UPS` times in a row without an answer between."""
+        """True if the server hung up `SILENT_HANG_UPS` times without an answer in between."""
         return self._hang_ups_in_a_row >= SILENT_HANG_UPS
 
     @property
@@ -158,7 +159,7 @@ class ServerHealth:
                 return
         self._gate.failed(call, error)
         self._tell_breaker(error)
-        # A server that answers questions but not rows is told as such, and not as away.
+        # A server that answers questions but not rows is logged as failing, not as away.
         if isinstance(error, Unreachable) and not self._fails_at_rows():
             self._outage.unreachable(error)
 
@@ -175,14 +176,14 @@ class ServerHealth:
         )
 
     def _fails_at_rows(self) -> bool:
-        """Does the server answer questions, but not rows? Then that is told as its outage."""
+        """Does the server answer questions, but not rows? If so, this is reported to the outage."""
         why = self._rows.why(self._clock.now())
         if why is not None:
             self._outage.fails(why)
         return why is not None
 
     def _look_at_answer(self, refusal: Poison | None) -> None:
-        """Tell of a server that answers 200 with something that is no answer of a model."""
+        """Log that the server answers 200 with something that is no answer of a model."""
         said, now_s = self._rows.odd(refusal), self._clock.now()
         if said is not None and now_s >= self._odd_quiet_until_s:
             self._odd_quiet_until_s = now_s + QUIET_S

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 Ask = Callable[[], Awaitable[object]]
 Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
-# If several services are asked, those that are silent are waited for this long. A running server
-# answers within milliseconds, a server that is loading its models within seconds.
+# If several services are asked, the start waits this long for those that are silent. A running
+# server answers within milliseconds, a server that is loading its models within seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # An empty batch is answered within milliseconds, unless the server is busy loading the model.

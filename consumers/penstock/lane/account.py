@@ -1,7 +1,8 @@
 """What a lane owes, what of that is delivered and committed, and where its lines stopped.
 
-Rule: the ledger decides how far may be committed, the order which answers may leave, and the
-account of dead letters when a line stops. This class keeps the three in step. Owner: the lane.
+Rule: the ledger decides how far may be committed, the order decides which answers may leave, and
+the account of dead letters decides when a line stops. This class keeps the three in step. Owner:
+the lane.
 """
 
 import logging
@@ -79,8 +80,8 @@ class LaneAccount:
 
         Only if the group is at the lane's own last commit, and that commit covers all that was
         delivered. If a commit failed, or did not count because the member was expelled, another
-        member may have repeated a part of the deliveries meanwhile, and readers would miss the rest
-        of its repeat.
+        member may meanwhile have repeated a part of what was delivered. If the lane went on from
+        its own position, the rest of that repeat would be missing for readers.
         """
         return start == self.committed == self.progress
 

@@ -4,17 +4,18 @@ Rule: no fetcher starts a chunk while the budget is spent, with one exception: t
 lane (or of a stream, where order is kept per stream) that has nothing left to deliver. It must go
 on, because everything behind it waits for it. So the budget is exceeded by at most one chunk for
 each lane (two for each fetcher, where order is per stream), and the worker cannot lock up. A lane
-gives back all that it spends; what is left when it closes, it gives back at once. Owner: the
-pipeline; used from the event loop only.
+gives back all that it spends; when it closes, it gives back at once all that it still holds. Owner:
+the pipeline; used from the event loop only.
 """
 
 import asyncio
 from collections.abc import Callable
 
-# What a message costs, on CPython 3.11, rounded up. Up to this length it is free: so long is a
-# reference of our own form with all its fields, and few of them are held.
+# What a message costs, on CPython 3.11, rounded up. A message up to this length is free: a
+# reference of our own form with all its fields is no longer than that, and few such messages are
+# held.
 _SHORT_MESSAGE_BYTES = 512
-# The bytes in memory for each byte of JSON, when decoded. Measured: 24 for attributes of empty
+# The bytes in memory for each byte of JSON that is decoded. Measured: 24 for attributes of empty
 # objects, 32 for inline numbers, 9 for references and for ranges of rows, 2 for ordinary text.
 _DECODED = 16
 # What a ticket and its reference cost.
@@ -94,7 +95,8 @@ class Budget:
 
 class ModelShare:
     """Limits each of several models: a model may hold no more bytes than are free. So a single
-    failing model ends with half of the budget, two with a third each.
+    failing model ends up with half of the budget, and two failing models end up with a third of the
+    budget each.
     """
 
     def __init__(self, budget: Budget) -> None:

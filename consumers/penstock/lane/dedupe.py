@@ -18,8 +18,9 @@ from penstock.messages.reference import RowRange
 
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
 
-# About 400 bytes each, so 4 MB for a partition. At 20 announcements a second that is a memory of 8
-# minutes, several times as long as a store takes to send a notification again.
+# Each version takes about 400 bytes, so those of a partition take 4 MB. At 20 announcements a
+# second they are the versions of 8 minutes, several times as long as a store takes to send a
+# notification again.
 MAX_VERSIONS = 10_000
 
 # The digest of name and version, the rows that were asked for, and the model that answers them.
@@ -69,8 +70,8 @@ class Dedupe:
             announced.forget(ticket)
 
     def is_duplicate(self, ticket: Ticket) -> bool:
-        """Was the object answered for an earlier announcement? Never true once some of its rows are
-        answered for this announcement: then the rest of them is answered, too.
+        """Was the object answered for an earlier announcement? Never true once some of its rows
+        were answered for this announcement: then its other rows are answered, too.
         """
         announced = self._announced.get(ticket.owner)
         if announced is None or ticket.next_row or ticket.published_rows:
@@ -90,7 +91,7 @@ class Announced:
 
     def first(self, ticket: Ticket) -> FirstAnswer | None:
         """The earlier object of this ticket's version, if it was answered. Asked when this object
-        is open, as its version is known only then.
+        is open, because its version is known only then.
         """
         version = _version(ticket)
         answered = self._answered.pop(version, None) if version else None

@@ -3,8 +3,8 @@
 Rule: a lane is a generation. When the partition is taken away, the lane closes and never opens
 again; work that still arrives for it is dropped and can neither be published nor committed. In a
 rebalance, until it is known which worker gets the partition, the lane is suspended: it receives,
-publishes and commits nothing, and all other work goes on. What a lane owes is in account.py, how it
-takes records in receiving.py. Owner: the pipeline, from the event loop; stages reach the lane
+publishes and commits nothing, and all other work goes on. account.py keeps what a lane owes, and
+receiving.py takes its records. Owner: the pipeline, from the event loop; stages reach the lane
 through their tickets.
 """
 
@@ -87,7 +87,8 @@ class Lane(ReceivingLane):
         lane is closed.
         """
         while self.alive and not (releases := self._release(room())):
-            # Cleared before the wait, as no other task has run since the look above.
+            # The event is cleared before the wait. No change is missed, because no other task has
+            # run since the look above.
             self._changed.clear()
             await self._changed.wait()
         if not self.alive:
@@ -152,7 +153,7 @@ class Lane(ReceivingLane):
 
     @property
     def is_at_rest(self) -> bool:
-        """Is nothing on its way to the broker?"""
+        """True if nothing is on its way to the broker."""
         return self._at_rest.is_set()
 
     async def at_rest(self) -> None:
@@ -186,9 +187,9 @@ class Lane(ReceivingLane):
         await self._idle.wait()
 
     def stop(self, stop: LineStop, refused: Sequence[Release]) -> None:
-        """From these answers on publish nothing until the assignment ends: nothing of the whole
-        lane, or of the one stream if order is kept per stream. Gives back the bytes of all that is
-        dropped.
+        """Publish neither these answers nor any behind them until the assignment ends. Where order
+        is kept per stream, this holds for the one stream, else for the whole lane. Gives back the
+        bytes of all that is dropped.
         """
         self._stops[stop.stream] = stop
         if self._streams is None:
@@ -212,8 +213,8 @@ class Lane(ReceivingLane):
         blocks = [block for release in refused for block in release.blocks]
         blocks += [block for ticket in left for block in ticket.blocks()]
         messages = sum(ticket.cost_bytes for ticket in left)
-        # Answers may still arrive for these tickets. Their new owner, which is over, lets them be
-        # dropped, while the lane lives on for its other streams.
+        # Answers may still arrive for these tickets. Their new owner does not count as alive, so
+        # the answers are dropped, while the lane lives on for its other streams.
         over = StoppedOwner(self.topic, self.partition)
         for ticket in left:
             self.fetch_queues[ticket.model].drop(ticket.queue)
@@ -226,7 +227,8 @@ class Lane(ReceivingLane):
     def close(self) -> None:
         """End the generation, and give back at once all bytes that it held."""
         self.alive = False
-        # Not block by block as the stages let go: the partitions that stay need the room now.
+        # The bytes are not given back block by block as the stages let go of the blocks, because
+        # the partitions that stay need the room now.
         self._held.refund_all()
         # Ends `release` and `drained`, which would otherwise wait for deliveries that never come.
         self._changed.set()

@@ -54,7 +54,8 @@ class ReceivingLane(LaneAccount):
         stream_share: StreamShare | None,
     ) -> None:
         super().__init__(where, start, limits, passing, by_stream=stream_share is not None)
-        # Each model has its own fetchers, so that a model that fails delays no other's objects.
+        # Each model has its own fetchers, so that a model that fails does not delay the objects of
+        # other models.
         self.fetch_queues: dict[str | None, FetchQueue] = {
             model: FetchQueueInOrder() if stream_share is None else FetchQueueByStream(stream_share)
             for model in fetchers
@@ -119,9 +120,11 @@ class ReceivingLane(LaneAccount):
             self._admit()
 
     def pass_over(self, offset: int) -> None:
-        """Every record before `offset` was received: what is missing up to there is a gap."""
-        # Not while there is a backlog: its records are not in the ledger yet, which would take
-        # their offsets for a gap.
+        """No more records come before `offset`: the offsets between the last received record and
+        `offset` are a gap.
+        """
+        # Not while there is a backlog: the records in the backlog are not in the ledger yet, so the
+        # ledger would take their offsets for a gap.
         if self._is_receiving and not self._backlog:
             self.ledger.pass_over(offset)
 
@@ -159,7 +162,8 @@ class ReceivingLane(LaneAccount):
         is_one_of_many = self.ledger.owed > FEW_OBJECTS
         nbytes = message_cost(len(record.value or b""), len(tickets), is_one_of_many=is_one_of_many)
         if tickets and nbytes:
-            # In equal shares, so that each delivered object gives back its part.
+            # The tickets share the charge equally, so that each delivered object gives back its
+            # part.
             share = nbytes // len(tickets)
             for ticket in tickets:
                 ticket.cost_bytes = share
@@ -187,8 +191,8 @@ class ReceivingLane(LaneAccount):
         """True when the lane waits for this object and the object has nothing left to deliver: its
         reader may then exceed the byte budget by one step, because otherwise the lane would never
         move. With order per stream this is true even while a release is on its way, because that
-        may be of another stream. On a closed lane it is always true, so that the reader comes to
-        its check of `alive`.
+        release may be of another stream. On a closed lane it is always true, so that the reader
+        comes to its check of `alive`.
         """
         if not self.alive:
             return True

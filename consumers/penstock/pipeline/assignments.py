@@ -24,7 +24,7 @@ from penstock.ports import UNDECIDED, Commit
 
 log = logging.getLogger(__name__)
 
-# Pause before the position of a line that goes on is read again.
+# If the position from which a line is to go on cannot be read, the pause before the next try.
 REWIND_AGAIN_S = 2.0
 
 
@@ -102,7 +102,7 @@ class Assignments:
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         if self._stopping.is_set():
-            return {}  # we are leaving: their next owner begins at the committed positions
+            return {}  # we are leaving: the next owner begins at the committed positions
         if self._takeover is not None:
             self._takeover.pool.open()
         asked_back = {partition: self._asked_back[partition] for partition in starts}

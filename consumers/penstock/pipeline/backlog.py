@@ -1,8 +1,8 @@
 """What a worker has read from Kafka and not answered yet, and how old that is.
 
-Rule: for pages only, because it walks over all owed objects: at most `limits.in_flight_objects` of
-a partition, with order by stream somewhat more. Ages are counted from the records' own timestamps.
-Owner: the pipeline.
+Rule: only pages use it, because it walks over all owed objects. A partition owes at most
+`limits.in_flight_objects` of them, or somewhat more where order is kept by stream. Ages are counted
+from the records' own timestamps. Owner: the pipeline.
 """
 
 from collections.abc import Iterable, Mapping

@@ -33,8 +33,8 @@ class HandingBack:
         self._drain_s = wiring.settings.times.drain_s
 
     async def suspend(self, partitions: Collection[int]) -> None:
-        """Suspend these lanes. Closed are those that cannot be suspended: lanes that have stopped,
-        and lanes whose records the broker does not acknowledge in time.
+        """Suspend these lanes. Lanes that cannot be suspended are closed: those that have stopped,
+        and those whose records the broker does not acknowledge in time.
         """
         ours = self._open.of(partitions)
         lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]
@@ -56,8 +56,8 @@ class HandingBack:
         """Drain these lanes, then close them, even if the drain fails."""
         ours = self._open.of(partitions)
         held = [self._lanes[partition] for partition in ours if partition in self._lanes]
-        # A suspended lane may deliver nothing more, and what it delivered is committed. So its end
-        # is not waited for: a transaction may take long to end, and the rebalance goes on.
+        # A suspended lane may deliver nothing more, and what it delivered is committed. Its last
+        # transaction may take long to end, so the rebalance goes on without waiting for that.
         lanes = [lane for lane in held if not lane.suspended]
         self._open.end_soon([lane.number for lane in held if lane.suspended])
         ours = self._open.of(ours)

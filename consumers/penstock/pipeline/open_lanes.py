@@ -1,8 +1,8 @@
 """The open lanes of a worker, each with the task that publishes its answers.
 
-Rule: a lane is closed first, then its task is cancelled and waited for: only when the task has
-ended can nothing of its partition leave any more. With exactly once a partition has its task before
-it has a lane, while it is taken over. Owner: the assignments.
+Rule: a lane is closed first, then its task is cancelled and waited for, because records of its
+partition may still leave until the task has ended. With exactly once a partition has its task
+before it has a lane, while it is taken over. Owner: the assignments.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from penstock.ports import Commit
 
 log = logging.getLogger(__name__)
 
-# A task that was cancelled has so long to end before it is cancelled again. A transaction ends
-# sooner, so that the second cancellation does not disturb it.
+# If a cancelled task has not ended after this time, it is cancelled again. A transaction ends
+# sooner, so the second cancellation does not disturb it.
 CANCEL_AGAIN_S = 10.0
 CANCELLATIONS = 3
 
@@ -116,7 +116,8 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
             return
         for task in tasks:
             task.cancel()
-        # More than once: a client library that is closing may have swallowed a cancellation.
+        # Tasks are cancelled more than once, because a client library that is closing may have
+        # swallowed a cancellation.
         _, tasks = await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)
     if tasks:
         raise Fatal(

@@ -1,4 +1,4 @@
-"""The settings of a pipeline as plain values: one for each stage, and no other stage looks into it.
+"""The settings of a pipeline as plain values: one for each stage, which no other stage reads.
 
 Rule: the package `settings` makes them from the configuration, which no part of the pipeline sees.
 Owner: the wiring.
@@ -29,13 +29,13 @@ class TimeLimits:
     drain_s: float
     broker_patience_s: float
     patience_s: float | None  # with stores and model servers that are away
-    stall_s: float | None  # a worker that makes no progress for so long is ended
+    stall_s: float | None  # a worker that makes no progress for this long is ended
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`models`: those beside the default one. `routes`: which models answer which objects; None:
-    the default model answers all.
+    """`models`: the models besides the default one. `routes`: which models answer which objects;
+    None: the default model answers all.
     """
 
     labels: Labels

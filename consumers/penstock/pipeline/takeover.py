@@ -23,7 +23,8 @@ from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# While an open transaction may still move the position, the position is read so often.
+# While an open transaction may still move the position, the position is read again after each such
+# pause.
 UNDECIDED_S = 0.1
 
 

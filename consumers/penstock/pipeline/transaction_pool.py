@@ -1,12 +1,12 @@
 """Exactly once: which of the worker's producers carries which partitions' answers.
 
-Rule: the partitions share a few producers. Whatever waits when a producer is free goes into one
-transaction, so transactions grow with the load, and without load no answer waits for others. A
-partition has one release under way at a time, so its order holds whichever producer carries it. If
-a transaction fails, each of its partitions goes on from the position that Kafka has, and from then
-on has transactions of its own until one of them succeeds. Half of the producers at most carry such
-transactions, so that a partition that always fails takes no other down with it. Owner: the
-assignments.
+Rule: the partitions share a few producers. All releases that wait when a producer becomes free go
+into one transaction. So transactions grow with the load, and without load no answer waits for
+another. A partition has one release under way at a time, so its order holds whichever producer
+carries it. If a transaction fails, each of its partitions goes on from the position that Kafka has,
+and from then on has transactions of its own until one of them succeeds. At most half of the
+producers carry such transactions, so that partitions that always fail do not take the other
+partitions down with them. Owner: the assignments.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from typing import Any
 from penstock.errors import Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing, Passage, Producers, Where
 
-# Of each worker. With more producers transactions would be smaller, and a failed one would take
-# fewer partitions along; but each producer has up to three connections.
+# The producers of each worker. With more of them transactions would be smaller, and a failed
+# transaction would take fewer partitions along; but each producer has up to three connections.
 PRODUCERS = 8
-# So many producers at most carry partitions whose last transaction failed.
+# At most this many producers carry partitions whose last transaction failed.
 SUSPECTS = PRODUCERS // 2
-# A transaction takes no more releases from this size or number of partitions on: it must end well
-# within its time, and the broker writes to each partition once more at its end.
+# A transaction that has reached this size or this number of partitions takes no more releases. It
+# must end well within its time, and at its end the broker writes to each partition once more.
 TRANSACTION_BYTES = 8 << 20
 TRANSACTION_PARTITIONS = 64
 
@@ -87,8 +87,9 @@ class TransactionPool:
     def __init__(self, producers: Producers) -> None:
         self._producers = producers
         self._open: dict[int, Passage] = {}
-        # The producer that is idle longest stands first: for the others the broker may still be
-        # writing the markers of their last transaction, and their next one would wait for that.
+        # The producer that is idle longest stands first: for the other producers the broker may
+        # still be writing the markers of their last transaction, and their next transaction would
+        # wait for that.
         self._idle = deque(range(PRODUCERS))
         self._waiting: dict[_Share, None] = {}
         self._suspects: set[Where] = set()
@@ -116,10 +117,10 @@ class TransactionPool:
         self._taking_back = self._started(self._producers.take_back_left())
 
     async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
-        """The records and the partition's new position become visible together, or neither. One
-        task at a time for each partition.
+        """The records and the partition's new position become visible together, or neither. For
+        each partition one task at a time calls this.
 
-        After a failure or a cancellation the caller does not know which of the two it was:
+        After a failure or a cancellation the caller does not know whether they became visible:
         `Source.rewind` says where to go on. If the transaction was not decided when it was
         cancelled, nothing of it becomes visible. Raises `Fenced`, `Transient`, `Fatal`.
         """
@@ -150,7 +151,9 @@ class TransactionPool:
             self._begin(_Transaction(self._take(), shares))
 
     def _take(self) -> int:
-        """The number of an idle producer, if possible of an open one: to open one may take long."""
+        """The number of an idle producer. An open producer is preferred, because to open one may
+        take long.
+        """
         number = next((each for each in self._idle if each in self._open), self._idle[0])
         self._idle.remove(number)
         return number

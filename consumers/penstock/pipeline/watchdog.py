@@ -13,7 +13,7 @@ from penstock.lane.lane import Lane
 from penstock.ports import Clock
 from penstock.telemetry.worker import Telemetry
 
-# So many looks within the limit.
+# How many times the watchdog looks within the limit.
 LOOKS = 10
 
 

@@ -35,9 +35,9 @@ class Guest(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """One adapter for each port. `transactions`: given for exactly-once delivery. `results`: given
-    if answers are written as objects. `models`: those beside the default one, by name.
-    `neighbours`: the regions that may be helped. `shadow`: is asked what the default model was
-    asked. `spans`: gets the spans of sampled objects.
+    if answers are written as objects. `models`: the models besides the default one, by name.
+    `neighbours`: the regions that may be helped. `shadow`: the model that gets copies of the
+    default model's requests. `spans`: gets the spans of sampled objects.
     """
 
     source: Source

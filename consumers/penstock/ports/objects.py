@@ -102,7 +102,8 @@ class Objects(Protocol):
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:
         """Read bytes `start` to `stop` (half open; None: to the end) as a whole. A negative `start`
         counts from the end; if the object is shorter than that, all of it is read. Raises as `open`
-        does. A `start` at or behind the end of an object that is not empty is `changed`.
+        does. If the object is not empty and `start` is at its end or behind it, that is the
+        `Poison` error `changed`.
         """
         ...
 

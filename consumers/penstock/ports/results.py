@@ -39,8 +39,8 @@ class Results(Protocol):
     """Where result objects are written. Any number of tasks may use it, each for another name."""
 
     def begin(self, location: Location) -> Upload:
-        """Begin a result object. What an earlier worker began under this name and did not end is
-        removed, at the latest when the new object is too long for one request.
+        """Begin a result object. An object that an earlier worker began under this name and did not
+        end is removed, at the latest when the new object is too long for one request.
         """
         ...
 

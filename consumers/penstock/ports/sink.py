@@ -37,8 +37,8 @@ class Outgoing:
 
 
 class Sink(Protocol):
-    """The output topics. Each output partition is used by one task, so the order of records is the
-    order of its calls.
+    """The output topics. Each output partition is used by one task, so its records are in the order
+    of that task's calls.
     """
 
     async def start(self) -> None: ...
@@ -63,8 +63,8 @@ class Sink(Protocol):
         ...
 
     async def forget(self) -> None:
-        """From now on send nothing of what was accepted and is not delivered, except what is on the
-        wire already. The caller no longer waits for its delivery.
+        """Drop the records that were accepted and are not delivered, except those that are on the
+        wire already. The caller no longer waits for their delivery.
         """
         ...
 

@@ -59,8 +59,8 @@ class Rebalance(Protocol):
         """These partitions are ours from the given positions on. No record of them was given out
         before this call. `UNDECIDED` is given only with exactly-once delivery.
 
-        Returns the offsets from which suspended partitions go on: they have read further than they
-        committed. All other partitions begin at their start.
+        Returns the offsets from which suspended partitions go on; such a partition has read further
+        than it has committed. All other partitions begin at their start.
         """
         ...
 
@@ -91,9 +91,9 @@ class Polled(Protocol):
         ...
 
     def reached(self) -> Mapping[int, int]:
-        """From which offset on each partition is read next. All records before it were given out.
-        Behind the last record there may be offsets without a record, such as the end of a
-        transaction.
+        """The offset from which each partition is read next. All records before that offset were
+        given out. Behind the last record there may be offsets without a record, such as the end of
+        a transaction.
         """
         ...
 
@@ -159,8 +159,9 @@ class Neighbours(Protocol):
         ...
 
     def join(self, region: str) -> Source:
-        """A new member of the region's group, which the caller starts. The worker's own source
-        commits for it, too, and knows its partitions by the numbers that the member gives them.
+        """A new member of the region's group, which the caller starts. The worker's own source also
+        commits for the new member, and knows the member's partitions by the numbers that the member
+        gives them.
         """
         ...
 

@@ -1,5 +1,6 @@
-"""The clocks of a process: the monotonic one, by which the event loop's timers go, for durations;
-the system's for time stamps; and how long the calling thread has worked.
+"""The clocks of a process. The monotonic clock is for durations, and the event loop's timers go by
+it. The system's clock is for time stamps. A third clock tells how long the calling thread has
+worked.
 """
 
 import time

@@ -39,9 +39,9 @@ async def serve_until_asked(address: str) -> None:
 
 
 class StopSignal:
-    """Handles SIGTERM and SIGINT from now on: cancels the start, or once `then` was called stops
-    what runs. A stop that takes longer than `within_s` ends the process. As a block it ends quietly
-    where a signal cancelled the start.
+    """Handles SIGTERM and SIGINT from now on: a signal cancels the start or, once `then` was
+    called, stops the worker. A stop that takes longer than `within_s` ends the process. Used as a
+    block, it ends without an error if a signal cancelled the start.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -72,9 +72,9 @@ class StopSignal:
 
 
 def end_within(seconds: float) -> None:
-    """Exit this process after so many seconds, if it still runs then. No row is lost by that,
-    because only delivered rows are committed. The timer has a thread of its own, so that a blocked
-    event loop does not delay the exit.
+    """Exit this process after `seconds`, if it still runs then. The exit loses no row, because only
+    delivered rows are committed. The timer has a thread of its own, so that a blocked event loop
+    does not delay the exit.
     """
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True

@@ -13,7 +13,7 @@ from penstock.core.health.region_help import HelpTerms
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
 
-# At least so many heartbeats must fit into a session.
+# At least this many heartbeats must fit into a session.
 HEARTBEATS = 3
 
 

@@ -61,7 +61,7 @@ def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
 
 
 def _wrong_in(models: Sequence[str], split: Mapping[str, float], names: Sequence[str]) -> str:
-    """What is wrong with a route, as a sentence for people; empty if nothing is."""
+    """What is wrong with a route, as a sentence for people; empty if nothing is wrong."""
     for name in (*models, *split):
         if name not in names:
             return f"neither [model] nor [[models]] has {name!r}{nearest(name, names)}"

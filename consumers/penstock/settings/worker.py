@@ -38,7 +38,8 @@ from penstock.stages.shadow.topic import ShadowTerms
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 
-# The commit interval of a call without Kafka, which notices its end so soon after the last answer.
+# The commit interval of a call without Kafka. The call notices its end within this time after the
+# last answer.
 CALL_INTERVAL_S = 0.02
 # A call holds no partition, so it does not wait for ever: if a service is away for this long, the
 # call ends.
@@ -54,7 +55,7 @@ def settings_for_worker(
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """Settings of a group member. `versions`: the versions of the models beside the default one."""
+    """Settings of a group member. `versions`: the versions of the models besides the default one."""
     check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     labels = Labels(

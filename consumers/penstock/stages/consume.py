@@ -33,7 +33,8 @@ from penstock.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
-# A partition that has room again waits at most so long for the poll of the others to end.
+# A partition that has room again waits at most this long, until the poll of the other partitions
+# ends.
 POLL_WAIT_MS = 50
 
 

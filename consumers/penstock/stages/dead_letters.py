@@ -31,9 +31,9 @@ from penstock.ports import Clock, Outgoing, Sink
 
 log = logging.getLogger(__name__)
 
-# A line of the log shows so many characters of a name; a name may have thousands.
+# A line of the log shows this many characters of a name; a name may have thousands.
 _SHOWN = 200
-# So many letters are remembered for the page, with so many characters of their message.
+# How many letters are remembered for the page, and how many characters of a letter's message.
 RECENT: Final = 20
 _SHOWN_MESSAGE = 500
 
@@ -151,7 +151,7 @@ class Reject:
             "value": None if ticket.value_kept else ticket.record.value,
         }
         ticket.value_kept = True
-        # With less from step to step, until the letter can be made and its topic takes it.
+        # Each step leaves out more, until the letter can be made and its topic takes it.
         bare = {"value": None, "reference": None, "member": None, "rows": None, "event_time": None}
         short = {"stream": ticket.stream[:200], "message": why.message[:200]}
         for less in _LESS:
@@ -205,7 +205,7 @@ def _plain(text: str) -> str:
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
-    """Of an object whose reading failed, the rows behind those that were read; None: all rows."""
+    """The rows behind those that were read, for an object whose reading failed; None: all rows."""
     if not ticket.next_row:
         return None
     selected = ticket.reference.rows if ticket.reference else None

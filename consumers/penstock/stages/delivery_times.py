@@ -1,9 +1,9 @@
 """Measures where the time of delivered objects went, for the metrics, the pages and the pace.
 
 Rule: rows are counted with each delivered release; an object's times are measured when its last
-release is delivered. They go to the metrics, the page of the object and its trace, and to the pace
-of its model: that learns how long an object is under way outside of window and call. Owner: the
-publish stage.
+release is delivered. They go to the metrics, to the page and the trace of the object, and to the
+pace of its model. The pace learns from them how long an object is under way outside of window and
+call. Owner: the publish stage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from penstock.tracing.tracer import Tracer
 
 
 class DeliveryTimes:
-    """One per pipeline. `paces`: by model, of the models whose window is learned."""
+    """One per pipeline. `paces`: by model, only for models whose window is learned."""
 
     def __init__(
         self,

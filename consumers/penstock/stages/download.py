@@ -1,10 +1,11 @@
-"""Fetches objects: a fixed number of fetchers a model, lanes in turn, objects of a lane in order.
+"""Fetches the objects of one model with a fixed number of fetchers. Lanes take turns, and the
+objects of a lane are fetched in order.
 
-Rule: one fetcher reads an object from the first try to the last. `core.health.retry`
-decides what is tried again and for how long; object_reader.py makes one try. A fetcher whose
-object needs a decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each
-store has its own fetchers, so that a store that is away delays no other. Owner: the pipeline runs
-`fetch_forever` for each store, with as many fetchers as its `concurrency` says.
+Rule: one fetcher reads an object from the first try to the last. `core.health.retry` decides what
+is tried again and for how long; object_reader.py makes one try. A fetcher whose object needs a
+decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each store has its
+own fetchers, so that a store that is away does not delay the objects of other stores. Owner: the
+pipeline runs `fetch_forever` for each store, with as many fetchers as its `concurrency` says.
 """
 
 import asyncio
@@ -83,8 +84,8 @@ class Download:
         queue = lane.fetch_queues[self._model]
         for store in queue.stores:
             pool, waiting = self._pools[store], queue.waiting(store)
-            # A lane without a ticket must not count as offered, or its next one would wake no
-            # fetcher.
+            # A lane without a ticket must not count as offered, because its next ticket would then
+            # wake no fetcher.
             if not waiting or lane in pool.offered:
                 continue
             pool.offered.add(lane)
@@ -108,7 +109,8 @@ class Download:
 
     async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
         """Fetch one object after the other. An object that needs a decoder is the last one of this
-        fetcher, because it may wait long for that; a new fetcher takes this one's place.
+        fetcher, because it may wait long for the decoder. A new fetcher takes the place of this
+        one.
         """
         pool, fetcher = self._pools[store], Fetcher(begin_another)
         while not fetcher.has_left:
@@ -133,8 +135,8 @@ class Download:
                     if queue.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
-                        # Tickets may have come since `offer` woke fetchers for the former ones,
-                        # and this object may take long: another fetcher takes the next.
+                        # Tickets may have come since `offer` last woke fetchers, and this object
+                        # may take long, so another fetcher takes the next ticket.
                         pool.wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()

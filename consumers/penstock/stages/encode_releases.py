@@ -1,4 +1,5 @@
-"""Encodes releases into records and letters, in each line up to the first that the line refuses.
+"""Encodes releases into records and letters: of each line, the releases before the first one that
+the line refuses.
 
 Rule: a line refuses a release because of its dead letters; the releases behind that one in the line
 are not even encoded. An unforeseen exception at encoding costs only the row whose record cannot be
@@ -86,8 +87,8 @@ class Encode:
                     if ticket.trace is not None:
                         ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # Told before the letters leave: a later announcement of the object must be read
-                    # again, and not count as a duplicate of one that failed.
+                    # Reported before the letters leave: if the object is announced again, it must
+                    # be read again, and not count as a duplicate of an object that failed.
                     if self._dedupe is not None:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))

@@ -17,7 +17,7 @@ from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
 
 class FailedCalls:
-    """`apply_limits`: called before a row is tried again, as calls may have taught new limits."""
+    """`apply_limits`: called before a row is tried again, because calls may have taught new limits."""
 
     def __init__(self, calls: ModelCalls, apply_limits: Callable[[], None]) -> None:
         self._calls = calls
@@ -37,7 +37,7 @@ class FailedCalls:
         """
         calls = self._calls
         # Servers cut the connection of a request that is too large for them, without an answer. So
-        # if a single row above the usual size gets none, its size is taken for the cause.
+        # if a single row above the usual size gets no answer, its size is taken for the cause.
         if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
             if not search.broke(error, was_well=await calls.is_healthy(rank)):
                 await calls.pause(search.failures)
@@ -70,8 +70,8 @@ class FailedCalls:
     async def _broken(
         self, search: Search, error: HungUp, after_s: float, rank: Rank | None
     ) -> None:
-        """The server hung up, because of these rows or by chance. It counts against them if other
-        requests are answered, or if the server was gone afterwards.
+        """The server hung up, because of these rows or by chance. The hang-up counts against the
+        rows if other requests are answered, or if the server was gone afterwards.
         """
         calls = self._calls
         is_gone = False

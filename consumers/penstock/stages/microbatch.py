@@ -21,11 +21,12 @@ from penstock.ports import Clock
 from penstock.telemetry.metric_types import Used
 from penstock.telemetry.worker import Telemetry
 
-# So many batches of one stream's rows may wait. At 200,000 rows/s, the most that was measured, 16
-# batches of 512 rows last 40 ms, several times as long as decoding the next object takes.
+# The rows of one stream that wait may fill this many batches. At 200,000 rows/s, the most that was
+# measured, 16 batches of 512 rows last 40 ms, several times as long as decoding the next object
+# takes.
 AHEAD_BATCHES = 16
-# If batches are small, so many rows of one stream may wait all the same, enough for a handful of
-# objects.
+# If batches are small, this many rows of one stream may wait nevertheless, which is enough for a
+# handful of objects.
 AHEAD_ROWS = 8_192
 
 
@@ -96,7 +97,7 @@ class Microbatch:
 
         The wait always ends, because callers take rows even while answers are held back for their
         order. A stream waits for its own rows alone, so that a huge object of one stream does not
-        keep small ones of others from the window.
+        keep small objects of other streams from the window.
         """
         while self.is_crowded(stream):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -111,8 +112,8 @@ class Microbatch:
 
     @property
     def is_over_share(self) -> bool:
-        """Do the rows for this model hold all the bytes that one of several models may have? When
-        callers have taken some of the rows, they no longer do.
+        """Do the rows for this model hold all the bytes that one of several models may have? Rows
+        that callers have taken count until they are answered.
         """
         if self._share is None or not (self._window.rows or self._called_bytes):
             return False
@@ -189,12 +190,13 @@ class Microbatch:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        # Not at once: the blocks that arrive in this turn of the event loop go into one batch.
+        # The look comes after this turn of the event loop, so that all blocks that arrive in the
+        # turn go into one batch.
         if self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Called by the event loop, which would only log an exception, and no row would leave the
+        """Called by the event loop, which only logs an exception: after one no row would leave the
         worker any more. So an exception is given to the callers, and ends the worker.
         """
         try:

@@ -1,7 +1,7 @@
 """The bytes of one object during one try, all of one version.
 
-Rule: an object is read in one version, that of its first bytes. A try after one that broke reads
-that version again, and skips the rows that are read already. Owner: the reader of objects.
+Rule: an object is read in one version, that of its first bytes. If a try breaks, the next try reads
+that version again, and skips the rows that were read already. Owner: the reader of objects.
 """
 
 import logging
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Versions:
-    """Which version of an object is read. `from_first_row`: all rows are read, also if some were
-    delivered before, because a result object needs all.
+    """Which version of an object is read. `from_first_row`: all rows are read, even if some were
+    delivered before, because a result object needs all rows.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Versions:
                 extra=of_ticket(ticket),
             )
             ticket.resume = START
-        # Checked only now: the cursor may have shown that the delivered rows were of another
-        # version.
+        # The size is checked only after the cursor, which may have shown that the delivered rows
+        # were of another version.
         if self._most_bytes is not None and body.size > self._most_bytes:
             raise Poison(
                 "too_large",

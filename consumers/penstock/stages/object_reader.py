@@ -1,8 +1,8 @@
 """Reads one object: one try, from its first byte to its last.
 
 Rule: a chunk is read only when the byte budget has room, so a spent budget stops the transfer
-itself. An object that needs a decoder leaves its fetcher to others, and holds no bytes and no
-connection while it waits for a seat. Owner: the fetchers.
+itself. An object that needs a decoder leaves its fetcher to other objects, and holds no bytes and
+no connection while it waits for a seat. Owner: the fetchers.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,9 +73,9 @@ class ObjectReader:
         terms: ObjectTerms,
         results: ResultPlan | None,
     ) -> None:
-        # A cursor holds only under the rules that it was written under. Rows that were delivered
-        # inside a result object are not on the output topic, so a cursor that counts them must not
-        # hold any more after records of rows are switched on.
+        # A cursor is valid only under the rules under which it was written. Rows that were
+        # delivered inside a result object are not on the output topic, so a cursor that counts them
+        # must become invalid when records of rows are switched on.
         of_rows = results is None or results.of_rows
         self._row_rules = expand.rules if of_rows else f"{expand.rules}/objects"
         self._objects = objects

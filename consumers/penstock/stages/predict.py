@@ -94,7 +94,9 @@ class Predict:
         return Search(blocks, self._fixed.max_rows, self._most_bytes, self._suspicions)
 
     def _without_suspects(self, blocks: list[Block]) -> list[Block]:
-        """The blocks of objects without suspicion; the others go to the search of their object."""
+        """The blocks of objects without suspicion. All other blocks go to the search of their
+        object.
+        """
         held = self._suspicions.suspects(blocks)
         if not held:
             return blocks
@@ -115,8 +117,8 @@ class Predict:
             self._begin(search)
 
     def _begin(self, search: Search) -> None:
-        """Continue the search beside the batches. If its object has a search already, that one
-        takes over the rows.
+        """Continue the search beside the batches. If its object has a search already, the older
+        search takes over the rows.
         """
         # Two searches of one object would each learn only half of what is known about it.
         ticket = search.sole_ticket
@@ -167,7 +169,7 @@ class Predict:
             answers = await self._calls.send(call, part)
         except Transient as error:
             self._apply_limits()
-            # Only these two may be the fault of the rows.
+            # Only these two errors may be the fault of the rows.
             if isinstance(error, WorkerDied | NoAnswer):
                 after_s = self._clock.now() - began_s
                 await self._failed.lost(search, error, after_s, rank, was_gone=was_gone)
@@ -187,7 +189,8 @@ class Predict:
             if search.hang_ups and not search.has_suspects:
                 self._calls.health.hang_ups_were_chance(search.hang_ups)
                 search.hang_ups = 0
-            # Before the answers are given out: with its answer a block lets go of its rows.
+            # The rows are taken before the answers are given out, because a block with an answer
+            # has let go of its rows.
             copied = None if self._shadow is None else self._shadow.wants(part)
             if self._sampling is not None:
                 self._sampling.take(part, answers)
@@ -218,8 +221,8 @@ class Predict:
                 log.warning(said, _name(ticket), why.message, extra=of_ticket(ticket))
 
     def _apply_limits(self) -> None:
-        """Apply the limits learned so far. Calls in flight: the smaller of pace and breaker. Rows a
-        batch: the smaller of pace and the server's own limit.
+        """Apply the limits learned so far. Calls in flight: the smaller number of pace and breaker.
+        Rows of a batch: the smaller of the pace's number and the server's own limit.
         """
         allowed, most_rows = self._calls.health.allowed, self._calls.most_rows
         if self._pace is None and (allowed, most_rows) == self._applied:

@@ -1,11 +1,11 @@
 """Publishes a lane's answers in order and reports what the broker has.
 
 Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
-together in the next, so releases grow with the load, and without load no answer waits for others.
-Rows count as delivered when every record of their release (dead letters included) was acknowledged;
-in transactions, when the records and the position after them were committed as one. If the line
-refuses a release because of its letters, this release and all behind it stay in the lane. Owner:
-the pipeline runs one loop for each lane.
+together in the next release. So releases grow with the load, and without load no answer waits for
+another. Rows count as delivered when every record of their release (dead letters included) was
+acknowledged; in transactions, when the records and the position after them were committed as one.
+If the line refuses a release because of its letters, this release and all behind it stay in the
+lane. Owner: the pipeline runs one loop for each lane.
 """
 
 import asyncio
@@ -123,7 +123,8 @@ class Publish:
                 f"results cannot be written; they will be repeated: {error}",
                 exit_code=EXIT_UNREACHABLE,
             ) from error
-        # All are handed over before the first is waited for, so they leave in one request.
+        # All records are handed over before the first delivery is awaited, so they leave in one
+        # request.
         for delivery in [await self._sink.send(out) for out in step.outgoing]:
             await delivery
         lane.delivered(step.releases)

@@ -1,11 +1,11 @@
 """May the reading of an object go on? The reader asks before each step.
 
 Rule: a step waits until its model's window has room for the stream and the byte budget has room for
-more. An object at the head of its order must go on although the budget is spent, because all behind
-it wait for it. An object that needs a decoder leaves its fetcher and takes a seat of its store; a
-store has as many seats as fetchers. If one of several models falls behind, its objects give their
-seats and decoders up to objects of the other models. Owner: the reader of objects, which has a
-permit for each try.
+more. An object at the head of its order must go on although the budget is spent, because all
+objects behind it wait for it. An object that needs a decoder leaves its fetcher and takes a seat of
+its store; a store has as many seats as fetchers. If one of several models falls behind, its objects
+give up their seats and decoders to objects of the other models. Owner: the reader of objects, which
+has a permit for each try.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from penstock.lane.budget import Budget
 from penstock.ports import Clock
 from penstock.stages.microbatch import Microbatch
 
-# An object that has a decoder waits so long for room in the window before it gives the decoder up
+# An object that has a decoder waits this long for room in the window. Then it gives up the decoder
 # to an object that needs one.
 PATIENCE_S = 1.0
 

@@ -2,9 +2,9 @@
 
 Rule: one member of the group reads all partitions, so it sees all records that may be out of order.
 It merges them by the broker's times; a record waits at most `wait_s` for a partition that is known
-to have more. Records and positions are written in one transaction, so a message is passed on once,
-whatever fails: fence the former owner, read the positions, go there, work. Owner: the worker, or
-`penstock rekey`.
+to have more records. Records and positions are written in one transaction, so a message is passed
+on once, whatever fails. A new owner first fences the former one, then reads the committed
+positions, and works from there. Owner: the worker, or `penstock rekey`.
 """
 
 import asyncio
@@ -40,12 +40,13 @@ POLL_MS = 50
 SOURCE = "penstock-source"
 # That header with its name: a topic of 249 characters, and two numbers.
 SOURCE_BYTES = 300
-# When a question for the ends was not answered, the ends that came with the last reads are used for
-# so long; then the question is asked again.
+# If a question for the ends was not answered, the ends that came with the last reads are used for
+# this long; then the question is asked again.
 UNANSWERED_S = 5.0
 # Stands for the end of a partition that no read has told yet: the partition may have more records.
 UNKNOWN = sys.maxsize
-# So much of a message that is too large for the topic is passed on, for people to recognise it.
+# If a message is too large for the topic, this much of it is passed on, so that people can
+# recognise it.
 CUT_BYTES = 1_000
 
 Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
@@ -62,7 +63,7 @@ class RekeyedSource(Followed, Protocol):
 @dataclass(frozen=True, slots=True)
 class RekeyTerms:
     """`record_bytes`: the most that key, value and headers of a record may have together.
-    `patience_s`: transactions that fail for so long end the process.
+    `patience_s`: if transactions fail for this long, the process ends.
     """
 
     topic: str
@@ -190,7 +191,7 @@ class Rekeyer:
 
     def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
         """The position behind the last record of each partition. If nothing else of the partition
-        waits in the merge, also behind the offsets after it that are no records.
+        waits in the merge, the position also lies behind the offsets without a record that follow.
         """
         reached = self._source.reached()
         last = {record.partition: record.offset + 1 for record in records}

@@ -28,7 +28,7 @@ from penstock.messages.prediction import Result
 from penstock.ports import Location, Results
 from penstock.telemetry.worker import Telemetry
 
-# Fewer bytes are encoded faster than a thread is started for them.
+# Fewer bytes than this are encoded faster than a thread is started for them.
 IN_THREAD_BYTES = 64 * 1024
 # Small objects that end together are written together, with this many requests at a time.
 AT_A_TIME = 16
@@ -141,7 +141,7 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
-        # Of each result that these releases began and that was not tried again, all rows so far.
+        # All rows so far of each result that these releases began and that was not tried again.
         self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:

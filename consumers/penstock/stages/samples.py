@@ -22,13 +22,13 @@ from penstock.ports import Answers, Clock
 # An open page asks again within this time.
 LOOKED_S: Final = 10.0
 EVERY_S: Final = 1.0
-# So many samples are kept of each stream. With 20 streams in view, and a picture of the most bytes
-# in each sample, they take some 30 MB.
+# This many samples are kept of each stream. With 20 streams in view, and a picture of
+# `MOST_PICTURE_BYTES` in each sample, all samples take some 30 MB.
 LAST: Final = 3
 MOST_PICTURE_BYTES: Final = 512 << 10
 MOST_CHARS: Final = 500
 MOST_NUMBERS: Final = 32
-# So many samples are taken of one batch, because its answers wait meanwhile.
+# At most this many samples are taken of one batch, because its answers wait meanwhile.
 MOST_OF_A_BATCH: Final = 4
 
 
@@ -51,7 +51,9 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """The samples that are kept. A `look` at streams also has further ones taken of them."""
+    """The samples that are kept. After a `look` at streams, further samples of these streams are
+    taken.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -96,7 +98,9 @@ class Samples:
 
 
 class Sampling:
-    """Takes the samples of one model. `pixels`: what its pictures become, if they are decoded."""
+    """Takes the samples of one model. `pixels`: how pictures are decoded for this model; None: they
+    are not.
+    """
 
     def __init__(self, samples: Samples, model: str, pixels: PixelOptions | None) -> None:
         self._samples = samples

@@ -14,8 +14,8 @@ from penstock.lane.lane import Lane
 from penstock.ports import Clock, Source
 from penstock.telemetry.worker import Telemetry
 
-# After so long a stop begins no further try of the last commit. A stop has 10 s in all, and a
-# commit may hang for 5 s; the rest is for leaving the group.
+# After this time a stop makes no further try of the last commit. A stop has 10 s in all, and a
+# commit may hang for 5 s; the remaining second is for leaving the group.
 LAST_S = 4.0
 LAST_PAUSE_S = 0.2
 

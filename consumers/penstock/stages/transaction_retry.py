@@ -1,8 +1,8 @@
 """How long to wait after a failed transaction, and when to give up.
 
 Rule: patience is counted from the first failure after the last transaction that went through. A
-member that was fenced waits until it knows whether it still owns its partitions; that wait counts
-for nothing. Owner: the rekeyer, and with exactly once the takeover of a partition.
+member that was fenced waits until it knows whether it still owns its partitions; to be fenced does
+not count as a failure. Owner: the rekeyer, and with exactly once the takeover of a partition.
 """
 
 from collections.abc import Callable

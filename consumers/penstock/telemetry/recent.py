@@ -49,8 +49,8 @@ def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
 
 
 class Recent:
-    """`turn` to the current window before adding to `objects`, `rows` and `counts`. `p99_ms`: that
-    of the last window that was closed and had objects.
+    """`turn` to the current window before adding to `objects`, `rows` and `counts`. `p99_ms`: the
+    99th percentile of the last closed window that had objects.
     """
 
     __slots__ = (
@@ -79,8 +79,8 @@ class Recent:
     def turn(self, window: int) -> None:
         """Close the window that was current, and begin this later one."""
         (p99_ms,) = quantiles_ms(self.counts, 0.99)
-        # In the windows between nothing was delivered. Their places hold figures of ten minutes
-        # before, which must go.
+        # In the windows in between nothing was delivered. Their places still hold figures of ten
+        # minutes before, which must go.
         for passed in range(max(self.window, window - HISTORY), window):
             self._p99s_ms[passed % HISTORY] = nan
         if p99_ms is not None:
@@ -104,7 +104,8 @@ class Recent:
 
     def rates(self, now_s: float) -> tuple[float, float]:
         """Objects and rows per second over the last ten seconds. The current window lies within
-        these; of the window before, the part that does is counted by its share.
+        these ten seconds. The window before it lies within them in part, so only that share of its
+        figures is counted.
         """
         now = now_s / WINDOW_S
         found = {self._before[0]: self._before[1:], self.window: (self.objects, self.rows)}

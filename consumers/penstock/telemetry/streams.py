@@ -24,7 +24,7 @@ from penstock.telemetry.recent import (
 
 SHOWN: Final = 20
 OTHERS: Final = "*others*"
-# About 3 kB each.
+# Each stream takes about 3 kB.
 MOST_STREAMS: Final = 5_000
 # A stream that was silent for an hour is over.
 SILENT_WINDOWS: Final = 360
@@ -199,7 +199,7 @@ class Streams:
     def _others(
         self, shown: list["_Shown"], owed: list[Owed], stopped: Set[str], now_s: float
     ) -> dict[str, Any]:
-        """The figures of the whole less those of the streams that are shown."""
+        """The figures of the whole minus those of the streams that are shown."""
         counts = self.whole.minute(now_s)
         objects, rows = self.whole.rates(now_s)
         for one in shown:

@@ -13,9 +13,11 @@ from penstock.core.rows.trace import Why
 from penstock.messages.traceparent import Caller
 
 _LOW_BITS: Final = (1 << 64) - 1
-# The time above which an object is slow is taken anew from every so many objects.
+# After each block of this many objects, the time above which an object counts as slow is computed
+# anew from them.
 BLOCK: Final = 200
-# So many objects a second are sampled for their error; further ones would show the same.
+# At most this many objects a second are sampled for their error; further objects would show the
+# same.
 MOST_ERRORS_PER_S: Final = 50
 
 

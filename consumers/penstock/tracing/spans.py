@@ -35,7 +35,7 @@ def object_spans(
     draw: Callable[[int], int],
 ) -> list[Span]:
     """The spans of a finished object: its own, then those of its steps. `ns` converts a time of our
-    clock to the system's, in nanoseconds; `draw` gives so many random bits.
+    clock to the system's, in nanoseconds; `draw(n)` gives n random bits.
     """
     ticket = release.ticket
     received_s, error = ticket.received_s, None

@@ -18,8 +18,8 @@ from penstock.tracing.spans import Names, batch_span, object_spans
 
 # The SDK and most receivers keep no more links of a span.
 MOST_LINKS = 128
-# Spans are dated by our own clock plus its difference from the system's. That clock may be set
-# while we run: a difference that has changed by more than this is taken over.
+# Spans are dated by our own clock plus its difference from the system's clock. The system's clock
+# may be set while we run: when the difference has changed by more than this, the new one is used.
 MOST_DRIFT_S = 0.05
 _NOT_SAMPLED = nullcontext()
 
@@ -36,7 +36,7 @@ class TraceTerms:
 
 
 class Tracer:
-    """`draw` gives a number of so many random bits."""
+    """`draw(n)` gives a number of n random bits."""
 
     def __init__(
         self, terms: TraceTerms, spans: Spans, clock: Clock, draw: Callable[[int], int]

@@ -1,11 +1,12 @@
-"""Finds the rows of one batch that cannot be answered: with log2(rows) extra requests for each, not
-one for every row.
+"""Finds the rows of one batch that cannot be answered. Each such row costs log2(rows) extra
+requests, so not every row has to be asked alone.
 
 Rule: when some of the rows in question must be bad, half of them is asked. If that half is
-answered, the bad row is in the other half, and no request is needed to know that. A row is bad only
-if it was refused alone, or if its object is sentenced (`suspects.py`). Rows not yet in question are
-asked together while bad rows are rare, and in groups with about one bad row when bad rows are
-frequent. Pure. Owner: predict, with one search for each batch; most searches end with one answer.
+answered, the bad row must be in the other half, which needs no request to confirm it. A row is bad
+only if it was refused alone, or if its object is sentenced (`suspects.py`). Rows not yet in
+question are asked together while bad rows are rare, and in groups with about one bad row when bad
+rows are frequent. Pure. Owner: predict, which has one search for each batch; most searches end
+after one request, which is answered.
 """
 
 from collections.abc import Sequence
@@ -28,8 +29,8 @@ from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # Up to this number of bad rows, all rows not yet in question are asked together.
 RARE = 4
-# This many cuts are made between two objects. Each may cost one request more than a cut in the
-# middle.
+# The first cuts, this many, are made where one object ends and the next begins. Each may cost one
+# request more than a cut in the middle.
 BORDER_CUTS = 3
 # A request that the server refuses for overload is sent whole this many times before it is cut.
 WHOLE_TRIES = 3
@@ -61,8 +62,7 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
-        # How often the server hung up during this search, since the last row that was rejected for
-        # that.
+        # How often the server hung up since this search last rejected a row because of hang-ups.
         self.hang_ups = 0
         # Of the rows that were asked last: how many there are, and how many failures of the server
         # they have met since the last answer.
@@ -77,7 +77,7 @@ class Search:
 
     @property
     def is_easy(self) -> bool:
-        """Has no row of this search been refused or lost so far?"""
+        """True as long as no row of this search was refused or lost."""
         return (
             not self._suspects
             and not self._found
@@ -114,7 +114,7 @@ class Search:
         self._grew = True
 
     def give_up(self) -> list[Block]:
-        """Return all rows that are not settled, for another search, and end this one."""
+        """End this search, and return its unsettled rows, which another search takes over."""
         left = [*(self._lot[0] + self._lot[1] if self._lot else []), *self._suspects]
         left += self._untested
         self._suspects, self._untested, self._lot = [], [], None
@@ -143,7 +143,7 @@ class Search:
         return []
 
     def ask(self, most_rows: int | None = None) -> list[Block]:
-        """The rows to send next, at most this many. None are left when every row is settled."""
+        """The rows to send next, at most `most_rows`; empty once every row is settled."""
         self._suspects = of_living_lanes(self._suspects)
         self._untested = of_living_lanes(self._untested)
         self._is_halving = bool(self._suspects)
@@ -189,8 +189,7 @@ class Search:
         self.losses.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
-        # Only of the asked rows is it certain now that one is bad; the former suspects may all be
-        # good.
+        # It is certain now that one of the asked rows is bad. The former suspects may all be good.
         self._untested = self._suspects + self._untested
         self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
@@ -208,7 +207,7 @@ class Search:
         self._settle()
         self._found += 1
         if self._found > RARE:
-            # So that a group has one bad row on average.
+            # With this size a group has one bad row on average.
             self._group_rows = max(1, self._settled_rows // self._found)
         return rejected
 
@@ -227,8 +226,8 @@ class Search:
         return rejected
 
     def hung_up(self, error: HungUp, odds: Odds, *, gone_after_s: float | None) -> list[Block]:
-        """The server hung up, because of these rows or by chance. `gone_after_s`: so long after the
-        rows were sent the server was gone; None: it was not.
+        """The server hung up, because of these rows or by chance. `gone_after_s`: how long after
+        the rows were sent the server was gone; None: the server was not gone.
         """
         self.hang_ups += 1
         is_refusal = self.losses.hung_up(self.rows, odds)
@@ -239,7 +238,7 @@ class Search:
         return rejected
 
     def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection broke under one row above the usual limit. Is the row too large?"""
+        """The connection broke under one row above the usual limit, so the row may be too large."""
         if not self.losses.broke(was_well=was_well):
             self.again()
             return []
@@ -267,13 +266,13 @@ class Search:
             self._untested = self._asked + self._untested
 
     def asked_again(self) -> None:
-        """An unforeseen exception, which may be chance: the row is asked once more."""
+        """An unforeseen exception came, perhaps by chance, so the row is asked once more."""
         self._refusals += 1
         self._put_back()
 
     def overloaded(self) -> None:
-        """The server said that it has too much to do. Some servers answer so to a request above
-        their limit, so after some tries the request is cut.
+        """The server said that it has too much to do. Some servers say this of any request above
+        their limit. Therefore the request is cut after some tries.
         """
         self.failures += 1
         self._overloads += 1

@@ -9,8 +9,8 @@ from itertools import accumulate, groupby, pairwise
 
 from penstock.core.rows.blocks import Block, Ticket
 
-# An object that has this many times the rows of the next smaller one is of another kind: a file
-# beside a tick.
+# An object that has this many times the rows of the next smaller object is taken for another kind
+# of object, such as a large file among the ticks of a stream.
 GROWS = 3.0
 
 
@@ -55,7 +55,7 @@ def border_of_sizes(blocks: Sequence[Block]) -> int:
 
 
 def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
-    """The number of rows before that border between two objects which is nearest to the middle. 0:
+    """The number of rows before the border between two objects that is nearest to the middle. 0:
     there is only one object.
     """
     best = before = 0
@@ -69,7 +69,8 @@ def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
 def first_half(suspects: Sequence[Block], *, at_border: bool) -> int:
     """How many suspects to ask. The first cuts are between two objects, so an object whose rows are
     all bad is soon alone, and the other objects are answered. Small objects are asked before large
-    ones, because they are live ticks: one request shows that a file beside them is at fault.
+    ones, because small objects are live ticks. If they are answered, that one request has shown
+    that the large object is at fault.
     """
     whole = rows_of(suspects)
     border = 0
@@ -79,8 +80,8 @@ def first_half(suspects: Sequence[Block], *, at_border: bool) -> int:
 
 
 def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
-    """The first `rows` rows (None: all) and the others. A block that lies
-    across the border is cut.
+    """The first `rows` rows (None: all), and the rows behind them. A block that lies across the
+    border is cut.
     """
     if rows is None:
         return blocks, []

@@ -1,10 +1,10 @@
 """Which rejections get a log line of their own?
 
-Rule: the first rejection of each stream and code gets a line at once. Those after it are counted,
-and their number gets one line when the round of `ROUND_S` ends. However many rows fail in however
-many streams, no minute has more than 60 lines: a minute touches at most the first lines of two
-rounds and the end of one, or the ends of two and the first lines of one. What does not fit into a
-round's lines is counted together. Pure. Owner: the reject stage.
+Rule: the first rejection of each stream and code gets a line at once. Later rejections are only
+counted, and the counts are logged when the round of `ROUND_S` ends. However many rows of however
+many streams fail, no minute has more than 60 lines. In the worst case a minute has the first lines
+of two rounds and the counts of one, or the first lines of one round and the counts of two.
+Rejections for which a round has no line left are counted together. Pure. Owner: the reject stage.
 """
 
 from typing import NamedTuple
@@ -12,12 +12,14 @@ from typing import NamedTuple
 ROUND_S = 60.0
 MOST_FIRST = 19
 MOST_AGAIN = 19
-# They take some 30 KB; a worker rarely has more kinds of rejections at a time.
+# This many pairs of stream and code take some 30 KB. A worker rarely has more of them at a time.
 MOST_PAIRS = 200
 
 
 class Again(NamedTuple):
-    """How many more rows or objects were rejected. `kind`: stream and code; None: all the rest."""
+    """How many more rows or objects were rejected. `kind`: stream and code; None: all pairs of
+    stream and code that got no line of their own.
+    """
 
     kind: tuple[str, str] | None
     rejected: int
@@ -32,8 +34,8 @@ class LoggedRejections:
         self._rest = 0
 
     def first(self, stream: str, code: str, count: int) -> bool:
-        """Does this rejection get a line now? If not, its `count` is told at
-        the end of the round.
+        """Does this rejection get a line now? If not, its `count` is logged at the end of the
+        round.
         """
         kind = stream, code
         if kind in self._counts:

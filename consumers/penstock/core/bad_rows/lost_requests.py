@@ -1,5 +1,5 @@
-"""The server died while it had these rows, hung up on them or did not answer: when does that count
-as a refusal?
+"""When does a lost request count as a refusal of its rows? A request is lost if the server dies
+while it has the rows, hangs up on them, or does not answer.
 
 Rule: a loss counts against several rows only when it repeats, and against a single row only when
 chance would explain its losses less than once in a million times. Any answer or refusal clears the
@@ -14,29 +14,32 @@ from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # A worker process may die once for any reason, for example because of another request.
 SPLIT_DEATHS = 2
-# A single row must be the only likely cause. If something else kills the worker every five seconds,
-# it hits a trial of t seconds, begun at a random moment, with a chance of t / 5 s. The row is
-# blamed when the product of these chances over all its trials is below one in a million.
+# A single row is blamed only if nothing else is a likely cause. Assume that another cause kills the
+# worker process every five seconds. A trial of t seconds that begins at a random moment is then hit
+# with a chance of t / 5 s. The row is blamed when the product of these chances over all trials of
+# the row is below one in a million.
 LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
-# It is taken for one chance in a thousand that a server begins to break connections at random just
-# when a row comes that seems to be the cause.
+# The assumed chance that a server begins to break connections at random just when a suspected row
+# comes is one in a thousand. This limit is for the chance that such a server breaks all requests
+# with the row, so both together stay below `MOST_DOUBT`.
 MOST_DOUBT_OF_LATE = 1e-3
-# If chance explains the hang-ups on several rows this rarely, the rows are split. That costs
-# requests, but rejects no row.
+# Several rows are split if the chance that their hang-ups came at random is at most this. A split
+# costs requests, but rejects no row.
 SPLIT_DOUBT = 0.1
 # A row above the usual limit of a request counts as too large after this many broken connections,
 # if the server was healthy right after each of them.
 HANG_UPS = 2
-# A slow trial proves little, but trials must end: each at least halves the doubt, so twenty are
-# enough.
+# A slow trial proves little, but the trials must come to an end. So each trial at least halves the
+# doubt, and twenty trials are enough.
 LEAST_PROOF = 0.5
 
 
 class _HangUp(NamedTuple):
-    """One hang-up on the rows. Chance explains it in two ways: `broken` requests in a row break, or
-    another cause, which kills every five seconds, hits the trial, with the chance `hit`.
+    """One hang-up on the rows. It can be chance in two ways: `broken` requests one after the other
+    broke at random; or another cause, which kills the server every five seconds, hit the trial. The
+    chance that such a kill hit the trial is `hit`.
     """
 
     broken: int
@@ -44,8 +47,8 @@ class _HangUp(NamedTuple):
 
 
 class LostRequests:
-    """How often requests with the rows that are asked now were lost. `count`: how often in a row
-    the worker process died, or how often in a row the server hung up. `hang_ups`: how often the
+    """How often requests with the rows that are asked now were lost. `count`: how many times one
+    after the other the worker process died, or the server hung up. `hang_ups`: how often the
     connection broke under a row that may be too large. `kills_workers`: the worker process died
     twice during this search, so only one such search asks at a time. `breaks_connections`: the
     server hung up twice during this search, which does not harm other rows.
@@ -97,7 +100,7 @@ class LostRequests:
         return self.count >= LONE_DEATHS and odds.are_against(broken, doubt)
 
     def _count(self, *, hung: bool) -> None:
-        """Deaths and hang-ups are not added up, because the error that is reported must have come
+        """Deaths and hang-ups are counted apart, because the error that is reported must have come
         each time.
         """
         if hung is not self._hung:
@@ -112,17 +115,17 @@ class LostRequests:
         return self.hang_ups >= HANG_UPS
 
     def server_was_gone(self, after_s: float) -> None:
-        """The server was gone after it hung up, so two requests in a row were lost. It may have
-        died of something else in that time, so a slow trial proves less.
+        """The server was gone after it hung up, so two requests were lost one after the other. In
+        that time the server may have died of something else, so a slow trial proves less.
         """
         self._hang_ups[-1] = _HangUp(2, min(LEAST_PROOF, after_s / KILL_PERIOD_S))
 
     def unanswered(self, rows: int, heard: int, after_s: float, odds: "Odds | None") -> bool:
         """The rows got no answer. True: that counts as a refusal. `heard`: how many requests the
-        server has answered so far; `after_s`: how long the slowest answer took. It counts like a
-        death, but only if the server has answered anything since these rows were last lost: a
-        server that is away says nothing about rows. `odds`: given if the server hung up, which it
-        may do at random.
+        server has answered so far; `after_s`: how long the slowest answer took. Such a loss counts
+        like a death, but only if the server has answered any request since these rows were last
+        lost: a server that is away says nothing about rows. `odds`: given if the server hung up,
+        which it may do at random.
         """
         before, self._heard = self._heard, heard
         if heard == before or not self.died(rows, after_s):
@@ -151,7 +154,7 @@ class LostRequests:
         return Rejection("unavailable", message, "predict")
 
 
-# Older answers tell little about how the server is now.
+# How many of the last answers count. Older ones tell little about how the server is now.
 REMEMBERED = 200
 # If a server hangs up after this many answers without a hang-up, it may have begun to hang up at
 # random.
@@ -168,15 +171,15 @@ class Odds(NamedTuple):
     answered: int
 
     def are_against(self, times: int, doubt: float) -> bool:
-        """Is it certain enough that the row is the cause of so many broken requests in a row?
-        `doubt`: the chance that they broke by themselves.
+        """Is it certain enough that the row is the cause, after `times` of its requests broke one
+        after the other? `doubt`: the chance that they broke without the row.
         """
         return doubt <= MOST_DOUBT and self.of_late(times) <= MOST_DOUBT_OF_LATE
 
     def of_late(self, times: int) -> float:
-        """The chance that so many requests break in a row, if the server began to break connections
-        at random when it first hung up. Every share of broken connections is taken to be as likely
-        as any other.
+        """The chance that `times` requests break one after the other, if the server began to break
+        connections at random when it first hung up. Every share of broken connections is taken to
+        be as likely as any other.
         """
         return math.prod(
             (1 + self.broken + number) / (2 + self.broken + self.answered + number)
@@ -185,9 +188,9 @@ class Odds(NamedTuple):
 
 
 class ChanceHangUps:
-    """How often connections break under good rows. The more often, the more losses a row needs to
-    be blamed. `heard`: how many requests were answered in all. Owner: the health of one model
-    server.
+    """How often connections break under good rows. The more often they break, the more losses it
+    takes until a row is blamed. `heard`: how many requests were answered in all. Owner: the health
+    of one model server.
     """
 
     __slots__ = ("_began", "_count", "_last", "_of_late", "_since")
@@ -197,7 +200,7 @@ class ChanceHangUps:
         self._last = -QUIET_ANSWERS
 
     def seen(self, heard: int) -> None:
-        """The server hung up, on whatever rows."""
+        """The server hung up, on good rows or on bad ones."""
         if heard - self._last >= QUIET_ANSWERS:
             self._began, self._of_late = heard, 0
         self._last = heard
@@ -213,7 +216,7 @@ class ChanceHangUps:
             self._since, self._count = heard - REMEMBERED // 2, self._count // 2
 
     def chance(self, heard: int) -> float:
-        """The chance that the connection of a good request breaks. It is counted as if the next one
-        broke, so that a new server is not trusted too much.
+        """The chance that the connection of a good request breaks. The next request is counted as
+        if it had broken, so that a new server is not trusted too much.
         """
         return (self._count + 1) / (heard - self._since + self._count + 1)

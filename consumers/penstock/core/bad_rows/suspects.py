@@ -3,16 +3,17 @@ row?
 
 Rule: an object is a suspect from the first refused request that carried rows of it until any of its
 rows is answered; until then its rows share no request with those of other objects. Rows of one
-member and shape are sentenced when `SENTENCE` of them in a row were refused alone with the same
-words. After the sentence only one row in `LOT`, drawn at random, is asked alone, and if the model
-refuses it, the others are rejected with it. One answer, or a refusal in other words, lifts the
-sentence. Pure. Owner: predict, for the objects of its model.
+member and shape are sentenced when `SENTENCE` of them, one after the other, were refused alone with
+the same words. After the sentence only one row in `LOT`, drawn at random, is asked alone, and if
+the model refuses it, the others are rejected with it. One answer, or a refusal in other words,
+lifts the sentence. Pure. Owner: predict, for the objects of its model.
 
 How often is this wrong? If a share g of an object's rows is good, the object is sentenced with a
-chance of (1 - g) ** 50: one in 200 at a tenth, one in 70,000 at a fifth. After the sentence every
-good row is asked with a chance of at least 1 in 100, and the first good row that is asked lifts the
-sentence. So a wrong sentence costs at most 100 good rows on average, whatever the order of the
-rows, and more than 460 in one case of a hundred (0.99 ** 460).
+chance of (1 - g) ** 50: that is one in 200 if a tenth of the rows is good, and one in 70,000 if a
+fifth is good. After the sentence every good row is asked with a chance of at least 1 in 100, and
+the first good row that is asked lifts the sentence. So a wrong sentence costs at most 100 good rows
+on average, whatever the order of the rows. In one case of a hundred it costs more than 460 good
+rows (0.99 ** 460).
 """
 
 import re
@@ -24,8 +25,8 @@ from penstock.core.rows.payload import Shape
 from penstock.core.rows.rejections import Rejection
 
 # With a millisecond for a request, 50 refused rows take a twentieth of a second. 5,000 refused rows
-# cost 250 requests: nearly 50 until they are known not to be rare, 50 for the sentence, 50 lots,
-# and a probe with the canary after each row that was asked alone.
+# cost 250 requests: nearly 50 until bad rows count as frequent, 50 for the sentence, 50 lots, and a
+# probe with the canary after each row that was asked alone.
 SENTENCE = 50
 LOT = 100
 # From this many refused rows of an object on, the log tells of it.
@@ -51,7 +52,7 @@ class Trial:
     def refused(self, why: Rejection) -> None:
         """A row was refused alone."""
         self.why = why
-        # That one row is too large says nothing about the next row.
+        # The size of one row says nothing about the next row.
         if why.code == "too_large":
             self.in_a_row = 0
             return

@@ -1,11 +1,12 @@
-"""Do two models say the same? Row by row, by stream, and with the time that both took.
+"""Do two models say the same? Their answers are compared row by row, and counted by stream. The
+times that both models took are counted, too.
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
-else exactly. With pointers, only the values at these places count; if a pointer finds no value, two
-answers agree only when they are equal as a whole, so that a mistyped pointer shows as disagreement.
-Comparisons add up, over intervals and over workers: times are counted in twenty classes a decade,
-so a quantile of many workers is at most twelve percent too high. Owner: the shadow stage and
-`replay`, which compare the answers of two models.
+else exactly. If pointers are given, only the values at these places count. If a pointer finds no
+value, two answers agree only when they are equal as a whole, so that a mistyped pointer shows as
+disagreement. Comparisons add up, over intervals and over workers: times are counted in twenty
+classes a decade, so a quantile of many workers is at most twelve percent too high. Owner: the
+shadow stage and `replay`, which compare the answers of two models.
 """
 
 import math
@@ -35,8 +36,8 @@ _NOTHING = object()
 
 
 class Agreement:
-    """`tolerance`: how far two numbers may be apart. For numbers with a fraction it is also taken
-    relative to the larger number, because the noise of arithmetic grows with the size of the
+    """`tolerance`: how far two numbers may be apart. Numbers with a fraction may also differ by
+    this share of the larger number, because the noise of arithmetic grows with the size of the
     numbers.
     """
 
@@ -81,8 +82,8 @@ class Agreement:
         return kind is type(b) and bool(a == b)
 
     def _same_members(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
-        """This is called for most rows. Two values that are one Python object (a small number,
-        null) are equal without another call.
+        """Called for most rows, so it must be fast: two values that are one Python object (a small
+        number, null) are equal without another call.
         """
         for name, value in a.items():
             other = b.get(name, _NOTHING)
@@ -97,8 +98,8 @@ class Agreement:
         return all(map(self._same, a, b))
 
     def _near(self, a: float, b: float) -> bool:
-        """Whole numbers may be labels or counts. A difference between these is never noise, so the
-        tolerance is not taken relative to them.
+        """Whole numbers may be labels or counts. A difference between them is never noise, so for
+        whole numbers the tolerance does not grow with their size.
         """
         if type(a) is int and type(b) is int:
             return abs(a - b) <= self._tolerance
@@ -126,8 +127,8 @@ class AgreementShare(NamedTuple):
         spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n
         low, high = max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
-        # If all rows agreed, or none did, this bound is exactly 1 or 0, to which floats only come
-        # near.
+        # If all rows agreed, the upper bound is exactly 1; if none did, the lower bound is exactly
+        # 0. The floats computed above only come near to that.
         return (0.0 if not self.agreed else low), (1.0 if self.agreed == n else high)
 
     def plus(self, rows: int, agreed: int) -> "AgreementShare":

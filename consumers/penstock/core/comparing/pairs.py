@@ -1,9 +1,9 @@
 """Two topics that answer the same messages, joined row by row.
 
 Rule: within a stream of an input partition both topics have the rows in the input's order. So a
-side that has passed a place will not bring that row any more: only the rows by which one side is
-ahead are kept, and a repeat after a crash is known by its place. Rows beyond `most_bytes` are
-dropped and counted. Owner: the comparison.
+side that has passed a place will not bring the row of that place any more. Therefore only the rows
+by which one side is ahead are kept, and a row that is repeated after a crash is recognised by its
+place. Rows beyond `most_bytes` are dropped and counted. Owner: the comparison.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
-# The memory that a row takes here, about, besides its answer.
+# The approximate memory of a row that waits here, besides its answer.
 ROW_BYTES = 300
 
 
@@ -48,8 +48,8 @@ class _Stream(Generic[Item]):
 @dataclass(slots=True)
 class Pairs(Generic[Item]):
     """`put` each row that comes from side 0 or 1. Counts: `only`, rows that had no counterpart;
-    `repeated`, rows that had come before; `unseen`, rows that were dropped or whose counterpart
-    was.
+    `repeated`, rows that had come before; `unseen`, rows that were dropped, and rows whose
+    counterpart was dropped.
     """
 
     most_bytes: int
@@ -87,7 +87,8 @@ class Pairs(Generic[Item]):
             if self._bytes > self.most_bytes:
                 self._let_go(0 if self.waiting[0] > self.waiting[1] else 1)
             return None
-        # The other side has come here, so it has passed the places of the rows that waited before.
+        # The other side has reached this row's place. So it has passed the places of this side's
+        # waiting rows, and they have no counterpart.
         while own:
             self._alone(own, side)
         one.done = place

@@ -2,7 +2,7 @@
 
 Rule: all copies together, also those that are being asked or compared, are bounded by rows and by
 bytes. A batch for which there is no room is not copied. A copy refers to nothing of the live batch:
-its rows are in their own memory, and it holds their names. Owner: the shadow stage.
+it has copies of the rows and of the fields that name them. Owner: the shadow stage.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from penstock.messages.prediction import ObjectId, Source, encodable
 
 
 class Run(NamedTuple):
-    """Rows of one object in the order of the batch, with what a record says of them."""
+    """Rows of one object in the order of the batch, with the fields of their records."""
 
     stream: str
     source: Source

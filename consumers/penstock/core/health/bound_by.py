@@ -1,11 +1,12 @@
-"""What limits a worker? In other words: of what must there be more, so that answers come sooner?
+"""What limits a worker? In other words: which resource must be increased so that answers come
+sooner?
 
 Rule: nothing limits a worker that is on time. If a worker is late, a service that is away is named
-first. Then comes the part that is full; of several full parts the one furthest down the flow,
+first. Next, a full part is named. If several parts are full, it is the one furthest down the flow,
 because everything before it waits for it. A full worker counts as skewed if one partition has the
-backlog, because the records of one partition cannot go to another worker. If no part is full and
-most streams are late, the slowest part of the way is named, if it takes half of the time. Pure.
-Owner: the worker's figures.
+backlog, because the records of one partition cannot go to another worker. If no part is full but
+most streams are late, the slowest part of the way is named, provided that it takes half of the
+time. Pure. Owner: the worker's figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +14,17 @@ from typing import Any, Final, Literal, NamedTuple
 
 Bound = Literal["worker", "model", "store", "kafka", "skew"]
 
-# From this share on queues grow faster than the load: a server that is busy for 0.8 of the time
-# lets a request wait four times as long as it takes.
+# From this share on, queues grow faster than the load: at a server that is busy for 0.8 of the
+# time, a request waits four times as long as its own call takes.
 FULL: Final = 0.8
 # A worker is late when a record waits for longer than `LATE_S`, or when more than `LATE_SHARE` of
 # its objects took longer than `window.target_p99_ms`.
 LATE_S: Final = 1.0
 LATE_SHARE: Final = 0.01
-# This share of a worker's backlog must be of one partition of several to call the worker skewed.
+# A worker counts as skewed if it has several partitions and one of them has this share of the
+# backlog.
 HOT_SHARE: Final = 0.8
-# And that partition must commit this many times as many records as the others do on average.
+# In addition, that partition must commit this many times as many records as the others on average.
 HOT_TIMES: Final = 2
 # The slowest part of the way is named if it takes this share of the time, without the time in
 # Kafka.
@@ -77,9 +79,9 @@ class Backlogs(NamedTuple):
 
     @property
     def are_skewed(self) -> bool:
-        """Has one of several partitions nearly all of the backlog, although it does much more than
-        the others? A partition that waits for slow objects has a backlog as well, but does no more
-        than the others.
+        """Has one of several partitions nearly all of the backlog, although it commits many more
+        records than the others? A partition that waits for slow objects has a backlog as well, but
+        commits no more records than the others.
         """
         lags, done = self.lags, self.done
         hot = max(lags, key=lambda number: lags[number], default=None)

@@ -4,9 +4,10 @@ next.
 Rule: the number of calls at a time is halved when the server fails (once for all calls that were
 under way) and grows while it answers. Every failure spends one unit of a small budget, and every
 answer earns a tenth, so repeated calls stay a tenth of the answered ones. When the budget is spent,
-the breaker is open: one probe at a time, each later than the one before and from the second on with
-few rows, until a probe is answered. An answered probe halves the count of failed probes; otherwise
-a server that answers every second call would be probed ever more rarely.
+the breaker opens: until a probe is answered, the server gets one probe at a time. The pause before
+each probe is longer than the one before it, and from the second probe on a probe has few rows. An
+answered probe halves the count of failed probes. Otherwise a server that answers every second call
+would be probed ever more rarely.
 
 A batch of waiting rows and a search for bad rows take turns. Searches have at most a quarter of the
 calls, and never all of them if there is more than one call. So a search always goes on, and rows
@@ -23,12 +24,13 @@ from penstock.core.health.retry import MOST_ASKED_S, Backoff
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
 # 5 s, spares a server that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# Requests that a failing server gave up still run there, so repeats may add only a tenth to its
-# load. Retry budgets of other clients allow 10 to 20 %.
+# A failing server may still work on requests that got no answer, so repeats may add only a tenth to
+# its load. Retry budgets of other clients allow 10 to 20 %.
 RETRY_SHARE = 0.1
 FLOOR = 3.0
-# After a refusal because of a full queue at n calls, the number grows fast up to three quarters of
-# n and slowly beyond. Each step too far costs a refusal: one call in a hundred at this pace.
+# If the server refuses a call because its queue is full at n calls, the number of calls then grows
+# fast up to three quarters of n, and slowly beyond. Each step too far costs a refused call. At this
+# pace that is one call in a hundred.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
 # With the default four calls at a time, searches have one: a server with one worker process then
@@ -40,9 +42,9 @@ Turn = Literal["rows", "search"]
 
 class Call(NamedTuple):
     """A call in progress. `round`: failures of one round count as one, because one fault causes
-    them all. `place`: how many calls were in progress when this one began, with itself. `turn`:
-    which queue it came from. `is_small`: the probe before this one failed, so this one carries few
-    rows.
+    them all. `place`: how many calls were in progress when this one began, this one included.
+    `turn`: which queue it came from. `is_small`: the probe before this one failed, so this one
+    carries few rows.
     """
 
     round: int
@@ -96,7 +98,7 @@ class Breaker:
             self._is_probing = False
 
     def answered(self, call: Call) -> None:
-        """The server answered. If it refused the rows, that counts as an answer, too."""
+        """The server answered. A refusal of the rows is an answer, too."""
         self.dropped(call)
         if self.is_open:
             self.is_open = self._is_probing = False

@@ -2,9 +2,9 @@
 
 Rule: a group is behind when it has not committed records that were in its topics a certain time
 ago. So lag is measured in time by offsets alone; neither the rate of records nor the interval of
-commits matters. Until the group was watched for that time, it counts as behind if it has anything
-left to commit. A partition without a commit does not count, because the group does not read it.
-Owner: the replay.
+commits matters. As long as the group was watched for less than that time, it counts as behind if it
+has anything left to commit. A partition without a commit does not count, because the group does not
+read it. Owner: the replay.
 """
 
 from collections import deque
@@ -39,7 +39,9 @@ class KeepingUp(Generic[Part]):
     def look(
         self, now_s: float, ends: Mapping[Part, int], committed: Mapping[Part, int]
     ) -> GroupState:
-        """`ends`: of all partitions; `committed`: of those that the group reads."""
+        """`ends`: the end offset of each partition; `committed`: the committed offset of each
+        partition that the group reads.
+        """
         if self._looks and any(ends[one] > self._looks[-1][1].get(one, 0) for one in ends):
             self._grew_s = now_s
         self._looks.append((now_s, dict(ends)))

@@ -58,9 +58,7 @@ class RegionHelp:
         return self.is_on
 
     def failed(self) -> None:
-        """An attempt to help failed, so it is judged from the start again
-        whether help is needed.
-        """
+        """An attempt to help failed, so the region's need of help is judged from the start again."""
         self.is_on, self._since_s = False, None
 
     def _should_change(self, standing: RegionState, *, is_free: bool) -> bool:

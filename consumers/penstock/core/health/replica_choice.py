@@ -9,7 +9,8 @@ their order. Pure. Owner: an adapter with replicas.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Like those of the breaker: repeated calls stay a tenth of the answered ones.
+# The same numbers as in breaker.py, for the same reason: repeated calls stay a tenth of the
+# answered calls.
 FLOOR = 3.0
 EARNED = 0.1
 
@@ -22,7 +23,7 @@ class _Replica:
 
 
 class Standby:
-    """Replicas are numbered by place: 0 is preferred to 1. Times are the caller's."""
+    """Replicas are numbered by place: 0 is preferred to 1. All times are by the caller's clock."""
 
     def __init__(self, places: int, *, look_again_s: float) -> None:
         self._standings = [_Replica() for _ in range(places)]
@@ -33,8 +34,8 @@ class Standby:
         return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
 
     def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
-        """The first place that is away and due for another try, given to one caller only. A caller
-        that waits for an answer of place `waits_at` already gets another place.
+        """The first place that is away and due for another try, given to one caller only. If the
+        caller already waits for an answer of place `waits_at`, it gets another place.
         """
         if waits_at is None and not any(one.is_well for one in self._standings):
             return None  # all places are asked anyway
@@ -56,8 +57,8 @@ class Standby:
             one.is_well, one.budget = True, 1.0
 
     def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
-        """True: the place is skipped from now on, and was not before. `is_away`: it did not answer
-        at all.
+        """Returns True if the place is skipped from now on and was not skipped before. `is_away`:
+        the replica did not answer at all.
         """
         one = self._standings[place]
         one.budget = 0.0 if is_away else one.budget - 1.0

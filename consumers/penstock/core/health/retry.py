@@ -49,8 +49,8 @@ LATE_OBJECT_POLL_S = 0.1
 
 
 class Tries:
-    """All tries to read one object, which is given up after some time without new bytes. Only the
-    time counts in which the store was there and this worker did not keep the transfer waiting.
+    """All tries to read one object, which is given up after some time without new bytes. Time
+    counts only while the store was there and this worker did not keep the transfer waiting.
     `mishaps`: how many tries ended by an unforeseen exception.
     """
 

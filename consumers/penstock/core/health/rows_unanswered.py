@@ -1,10 +1,11 @@
-"""Does the server answer questions, but never rows? And does it answer rows with something that is
-no answer?
+"""Does the server answer questions without rows, but never rows? And does it answer rows with
+something that is not an answer of a model?
 
-Rule: a server that does not even answer questions without rows is away, and rows without an answer
-then say nothing. If it answers such a question, and `TRIES` requests with rows were lost in a row
-within at least `LEAST_S`, it fails at rows. A search for one bad row loses as many in a row, but
-finds good rows within less time. Pure. Owner: the health of one model server.
+Rule: a server that does not even answer a question without rows is away, and while it is away, lost
+rows say nothing. If it answers such a question, but `TRIES` requests with rows were lost one after
+the other, over a time of at least `LEAST_S`, then it fails at rows. A search for one bad row may
+lose as many requests one after the other, but finds good rows in less time. Pure. Owner: the health
+of one model server.
 """
 
 from penstock.errors import HungUp, NoAnswer, Poison

@@ -1,8 +1,8 @@
 """Which object of a lane is fetched next?
 
 Rule: objects are fetched in input order. Where order is kept per stream, each stream has a share of
-the fetchers and of the objects in work, so that a stream that cannot go on leaves the rest to the
-others. Objects of one store never wait for those of another. Owner: the lane.
+the fetchers and of the objects in work, so that a stream that cannot go on leaves room for the
+other streams. Objects of one store never wait for those of another. Owner: the lane.
 """
 
 from abc import ABC, abstractmethod
@@ -82,8 +82,8 @@ class FetchQueueInOrder(FetchQueue):
 
 
 class StreamShare(NamedTuple):
-    """The most that one stream may have: objects that are being fetched, and objects in work, which
-    are also those that are fetched and not delivered yet.
+    """The most objects that one stream may have: `fetching` at a time, and `in_work`, which also
+    counts objects that were fetched and are not delivered yet.
     """
 
     fetching: int

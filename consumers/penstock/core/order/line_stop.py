@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-# `ratio` is taken of this many last objects of a stream; fewer are too small a sample.
+# `ratio` is the share of failed objects among this many last objects of a stream. Fewer objects are
+# too small a sample.
 WINDOW = 100
 _ALL = (1 << WINDOW) - 1
-# About 200 bytes each: 2 MB per partition.
+# Each stream takes about 200 bytes, so all of them take 2 MB per partition.
 MAX_STREAMS = 10_000
 
 
@@ -125,9 +126,9 @@ class LetterAccount:
         self._streams: dict[str, _Stream] = {}
 
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
-        """May answers of the stream's next object leave? Asked before they do. `failed`: a dead
-        letter leaves with them; `finished`: they are the last of the object. None: they may leave;
-        else the limit that forbids it.
+        """Asked before answers of the stream's next object leave. `failed`: a dead letter leaves
+        with the answers; `finished`: they are the object's last answers. Returns None if they may
+        leave, else the limit that forbids it.
         """
         if self._is_off:
             return None

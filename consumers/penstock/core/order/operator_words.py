@@ -18,7 +18,8 @@ PREFIX = "l1:"
 MOST_WORDS = 50
 _WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
 
-# Either try the object again at which the line stopped, or answer it by its error.
+# About the object at which the line stopped. `resume`: try it again; `skip`: answer it by its
+# error.
 Verb = Literal["resume", "skip"]
 
 

@@ -1,7 +1,8 @@
 """Which answers may leave a lane now? In input order, of the whole lane or of each stream.
 
-Rule: a block leaves when everything before it has left and it is known whether it is the object's
-last block. Therefore the last block of an object that is still being read stays. Owner: the lane.
+Rule: a block leaves when everything before it has left, and when it is certain whether another
+block of its object follows. Therefore the newest block of an object that is still being read stays.
+Owner: the lane.
 """
 
 from collections import deque
@@ -12,8 +13,8 @@ from penstock.core.rows.blocks import Block, Ticket
 
 
 class Release(NamedTuple):
-    """Answered blocks of one ticket. `finished`: the ticket's last block is among them, or it had
-    none.
+    """Answered blocks of one ticket. `finished`: the ticket's last block is among them, or the
+    ticket had no block.
     """
 
     ticket: Ticket
@@ -120,7 +121,7 @@ class PartitionOrder:
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
         """Take out the blocks that may leave, up to the block that uses up the room. `spare_marks`
-        is not asked: only the first ticket of the lane leaves, and its cursor always fits into the
+        is not called here: only the lane's first ticket leaves, and its cursor always fits into the
         metadata.
         """
         releases: list[Release] = []
@@ -184,8 +185,9 @@ class StreamOrder:
             if not tickets:
                 del self._streams[stream]
             elif not room.is_left:
-                # The stream goes to the end of the turn: if it always has answers, it would
-                # otherwise use up the room every time, and the streams behind it would never leave.
+                # The stream becomes the last one in turn. Otherwise a stream that always has
+                # answers would use up the room every time, and the streams behind it would never
+                # leave.
                 self._streams[stream] = self._streams.pop(stream)
             if not room.is_left:
                 break
@@ -201,8 +203,8 @@ def place(ticket: Ticket) -> tuple[int, int]:
 
 
 def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
-    """Forget the first ticket that is not begun and all behind it: fetchers begin tickets in order,
-    so those wait as well.
+    """Forget the first ticket that no fetcher has begun, and all tickets behind it: fetchers begin
+    tickets in order, so those behind it wait as well.
     """
     for number, ticket in enumerate(tickets):
         if not (ticket.started or ticket.closed):

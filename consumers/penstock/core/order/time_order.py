@@ -41,7 +41,7 @@ class Merge(Generic[R]):
         self._patience_s = patience_s
         self._waiting: dict[int, deque[R]] = {}
         self._bytes: dict[int, int] = {}
-        # Since when each partition that has more records has had none waiting here.
+        # For each partition that has more records, but none waiting here: since when none waits.
         self._silent_s: dict[int, float] = {}
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class Merge(Generic[R]):
 
 def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
     """The waiting records in order, up to the point where a partition that has more records has
-    none waiting; at most as many as one partition may hold.
+    none waiting. They are at most as many as one partition may have waiting.
     """
     left = {each: len(queue) for each, queue in queues.items()}
     taken: list[R] = []

@@ -155,8 +155,9 @@ def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
     """An upper bound for the length of a text with this many marks, all of which are on offsets
     less than `span` beyond the next record.
 
-    Gaps and lengths of the runs add up to at most the span, so their digits are most if all are
-    equal; a separator follows each. The length of bits depends on the span alone.
+    Gaps and lengths of the runs add up to at most the span, so they have the most digits in total
+    if all are equal. A separator follows each of them. The length of bits depends on the span
+    alone.
     """
     far = len(f"{span:x}")
     digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
@@ -219,7 +220,7 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     )
     if is_whole is None:
         return False
-    # Here each mark stands for itself: one that cannot be read does not harm the others.
+    # Each of these marks is read by itself, so one that cannot be read does not harm the others.
     objects, rows = (part.split(",") if part else [] for part in others)
     of_objects = [_OBJECTS.fullmatch(text) for text in objects]
     for mark in filter(None, of_objects):
@@ -235,8 +236,8 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
 
 
 def _read_runs(text: str, progress: Progress) -> bool | None:
-    """Was all of the text read? None: the text contradicts itself or the offset, so none of it is
-    used.
+    """Returns whether all of the text could be read. None: the text contradicts itself or the
+    offset, so none of it is used.
     """
     before = progress.next_offset
     for part in text.split(",") if text else ():
@@ -252,7 +253,9 @@ def _read_runs(text: str, progress: Progress) -> bool | None:
 
 
 def _read_bits(text: str, progress: Progress) -> bool | None:
-    """Was all of the text read? None: it contradicts the offset, as in `_read_runs`."""
+    """Returns whether all of the text could be read. None: the text contradicts the offset, so none
+    of it is used.
+    """
     found = _BITS.fullmatch(text)
     if found is None or len(found[1]) % 4 == 1:
         return False

@@ -1,11 +1,12 @@
 """How far may I commit? One account per assignment of a partition.
 
-Rule: the ledger tracks the records that arrived, never those that should have arrived, as offsets
-have gaps. `next_offset` moves only when every object of a record is delivered. Deliveries beyond it
-are kept as ranges; a range may include offsets that never arrived or that name no object. Every
-position that the ledger gives out is a `next_offset`: the record to read next. The next assignment
-knows only the content of a commit (`written`, `read`); if a part of that cannot be read, its rows
-are repeated, never left out. Owner: the lane.
+Rule: the ledger tracks the records that arrived, never those that should have arrived, because
+offsets have gaps. `next_offset` moves only when every object of a record is delivered. Records that
+are delivered beyond `next_offset` are kept as ranges of offsets. A range may include offsets for
+which no record exists, and records that name no object. Every position that the ledger gives out is
+a `next_offset`: the record to read next. The next assignment knows only the content of a commit
+(`written`, `read`); if a part of that content cannot be read, the rows of that part are repeated,
+never left out. Owner: the lane.
 """
 
 from collections.abc import Collection
@@ -99,8 +100,8 @@ class Ledger:
         return self._rows.get((offset, index), START)
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived that owes this number of `objects`. With 0 (the record is ignored, or a
-        former assignment delivered it) it is passed over like a gap.
+        """A record arrived that owes this number of `objects`. A record that owes 0 objects (it is
+        ignored, or a former assignment delivered it) is passed over like a gap.
         """
         if offset < self._seen_next:
             raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
@@ -111,8 +112,8 @@ class Ledger:
             self._owed += objects
 
     def pass_over(self, offset: int) -> None:
-        """Every record before `offset` has arrived; between the last of them and `offset` there are
-        none.
+        """No more records come before `offset`: the offsets between the last record that arrived
+        and `offset` are a gap.
         """
         if offset > self._seen_next:
             self._seen_next = offset
@@ -144,8 +145,8 @@ class Ledger:
             self._forget_passed()
 
     def _forget_passed(self) -> None:
-        """Drop the marks before the next offset. A delivery usually drops them, but they may be of
-        records that no longer exist in the topic, for which no delivery comes.
+        """Drop the marks before the next offset. The delivery of a record usually drops the
+        record's marks, but no delivery comes for records that no longer exist in the topic.
         """
         next_offset = self.next_offset
         self._completed.drop_below(next_offset)
@@ -163,8 +164,8 @@ class Ledger:
         return max(0, free // most_chars_of_one(span))
 
     def has_room_for(self, offset: int | None) -> bool:
-        """May a record at `offset` (None: the next one) be opened? Yes, if the metadata has room
-        even if every second owed record completes, which takes the most marks.
+        """May a record at `offset` (None: the next one) be opened? The metadata must have room even
+        in the worst case: every second owed record is completed, which takes the most marks.
         """
         if not self._entries:
             return True

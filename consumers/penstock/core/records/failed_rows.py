@@ -35,8 +35,8 @@ def failed_rows(release: Release) -> Iterator[Failed]:
 
 
 def published_rows(release: Release) -> int:
-    """How many of the release's rows a former assignment published. They are answered again only
-    for the result object. Each row has one record.
+    """How many of the release's rows a former assignment published. These rows are answered again
+    only for the result object.
     """
     published = release.ticket.published_rows
     return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)

@@ -1,4 +1,5 @@
-"""Which partition of the output topic a record goes to: that of its reference, or its stream's.
+"""Which partition of the output topic a record goes to: the one with the number of the input
+partition, or the one that belongs to the stream.
 
 Rule: either way all answers of a stream are in one partition, so their order can be seen. Owner:
 the settings choose the rule; the publish stage asks for the partition.
@@ -10,7 +11,7 @@ from penstock.core.rows.blocks import Ticket
 
 
 def same_partition(ticket: Ticket) -> int:
-    """The partition with the number of the input's partition. Both topics have equally many
+    """The partition with the number of the input partition. Both topics have equally many
     partitions.
     """
     return ticket.owner.partition

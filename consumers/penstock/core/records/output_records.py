@@ -29,7 +29,7 @@ Fits = Callable[[bytes | None, int], bool]
 @dataclass(frozen=True, slots=True)
 class Labels:
     """The fields that are constant in every prediction: the input topic and the model. `versions`:
-    those of the models beside the default one.
+    the version of each model besides the default one.
     """
 
     input_topic: str
@@ -47,8 +47,8 @@ class Labels:
 
 
 class Encoded(NamedTuple):
-    """The records of a release in order, which all have the stream as their key, and the rows that
-    failed.
+    """The records of a release in order, and the rows that failed. All of these records have the
+    stream as their key.
     """
 
     values: list[bytes]
@@ -153,7 +153,8 @@ class Records:
                 block.first_row + final, answers[final], member, last_rows
             )
         errors = dict(block.errors)
-        # An upper bound first: the length of each record is asked only if the bound does not fit.
+        # An upper bound is checked first: the length of each record is checked only if the topic
+        # would not take a record of that bound.
         most_bytes = frame.nbytes + 6 * len(member or "") + block.answer_bytes
         if block.kept is not None:
             values = [self._with_kept(block, value, row) for row, value in enumerate(values)]
@@ -220,8 +221,8 @@ class Records:
             out.failed.append(Failed(None, 1, None, failure))
 
     def _shortened(self, ticket: Ticket, make: Callable[[RecordFrame], bytes]) -> bytes:
-        """The record with the first of the frames with which the topic takes it; else with the last
-        frame.
+        """The record with the first of the frames that makes it small enough for the topic. If none
+        does, it has the last frame.
         """
         key, value = ticket.stream.encode(), b""
         for frame in self._frames(ticket):
@@ -232,8 +233,8 @@ class Records:
 
     def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
         """Three frames, each shorter than the one before: the full frame; the frame without the
-        sender's attributes; and the frame without the object's name, as the object can still be
-        found by `source`.
+        sender's attributes; and the frame without the object's name, because the object can still
+        be found by `source`.
         """
         yield self._frame_of(ticket)
         yield self._frame(ticket, attributes=None, event_time=None)
@@ -270,6 +271,6 @@ class Records:
 
 
 def ends_alone(release: Release) -> bool:
-    """Does the object end in this release without a row whose record could say so?"""
+    """True if the object ends in this release, and no row has a record that could say so."""
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)

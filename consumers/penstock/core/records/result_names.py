@@ -114,8 +114,9 @@ class ResultNames:
         )
 
     def _own(self, ticket: Ticket) -> str:
-        """The part of the name that distinguishes several results of one object name: of some of
-        its rows only, of several objects of one message, and of objects in several stores.
+        """The part of the name that distinguishes several results of one object name: results of
+        only some rows of the object, of several objects of one message, and of objects in several
+        stores.
         """
         if self._names_records:
             return f"%object-{ticket.object_index}" if ticket.object_index else ""

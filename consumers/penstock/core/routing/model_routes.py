@@ -15,7 +15,7 @@ from zlib import crc32
 
 # A message names fewer objects than this.
 _OBJECTS = 1 << 20
-# After this many objects the log names the routes that matched none of them: by then that is no
+# The log names the routes that matched none of this many objects: with so many objects that is no
 # chance.
 UNMATCHED_AFTER = 1_000
 # The smallest share that makes a difference is 0.01 percent.
@@ -85,7 +85,9 @@ class Routes:
 
     @property
     def never_matched(self) -> list[Route]:
-        """The routes that matched none of many objects; empty as long as these are few."""
+        """The routes that matched none of the objects. Empty until `UNMATCHED_AFTER` objects were
+        asked about.
+        """
         return list(self.unmatched.values()) if self.asked >= UNMATCHED_AFTER else []
 
     def of(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:

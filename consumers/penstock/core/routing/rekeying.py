@@ -87,7 +87,9 @@ def _encoded(reference: Reference, stream: str, naming: StreamNames) -> bytes:
 
 
 def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
-    """As few messages as their size allows. An object that is larger gets its own message."""
+    """As few messages as `most_bytes` allows. An object that is larger than that gets its own
+    message.
+    """
     some: list[bytes] = []
     nbytes = empty = len(_BEGIN) + len(_END)
     for one in objects:
@@ -106,8 +108,8 @@ def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: 
 
 def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
     """The headers of a message with a new value. Headers that were a part of the old message would
-    be read as a part of the new one, so they are left out. Of the others only the trace stays,
-    because each of very many messages would carry them all.
+    be read as a part of the new one, so they are left out. Of the other headers only the trace
+    stays, because very many messages may be made of one, and each would carry all of them.
     """
     kept = [(name, text) for name, text in headers if name == HEADER and not is_part(name)]
     traced = in_cloud_event(whole) if in_headers(headers) is None else None

@@ -53,7 +53,7 @@ class StoreChoice:
         # Literal names come before globs, and a glob with a longer literal beginning comes before a
         # shorter one.
         self._exactly = sorted(places, key=lambda place: -_exactness(place.bucket))
-        # With `[objects]` alone a reference that names no store needs no look.
+        # If `[objects]` is the only store, a reference that names no store needs no search.
         self.is_plain = [(place.name, place.bucket) for place in places] == [(DEFAULT, "*")]
 
     @classmethod

@@ -52,8 +52,8 @@ def fallback(key: bytes | None, partition: int) -> str:
 def streams_of(
     message: References | Inline, naming: StreamNames, key: bytes | None, partition: int
 ) -> list[str]:
-    """The stream of each object that the message names; for inline rows one. `key` and `partition`:
-    of the record, by its number in its topic.
+    """The stream of each object that the message names; inline rows have one stream. `key`: of the
+    record. `partition`: the number of its partition in the topic.
     """
     if isinstance(message, Inline):
         return [message.stream or fallback(key, partition)]

@@ -33,7 +33,7 @@ class ModelRequest(NamedTuple):
 
 class Block:
     """Consecutive rows of one object. The block waits until it has `answers`, or a `rejection` of
-    all its rows. `cost_bytes`: what it is charged to the byte budget of its lane. `answer_bytes`:
+    all its rows. `cost_bytes`: how many bytes of its lane's byte budget it takes. `answer_bytes`:
     an upper bound of the size of its answers.
     """
 
@@ -223,7 +223,8 @@ class Ticket(SourceObject):
         store: str = DEFAULT,
     ) -> None:
         super().__init__(record, index, stream, reference, inline, store)
-        # Its lane. When its stream is stopped, a stand-in that drops all work takes the place.
+        # The ticket's lane. When the ticket's stream is stopped, a stand-in that drops all work
+        # takes the lane's place.
         self.owner = owner
         # Its place in the ledger. If several models answer the object, each has a ticket, with the
         # same `object_index` and an `index` of its own.

@@ -74,9 +74,9 @@ class SourceObject:
         return cursor.digest(name, self.version, self.row_rules)
 
     def resumes(self, *, from_first_row: bool) -> bool:
-        """Skip the rows that a former assignment delivered; False if that one read another version.
-        With `from_first_row` (for a result object) all rows are answered again, and only the
-        records of the delivered rows are left out.
+        """Skip the rows that a former assignment delivered. Returns False if that assignment read
+        another version. With `from_first_row` (for a result object) all rows are answered again,
+        and only the records of the delivered rows are left out.
         """
         if self.next_row or not self.resume.row:
             return True

@@ -1,11 +1,11 @@
-"""Huge objects give way to small live objects, and all rows of a replay to the live group.
+"""Huge objects give way to small live objects, and a replay gives way to the live group.
 
 Rule: bulk is the rows far inside a huge object, and all rows of a replay. While fresh small objects
 arrive, here or for the live group beside a replay, only one batch of bulk is with the model at a
-time, and after it the bulk rests for a multiple of the time that the batch took. So bulk takes a
-fixed share of one call slot on any machine, and small objects find the model mostly free. Without
-fresh small objects bulk does not rest: a group that is late anyway needs throughput. A replay
-stands still while the live group is late. Owner: the microbatch stage.
+time, and after it bulk pauses for a multiple of the time that the batch took. So bulk takes a fixed
+share of one call slot on any machine, and small objects find the model mostly free. Without fresh
+small objects bulk makes no pause: a group that is late anyway needs throughput. A replay stands
+still while the live group is late. Owner: the microbatch stage.
 """
 
 import math
@@ -14,18 +14,18 @@ from typing import Literal
 # Rows from this one on are bulk. This is more than a second of any sensor's rows, and a twentieth
 # of a second of this worker's throughput.
 BULK_ROWS = 8_192
-# A small object lets the next one be expected for this long: two ticks of a stream at 20 Hz.
+# For this long after a small object the next one is expected: two ticks of a stream at 20 Hz.
 EXPECT_S = 0.1
 # An object read this long after its announcement belongs to a backlog, not to a live stream.
 FRESH_S = 1.0
-# How long bulk rests after a batch, as a multiple of the batch's call.
+# How long bulk pauses after a batch, as a multiple of the time that the batch's call took.
 REST = 3.0
-# The longest rest, for slow servers with long calls.
+# The longest pause, for slow servers with long calls.
 MOST_REST_S = 0.1
 
 
-# The state of the live group that a replay gives way to: no records come for it; it keeps up; it
-# does not keep up.
+# The state of the live group that a replay gives way to. `quiet`: no records come for it; `live`:
+# it keeps up; `behind`: it does not keep up.
 Neighbour = Literal["quiet", "live", "behind"]
 
 

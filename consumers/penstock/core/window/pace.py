@@ -3,11 +3,11 @@ the pause between two polls.
 
 Rule: a call's time is fitted as `base + rows * per_row`, where recent calls count more.
 - Rows of a batch: as many as a call answers in half of the time that the rest of the way leaves,
-but so many that the call's base is a small part of its cost.
-- Wait: as long as a call takes when the server is busy half of the time or more, and less the more
-it is idle. So a server with room is asked at once, and a server that gets slower is asked less
-often. On a full processor (timers ring late) every request is worth avoiding: the wait grows up to
-the fixed wait, which it never exceeds.
+but at least so many that the base is a small part of the call's cost.
+- Wait: as long as a call takes when the server is busy half of the time or more. The more the
+server is idle, the shorter the wait. So a server with room is asked at once, and a server that gets
+slower is asked less often. On a full processor (timers ring late) every request is worth avoiding:
+the wait grows up to the fixed wait, which it never exceeds.
 - Calls in flight: one more after answers in time, half after a late answer. The fixed values hold
 while there is no data, and while no batch could reach the target (a backlog, a slow model), because
 they are good for throughput. Owner: predict.
@@ -56,7 +56,8 @@ LOST_SHARE = 0.8
 ELSEWHERE_QUANTILE = 0.95
 ELSEWHERE_STEP = 0.02
 
-# Shorter than a row may wait in the window by default, longer than a fetch takes on a quiet broker.
+# The pause between two polls. It is shorter than the time that a row may wait in the window by
+# default, and longer than a fetch takes on a quiet broker.
 GATHER_S = 0.004
 # Waiting pays if it brings this many records. In 4 ms 40 streams at 20 Hz bring 3.2 records, 10
 # streams 0.8.

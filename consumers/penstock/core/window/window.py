@@ -2,10 +2,10 @@
 
 Rule: a batch closes for the first of five reasons: rows, bytes, the deadline of its oldest row, an
 idle call slot (`eager`), drain. The deadline counts from the row's own arrival, never from the
-batch before. Streams share a batch by need: a stream with no more rows than an equal share gives
-all of them, and the others take turns (deficit round robin), so one huge object cannot fill every
-batch. All rows of a batch have one shape, and shapes take turns as well. Bulk, the rows far inside
-a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
+batch before. Streams share a batch by need: if a stream has no more rows than an equal share, all
+of its rows are taken, and the other streams take turns (deficit round robin), so one huge object
+cannot fill every batch. All rows of a batch have one shape, and shapes take turns as well. Bulk,
+the rows far inside a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
 """
 
 import math
@@ -185,7 +185,7 @@ class Window:
         kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()
         self._plain, self._bulk = _Waiting(), _Waiting()
-        # With their own times of arrival, so that no deadline moves.
+        # The blocks keep their own times of arrival, so that no deadline moves.
         for block in sorted(kept, key=lambda block: block.arrived_s):
             self.add(block, block.arrived_s)
 
@@ -242,8 +242,8 @@ class Window:
             moved = self._move(key, filling, queue.deficit_rows)
             queue.deficit_rows -= moved
             # A stream may have nothing for this batch: the block at its front has another shape, or
-            # is bulk that must rest. When all streams in turn have nothing, the batch goes as it
-            # is.
+            # is bulk that must pause. When no stream has rows for this batch, the batch leaves as
+            # it is.
             skipped = 0 if moved else skipped + 1
             if key in self._queues and (queue.deficit_rows <= 0 or not moved):
                 self._queues[key] = self._queues.pop(key)

@@ -25,7 +25,8 @@ from penstock.telemetry.shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 
-# So much text of answers is compared in about half a millisecond; then live work has its turn.
+# This much text of answers is compared at a time, in about half a millisecond; then live work has
+# its turn.
 TURN_BYTES = 64 << 10
 # A shadow that is away, or misconfigured, is asked rarely, so that it costs next to nothing.
 RETRY = Backoff(first_s=0.2, most_s=10.0)

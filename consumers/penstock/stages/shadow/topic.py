@@ -23,9 +23,9 @@ from penstock.telemetry.shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 
-# A disagreement waits so long for others, to be sent together with them.
+# A disagreement waits this long for further disagreements, to be sent together with them.
 WRITE_S = 1.0
-# A summary is sent so often; of a thousand streams it has at most 60 kB.
+# The time from one summary to the next. A summary of a thousand streams has at most 60 kB.
 SUMMARY_S = 10.0
 # At most this many records wait to be written.
 MOST_RECORDS = 5_000
@@ -160,8 +160,8 @@ class ShadowTopic:
             if not self._is_away:
                 log.warning("%s is not written: %s", self._terms.topic, error)
             self._is_away = True
-            # The producer drops what it holds, so that disagreements are not sent later, when they
-            # are counted as unsent.
+            # The producer drops the records that it holds. These disagreements are counted as
+            # unsent, so they must not be sent later.
             with suppress(PenstockError):
                 await self._sink.forget()
         else:
@@ -201,7 +201,7 @@ class ShadowTopic:
 
 
 def _shortened(streams: dict[str, AgreementShare], named: int) -> dict[str, tuple[int, int]]:
-    """The `named` streams with the most rows by name, the others together."""
+    """The `named` streams with the most rows, each by its name, and all other streams together."""
     kept = sorted(streams.items(), key=lambda one: -one[1].rows)
     short = dict(kept[:named])
     for _, share in kept[named:]:
