@@ -92,7 +92,9 @@ def wide_console() -> Console:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines for people, escaped: they quote names and messages that others wrote."""
+    """Print lines for people. They are escaped, because they quote names and messages that others
+    wrote.
+    """
     click.echo(escaped(text), err=err)
 
 

@@ -69,7 +69,7 @@ def replay(
 
     Ends by itself. Ctrl-C drains; the same command goes on where it was.
     """
-    # Before the imports: they take a second of CPU, which live workers may need.
+    # Called before the imports, because these take a second of CPU, which live workers may need.
     os.nice(NICE)
 
     from penstock.replay.diff import Compares

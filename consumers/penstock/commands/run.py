@@ -17,7 +17,7 @@ from penstock.process.without_pandas import without_pandas
 
 log = logging.getLogger(__name__)
 
-# A dry run holds so many messages of each partition in memory.
+# A dry run holds at most this many messages of each partition in memory.
 MOST_DRY = 1_000
 
 

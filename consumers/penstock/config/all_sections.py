@@ -174,7 +174,7 @@ class Config(Section, frozen=True):
 
 # Sections with a table per name: `[stores.NAME]`.
 NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
-# In these a key may stand in the section itself: it is the default for every table in it.
+# In these sections a key may stand beside the tables. It is then the default of every table.
 SHARING = frozenset({"regions"})
 # Arrays of tables, such as `[[models]]`; variables cannot set them.
 TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}

@@ -46,7 +46,8 @@ class Kafka(Section, frozen=True):
     # How long a broker without records may wait before it answers a fetch; each client has its own
     # default.
     fetch_wait_ms: Positive | None = None
-    # "consumer": the broker assigns partitions, and alone decides session and heartbeat.
+    # "consumer": the broker assigns partitions, and the broker's settings alone decide session and
+    # heartbeat.
     group_protocol: Literal["classic", "consumer"] = "classic"
     # The name under which a worker keeps its place over a restart; None: its place is free at once.
     instance_id: Annotated[str, Meta(min_length=1)] | None = None
@@ -250,7 +251,7 @@ class Scenes(Section, frozen=True):
     ahead_ms: NonNegative = 250
     late: Literal["topic", "amend", "drop"] = "topic"
     lease_ms: Positive = 10_000
-    # As long as Kafka keeps records by default: older ones are not read again.
+    # Kafka keeps records this long by default, so older records are not read again.
     forget_ms: Positive = 604_800_000
     # At 20 Hz ten scenes are open within the deadline; more are open only during a backlog.
     max_open: Positive = 64

@@ -83,7 +83,8 @@ class _Zygote:
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    # Else the collector would write to all objects, and their memory would not stay shared.
+    # Otherwise the garbage collector would write to all objects, and the decoders would not share
+    # the zygote's memory.
     gc.freeze()
     try:
         _Zygote(end).run()

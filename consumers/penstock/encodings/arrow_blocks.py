@@ -175,7 +175,7 @@ class ArrowRecords(Records):
             value = block(frame.head(last), slim.slice(start, count))
             if self._takes(key, len(value)):
                 start += count
-            elif count > 1:  # the blocks after it are most likely as large
+            elif count > 1:  # later blocks are most likely as large
                 most = count // 2
                 continue
             else:

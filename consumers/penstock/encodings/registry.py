@@ -1,4 +1,4 @@
-"""Which encoding writes a format's name.
+"""Finds the encoding of a result object by the name of its format.
 
 Rule: pyarrow is loaded when Parquet is asked for. Owner: the settings.
 """

@@ -1,7 +1,7 @@
 """What data is by its first bytes, for error texts about data that was taken for something else.
 
-Rule: only error texts rest on these names, not the choice of a reader. `named_by_magic` is asked
-only about data that is known to be binary: `PAR1` may well be the first cell of a CSV.
+Rule: only error texts use these names. They do not decide which reader is chosen. `named_by_magic`
+is asked only about data that is known to be binary: `PAR1` may well be the first cell of a CSV.
 """
 
 from codecs import utf_8_decode

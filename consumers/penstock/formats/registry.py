@@ -171,7 +171,8 @@ def _open(
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        if chosen == JSON and format is None:  # such objects are often NDJSON
+        # objects that only have the name or the first bytes of JSON are often NDJSON
+        if chosen == JSON and format is None:
             make = partial(JsonParser, is_named=named is not None)
         parser = make(options) if make is not None else None
         if parser is not None:

@@ -34,7 +34,7 @@ _FIELDS: Final = {
 }
 _NUMBERS: Final = ("size", "event_time")
 _FLAGS: Final = ("is_latest", "is_delete_marker")
-# A number of so many digits always fits 64 bits.
+# A number of at most this many digits always fits 64 bits.
 _MOST_DIGITS: Final = 18
 _MILLISECOND: Final = EPOCH.resolution * 1000
 

@@ -134,7 +134,7 @@ class Position:
 
     async def begin(self) -> None:
         """Write the position, and wait for other starts that begin now to write theirs. The start
-        that writes last owns the position; each of the others raises `Fatal`.
+        that writes last owns the position; every other start raises `Fatal`.
         """
         await self._write()
         await asyncio.sleep(BEGUN_S)

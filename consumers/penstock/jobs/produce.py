@@ -41,7 +41,7 @@ from penstock.process.stopping import stopped_after
 
 # For fewer objects it does not matter that they are all in one partition.
 FEW = 10
-# Only so many streams are counted.
+# At most this many streams are counted.
 MANY = 1_000
 
 

@@ -23,9 +23,9 @@ from penstock.replay.span import Spans
 # A rate needs some commits of each worker, so a person waits this long for a picture.
 SAMPLE_S = 5.0
 LOOK_S = 0.25
-# With `--watch` the rate is that of the time up to this long ago.
+# With `--watch` the rate is measured over this much of the past.
 PAST_S = 60.0
-# Only so many dead letters are read, which takes about two seconds.
+# At most this many dead letters are read, which takes about two seconds.
 MOST_LETTERS = 200_000
 
 

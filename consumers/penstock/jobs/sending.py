@@ -55,8 +55,8 @@ class Sending:
         self._sent_bytes = 0
 
     def add(self, partition: int, key: bytes, value: bytes, at: At) -> bool:
-        """Let a reference wait with the others of its partition. True: so many wait that the caller
-        must `send` them.
+        """Let a reference wait with the other references of its partition. True: so many of them
+        wait that the caller must `send` them.
         """
         waiting = self._waiting.get(partition)
         if waiting is None:

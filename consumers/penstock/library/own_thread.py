@@ -39,7 +39,7 @@ def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     thread = Thread(target=work_on, name="predict_sync", daemon=True)
     try:
         thread.start()
-        ended.wait()  # not `join`: if it is interrupted, Python 3.11 takes the thread for ended
+        ended.wait()  # not `join`: if `join` is interrupted, Python 3.11 takes the thread for ended
     except BaseException:
         is_interrupted.set()
         with suppress(RuntimeError):  # the work has just ended, and its loop is closed

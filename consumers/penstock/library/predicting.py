@@ -86,7 +86,7 @@ async def predict(
                         yield result
                     bar.done(rows, objects)
     except PenstockError as error:
-        # The traceback shows only the caller's own lines. Our lines would not help to mend the
+        # The traceback shows only the caller's own lines, because ours would not help to mend the
         # error.
         raise error.with_traceback(None) from None
 

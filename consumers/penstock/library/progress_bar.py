@@ -28,11 +28,11 @@ class PredictBar:
         self._task = bar.add_task("", total=None, rows=0)
 
     def found(self, objects: int) -> None:
-        """So many objects were listed so far."""
+        """Show that this many objects were listed so far."""
         self._bar.update(self._task, total=objects)
 
     def done(self, rows: int, objects: int) -> None:
-        """So many rows and objects were answered so far."""
+        """Show that this many rows and objects were answered so far."""
         self._bar.update(self._task, completed=objects, rows=rows)
 
 

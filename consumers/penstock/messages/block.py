@@ -22,7 +22,8 @@ RECORD: Final = b"penstock.record"
 class BlockHead(Struct, kw_only=True):
     """What the rows of a block have in common; all are of one object. A row's id is this `id`, a
     slash and its `row`. `last`: the last of these rows is the object's last, and `rows` is then the
-    object's row count. `event_time` is that of the rows without one in the column `event_time`.
+    object's row count. `event_time`: the time of all rows that have none in the column
+    `event_time`.
     """
 
     v: Annotated[int, Meta(ge=1)]

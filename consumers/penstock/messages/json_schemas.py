@@ -21,7 +21,7 @@ from penstock.messages.replay import Replayed
 from penstock.messages.scene import Late, Scene
 from penstock.messages.shadow import Disagreement, Summary
 
-# Beside `consumers/`, where users of any language look for them.
+# The folder lies beside `consumers/`, where users of any language look for the schemas.
 FOLDER = Path(__file__).parents[3] / "schemas"
 SUFFIX = ".v1.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,8 +1,8 @@
-"""Announcements by object stores: S3's `Records`, EventBridge, and SNS or SQS around them. Those of
-other clouds are recognised here and read by `cloud_events`.
+"""Announcements by object stores: S3's `Records`, EventBridge, and SNS or SQS around them.
+Announcements of other clouds are recognised here and read by `cloud_events`.
 
-Rule: recognised by structure alone; only "object created" makes a reference. Senders of `Records`
-(AWS, MinIO, Ceph) form-encode the keys; EventBridge does not.
+Rule: an announcement is recognised by its structure alone, and only "object created" makes a
+reference. Senders of `Records` (AWS, MinIO, Ceph) form-encode the keys; EventBridge does not.
 """
 
 from base64 import b64decode

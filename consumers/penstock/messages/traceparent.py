@@ -22,7 +22,7 @@ _QUOTED: Final = b'"traceparent"'
 
 
 class Caller(NamedTuple):
-    """The span that caused a message; `is_sampled`: its service records it."""
+    """The span that caused a message; `is_sampled`: the service of that span records it."""
 
     trace_id: int
     span_id: int

@@ -15,8 +15,8 @@ from penstock.formats.base.runs import RowOptions, Run
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# As large as a step of plain text, because almost all time goes into the rows: to read short rows
-# of numbers takes sixty times as long as to unpack them.
+# A piece is as large as a step of plain text, because almost all time goes into the rows: to read
+# short rows of numbers takes sixty times as long as to unpack them.
 PIECE_BYTES = 256 << 10
 # The ratio is not checked below this: 16 MiB are harmless, and short files whose rows are all equal
 # reach a ratio of 200.

@@ -135,7 +135,7 @@ class TarParser(Parser):
             yield from self._end()
 
     def _end(self) -> Iterator[Run]:
-        """All bytes of a member or an extension were read."""
+        """Called when all bytes of a member or an extension were read."""
         if self._extension is not None:
             kind, body = self._extension
             self._extension = None

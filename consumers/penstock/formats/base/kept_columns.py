@@ -116,5 +116,6 @@ def _of_text(text: str) -> int | None:
 def _of_moment(moment: datetime) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    found = (moment - _EPOCH) // _MS  # in UTC, a moment of the year 1 or 9999 may lie outside
+    # In UTC, a local time in the year 1 or 9999 may lie outside these years.
+    found = (moment - _EPOCH) // _MS
     return found if EARLIEST_MS <= found <= LATEST_MS else None

@@ -128,9 +128,9 @@ def cost_of(run: Run) -> int:
 
 
 class Pieces:
-    """Gathers runs to pieces and hands each on by `give`: the byte budget is asked once for a
-    piece. Its owner calls `flush` before it waits for more bytes, so that complete rows do not
-    wait.
+    """Gathers runs to pieces and hands each piece on by `give`, so that the byte budget is asked
+    once for each piece. Its owner calls `flush` before it waits for more bytes, so that complete
+    rows do not wait.
     """
 
     def __init__(self, give: Callable[[list[Run]], object]) -> None:

@@ -1,9 +1,9 @@
 """The push parser of CSV (RFC 4180): finds dialect, header and columns, then has the rows read.
 
 Rule: the first row tells the dialect, so nothing is read before the first row is complete. If the
-first row is a text, the second row may have to tell whether the first is a header; until then the
-first one waits. The header fixes how many cells a row has; in a CSV without a header, the first row
-does. Owner: the reading of one object.
+first row has no number, the second row may have to tell whether the first row is a header. Until
+then the first row waits. The header fixes how many cells a row has; in a CSV without a header, the
+first row does. Owner: the reading of one object.
 """
 
 from collections.abc import Iterable, Iterator

@@ -86,8 +86,9 @@ class PixelOptions:
 
 @dataclass(frozen=True, slots=True)
 class PictureOptions:
-    """For pictures and frames of videos. `pixels`: a larger picture is not decoded. `image`: what
-    row a picture becomes; None: its file as it is, or the JPEG of a frame.
+    """For pictures and frames of videos. `pixels`: a larger picture is not decoded. `image`: how a
+    picture becomes a row of pixels; None: the row is the picture's file as it is, or the JPEG of a
+    frame.
     """
 
     # Pillow's own limit. At three bytes a pixel it is a quarter of a gigabyte.

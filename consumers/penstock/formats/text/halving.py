@@ -34,8 +34,8 @@ def parse_halving(
 def halves(block: RawRows, rows: int) -> tuple[RawRows, RawRows]:
     if isinstance(block, list):
         return block[: rows // 2], block[rows // 2 :]
-    # The half of the bytes is found faster than the half of the lines. If the last line is longer
-    # than all others together, it is a half by itself.
+    # The middle of the bytes is found faster than the middle of the lines. If the last line is
+    # longer than all lines before it together, it is a half by itself.
     middle = block.find(b"\n", len(block) // 2) + 1
     if middle == len(block):
         middle = block.rfind(b"\n", 0, -1) + 1

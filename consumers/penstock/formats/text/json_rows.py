@@ -109,7 +109,9 @@ class JsonRowReader:
         beyond float64, or half a surrogate, has no value in Python.
         """
         try:
-            orjson.loads(row)  # again, so that its error counts columns from the first byte here
+            # read again without the blanks around it, so that the error counts columns from the
+            # row's first byte
+            orjson.loads(row)
         except orjson.JSONDecodeError as error:
             why = str(error)
         try:

@@ -259,7 +259,7 @@ def count_rows(block: RawRows) -> int:
 
 
 def split_first(block: RawRows) -> tuple[bytes, RawRows]:
-    """The first row, and the others."""
+    """The first row, and the other rows."""
     if isinstance(block, bytes):
         row, _, rest = block.partition(b"\n")
         return row, rest

@@ -1,8 +1,8 @@
 """Files whose rows are lines; and the format `text`, whose row may also be the whole file.
 
 Rule: a line ends at a newline, together with a carriage return before the newline; empty lines are
-passed over. A row of `text` is a JSON string, for which it must be UTF-8, or opaque bytes that are
-handed on unchanged.
+passed over. A row of `text` is either a JSON string, and then must be UTF-8, or opaque bytes that
+are handed on unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
