@@ -42,8 +42,8 @@ from penstock.telemetry.worker import Telemetry
 
 # The limit in worlds with small records: a letter that names 300 ranges of rows does not fit.
 MOST_RECORD_BYTES = 6_000
-# How often transfers break in worlds where objects are replaced. It is often, so that many a next
-# try meets another object.
+# How often transfers break in worlds where objects are replaced. High, so that the next try often
+# meets another object.
 OFTEN = 0.2
 # The share of the worlds in which two models answer the same rows. Small, because a world with two
 # models takes twice the time.

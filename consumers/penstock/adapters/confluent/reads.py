@@ -181,8 +181,8 @@ class Reads:
     def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
         """Seek, on the thread. librdkafka refuses to seek a partition that it does not fetch,
         because it has not begun to or because the position is gone. In this case the partitions are
-        assigned anew, each at its position; with the protocol `classic` all partitions of this
-        member are.
+        assigned anew, each at its position; the protocol `classic` requires this for all partitions
+        of the member at once.
         """
         consumer, place = self._handle.consumer, self._names.place
         all_held = set(map(self._names.number, consumer.assignment()))

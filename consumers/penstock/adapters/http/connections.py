@@ -1,6 +1,6 @@
 """Our own HTTP/1.1 connections on asyncio's transport: one request at a time on each, kept open for
-the next one. They exist to save CPU: a POST and its answer cost a third of what a general client
-takes.
+the next one. They are our own to save CPU: a POST and its answer cost a third of what a general
+client takes.
 
 Rule: a connection is used again only after an answer that was read whole. Every request ends: by
 its answer, by its deadline, or with the connection. Owner: the client of one host, which lends a

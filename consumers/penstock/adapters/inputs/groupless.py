@@ -1,7 +1,7 @@
 """The part of the port `Source` that a source without a consumer group need not do.
 
 Rule: nobody takes the partitions of such a source away, and no command tells it what to do with
-stopped lines. Owner: the source, whose base this is.
+stopped lines. Owner: the source that inherits from it.
 """
 
 from collections.abc import Collection, Mapping

@@ -39,8 +39,8 @@ Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClie
 REQUEST_TIMEOUT_MS = 40_000
 # A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
-# The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. They are divided so:
-# 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
+# The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. These 10 s are divided
+# so: 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
 COMMIT_S = 5.0
 LEAVE_S = 2.0
 CLOSE_S = 3.0

@@ -33,7 +33,7 @@ SILENCE_MS = 30_000
 # The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
-# These are for a binary search. It throws away most of what it reads, so its fetches are small.
+# The figures of a binary search, which throws away most of what it reads: so its fetches are small.
 PROBE_BYTES = 256 << 10
 # How long a fetch at a partition's end waits for records; meanwhile it holds up the next probe.
 AT_THE_END_MS = 20

@@ -42,8 +42,8 @@ async def _admin(kafka: config.Kafka, what: str) -> AsyncIterator[AIOKafkaAdminC
 async def create_topics(
     kafka: config.Kafka, topics: Sequence[str], shape: TopicShape
 ) -> list[tuple[str, str]]:
-    """Create the topics that are missing. Returns (topic, "created" or "was there") for each, in
-    the given order, once the brokers know them, so that a worker can start at once.
+    """Create the topics that are missing, and wait until the brokers know them, so that a worker
+    can start at once. Returns (topic, "created" or "was there") for each topic, in the given order.
 
     Raises `Fatal`: with Kafka's reason if Kafka refuses, with exit code 3 after `kafka.timeout_ms`.
     """

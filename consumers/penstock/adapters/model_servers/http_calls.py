@@ -26,10 +26,10 @@ from penstock.adapters.model_servers.token_file import Token
 from penstock.errors import HungUp, NoAnswer, Poison, Unreachable, usage
 from penstock.ports import outgoing_traceparent
 
-# The deadline of a question without rows. It leaves a server some time to load a model: TorchServe
-# queues the question meanwhile.
+# The deadline of a question without rows. This leaves a server some time to load a model:
+# TorchServe queues the question meanwhile.
 LOOK_S: Final = 5.0
-# Far above what `window.max_bytes` lets the rows have; a server that takes less answers 413.
+# Far more bytes than `window.max_bytes` allows for the rows. A server that takes less answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
 # After a 413 the limit falls to this share of the request's size. Two or three such steps reach
 # most limits.

@@ -59,7 +59,7 @@ def is_proxied(host_url: str) -> bool:
 
 def confined(options: "ClientConfig", urls: Sequence[str]) -> "ClientConfig":
     """The options, changed so that obstore reaches only the hosts of `urls`. The first of `urls`
-    must be the store's own. Behind a proxy of the environment the options stay as they are.
+    must be the store's own. If the environment names a proxy, the options are not changed.
     """
     if is_proxied(urls[0]):
         return options

@@ -1,8 +1,9 @@
 """Makes the client of each store from its settings, and sends each request to its store's client.
 
-Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address:
-obstore for S3, Google and Azure (for S3 also s3fs, if configured, and our own GETs for small
-objects), a folder for `file://`, fsspec for the rest. Owner: the application and the library call.
+Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address.
+S3, Google and Azure are read by obstore, `file://` is a folder, and fsspec reads all other schemes.
+For S3 there are also our own GETs of small objects, and s3fs in place of both if it is configured.
+Owner: the application and the library call.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

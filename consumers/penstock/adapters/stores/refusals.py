@@ -100,7 +100,7 @@ class Elsewhere(Poison):
 
 
 def redirected(location: Location, said: str | None = None) -> Elsewhere:
-    """The error for a redirect to another host, or from https to http: such are not followed."""
+    """The error for a redirect to another host, or from https to http, which is not followed."""
     section = section_of(location)
     return Elsewhere(
         "forbidden",

@@ -33,7 +33,7 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """Add records. `truths`: how their worker reads objects. `once`: they come from a
+        """Add records. `truths`: how their worker reads objects. `once`: the records come from a
         transaction.
         """
         for record in records:

@@ -126,7 +126,7 @@ class RegionWorker:
         return member
 
     def end(self) -> None:
-        """End the worker's tasks. Those of a killed worker would not end by themselves."""
+        """End the worker's tasks. The tasks of a killed worker would not end by themselves."""
         for task in (self.task, *self._listening):
             task.cancel()
 

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 # Ten times what a transaction takes on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# Longer than `ABANDONED_S`: perhaps no position waits, so there is time to spare a transaction of a
-# living member.
+# Longer than `ABANDONED_S`, so that a living member can end its transaction: perhaps no position
+# waits for that end.
 LEFT_S = 2.0
 # Several, because the first look may come while a coordinator loads its log.
 LOOKS = 3

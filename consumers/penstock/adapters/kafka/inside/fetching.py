@@ -8,7 +8,7 @@ partition (one that is paused, or whose records have not been taken yet), the br
 briefly (`PART_MS`), because this partition cannot be asked for before the answer. aiokafka has one
 figure for both cases, and the short one would cost an idle worker fifty requests a second.
 
-This uses private parts of aiokafka 0.14's fetcher, because there is no public way. Owner: the
+This file uses private parts of aiokafka 0.14's fetcher, because there is no public way. Owner: the
 source, after its start.
 """
 

@@ -2,7 +2,7 @@
 
 Rule: the caller, never aiokafka, decides how long a batch waits. aiokafka's `stop` first sends all
 waiting batches, however long that takes, and its task retries for ever. Giving up waits for neither
-of them. This uses private parts of aiokafka 0.14, because there is no public way.
+of them. This file uses private parts of aiokafka 0.14, because there is no public way.
 """
 
 import asyncio

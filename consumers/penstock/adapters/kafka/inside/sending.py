@@ -4,7 +4,7 @@ Rule: aiokafka sends. A batch has the same bytes as one that aiokafka's own `app
 test compares them. Our filling skips the work that `append` repeats for each record: it takes 0.12
 µs a record instead of 0.27 µs. Two pauses are set: before the producer asks again for the leader of
 a partition that has none, and before it asks again whether the markers of its last transaction are
-written. This uses private parts of aiokafka 0.14's batch and accumulator, and a number of its
+written. This file uses private parts of aiokafka 0.14's batch and accumulator, and a number of its
 sender's module, because there is no public way.
 """
 

@@ -126,7 +126,7 @@ def _text(row: memoryview) -> str | None:
 
 
 def _is_body_too_large(reply: Reply) -> bool:
-    """True if the 413 is not JSON: it comes from a gateway. A server that has read the texts
+    """True for a 413 that is not JSON: a gateway has sent it. A server that has read the texts
     explains in JSON what is wrong with them.
     """
     return reply.status == TOO_LARGE and not reply.body.lstrip().startswith(b"{")
