@@ -171,7 +171,7 @@ def _open(
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        # objects that only have the name or the first bytes of JSON are often NDJSON
+        # An object that only has the name or the first bytes of JSON is often NDJSON.
         if chosen == JSON and format is None:
             make = partial(JsonParser, is_named=named is not None)
         parser = make(options) if make is not None else None

@@ -64,7 +64,7 @@ class Wanted:
         return self.resume or self.anew or self.manifest is not None
 
     def group(self, cfg: config.Kafka) -> str:
-        """The group that keeps the position. A command with the same arguments has the same group."""
+        """The group that keeps the position. The same arguments give the same group."""
         said = "\n".join([announced_on(cfg), self.manifest or "", self.stream or "", *self.urls])
         return f"{cfg.group}.produce.{blake2b(said.encode(), digest_size=6).hexdigest()}"
 

@@ -1,9 +1,9 @@
 """`penstock run --until-end`: a worker that ends when its group has answered all of a job.
 
 Rule: the worker works as without the option, but its source gives no records beyond the job's end.
-It does not end with its own partitions, but when the whole group has committed all partitions up to
-the job's end. Until then it can take over the partitions of a worker that dies or has ended. Owner:
-the command.
+The worker does not end with its own partitions, but when the whole group has committed all
+partitions up to the job's end. Until then it can take over the partitions of a worker that dies or
+has ended. Owner: the command.
 """
 
 import logging

@@ -109,8 +109,8 @@ class JsonRowReader:
         beyond float64, or half a surrogate, has no value in Python.
         """
         try:
-            # read again without the blanks around it, so that the error counts columns from the
-            # row's first byte
+            # Read again without the blanks around the row, so that the error counts columns from
+            # the row's first byte.
             orjson.loads(row)
         except orjson.JSONDecodeError as error:
             why = str(error)
