@@ -49,7 +49,7 @@ def produce(
     stream: str | None,
 ) -> None:
     """Announce objects that are in the store (URLs or globs, or the rows of a list): one reference
-    each. Prints their streams, and the model that will answer each.
+    each. Prints the objects' streams, and the model that will answer each stream.
     """
     if (manifest is None) == (not urls):
         raise click.UsageError("Give URLs, or --manifest URL, and not both.")

@@ -1,7 +1,7 @@
 """What the kernel refuses a decoder, even if an object takes over the libraries that read it.
 
 Rule: a decoder gets no more memory than its limit, writes no files, and starts no connections,
-processes and other programs. If a kernel cannot refuse one of these, it still refuses the others.
+processes or other programs. If a kernel cannot refuse one of these, it still refuses the others.
 Owner: the decoder, before its first task.
 """
 

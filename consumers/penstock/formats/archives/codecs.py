@@ -78,7 +78,7 @@ _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeErro
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """The codec that the first bytes show; None: the data is not packed, or it is packed by gzip."""
+    """The codec that the first bytes show; None: the data is not packed, or packed by gzip."""
     if not head.startswith(MAGICS):
         return None
     for codec in CODECS:

@@ -1,9 +1,9 @@
 """Decides which objects the worker decodes itself, and decodes them in turns.
 
-Rule: the worker decodes small objects of plain text and opaque ones, by linear code, in turns of a
-few milliseconds. Every other object, and every object that might be something else, is decoded by a
-separate process, which may crash. Of gzip data the unpacked size counts. Owner: the stage that
-expands objects.
+Rule: the worker decodes small objects of plain text and small opaque objects, by linear code, in
+turns of a few milliseconds. Every other object, and every object that might be something else, is
+decoded by a separate process, which may crash. Of gzip data the unpacked size counts. Owner: the
+stage that expands objects.
 """
 
 import zlib
