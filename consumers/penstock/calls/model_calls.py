@@ -131,7 +131,7 @@ class ModelCalls:
         while not await self.is_healthy(rank):
             failures += 1
             was_gone = was_gone or self.health.is_gone
-            # A server that does not count as gone is probed again soon, as it may be back in a
+            # A server that does not count as gone is probed again soon, because it may be back in a
             # moment.
             await self.pause(failures if was_gone else 1)
         return was_gone

@@ -164,8 +164,8 @@ class ServerHealth:
             self._outage.unreachable(error)
 
     def stopping(self, error: Fatal) -> Fatal:
-        """The error that stops the worker. If the model worked before, the settings were right:
-        another exit code, and a text that says so.
+        """The error that stops the worker. If the model worked before, the settings were right, so
+        the error gets another exit code, and a text that says so.
         """
         if not self.was_answered:
             return error

@@ -143,8 +143,8 @@ class LaneAccount:
             ticket.forget()
         else:
             last = release.blocks[-1]
-            # After a restart a result object is written from its first row again, although some of
-            # its rows are published: those must not move the cursor back.
+            # After a restart a result object is written again from its first row, although some of
+            # its rows are published. Those rows must not move the cursor back.
             row = max(last.first_row + last.rows, ticket.published_rows)
             cursor = Cursor(row, ticket.digest)
             self.ledger.reach(offset, ticket.index, cursor)

@@ -94,7 +94,8 @@ class Lane(ReceivingLane):
         if not self.alive:
             return []
         self._leaving = releases
-        # The release made another object the first one, and that one may exceed a spent budget.
+        # After the release another object is the lane's first one, and its reader may exceed a
+        # spent budget.
         self._budget.review()
         return releases
 

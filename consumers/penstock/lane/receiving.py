@@ -86,8 +86,8 @@ class ReceivingLane(LaneAccount):
 
     @property
     def wants_records(self) -> bool:
-        """Is there room for more objects, and does no received record wait for
-        that room already?
+        """True if there is room for more objects, and no received record waits for that room
+        already.
         """
         return self._is_receiving and not self._backlog and self._has_room_for(None)
 

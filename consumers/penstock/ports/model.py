@@ -28,7 +28,7 @@ class Model(Protocol):
 
     async def predict(self, payloads: Sequence[Payload]) -> Answers:
         """Send one request with all rows of `payloads`, which have equal shapes, in order. Without
-        payloads it asks whether the model is there; how that is asked, the adapter knows.
+        payloads it asks whether the model is there, in a way that the adapter knows.
 
         Raises `Rejected` or `Poison` for the rows, `Transient` or `Unreachable` for the server,
         `Fatal` for settings.

@@ -55,7 +55,7 @@ def settings_for_worker(
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """Settings of a group member. `versions`: the versions of the models besides the default one."""
+    """Settings of a group member. `versions`: the version of each model but the default one."""
     check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     labels = Labels(

@@ -81,8 +81,8 @@ class Consume:
 class IntakeTerms:
     """`allow`: globs of `bucket/key` that may be read; a glob that begins with a store's name and
     `://` is about that store only. None allows all. `streams`: globs of the streams that are
-    answered, None: all; objects of other streams count as `skipped`. `near`: the places of input
-    topics that have places of their own.
+    answered, None: all; objects of other streams count as `skipped`. `near`: for input topics that
+    have a choice of stores of their own, that choice instead of `places`.
     """
 
     stream_from: str | None = None

@@ -127,8 +127,8 @@ def _encoded(records: Records, guard: Guard, release: Release) -> Iterator[tuple
 
 
 def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) -> Encoded:
-    """The record of one row, or of the end of an object: tried once more, then an error in its
-    place. If that cannot be encoded either, the process ends.
+    """The record of one row, or of the end of an object. To encode it is tried once more; if that
+    fails, an error takes its place. If the error cannot be encoded either, the process ends.
     """
     try:
         with guard:

@@ -1,10 +1,10 @@
 """Turns bytes into blocks of rows, on their ticket's chain and in the window.
 
 Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
-of plain text are decoded here, in turns of a few milliseconds. All others are decoded by a decoder,
-a process that holds no partition and no credential, so that it may crash. Rows that an earlier try
-has read, or an earlier assignment has delivered, are skipped and never predicted again. Owner: the
-reader of objects.
+of plain text are decoded here, in turns of a few milliseconds. All other objects are decoded by a
+decoder: a process that holds no partition and no credential, so that its crash harms nothing else.
+Rows that an earlier try has read, or an earlier assignment has delivered, are skipped and never
+predicted again. Owner: the reader of objects.
 """
 
 import asyncio

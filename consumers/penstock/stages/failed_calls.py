@@ -17,7 +17,7 @@ from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
 
 class FailedCalls:
-    """`apply_limits`: called before a row is tried again, because calls may have taught new limits."""
+    """`apply_limits`: called before a row is tried again, because a call may change the limits."""
 
     def __init__(self, calls: ModelCalls, apply_limits: Callable[[], None]) -> None:
         self._calls = calls
@@ -52,7 +52,7 @@ class FailedCalls:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # The wait counts for no longer than the slowest answer so far took, because a healthy
+            # The wait counts as at most the time of the slowest answer so far, because a healthy
             # server would have answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
             odds = calls.health.odds_of_hang_up if isinstance(error, HungUp) else None

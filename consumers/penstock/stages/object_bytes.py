@@ -58,12 +58,13 @@ class Versions:
         return location._replace(version_id=version_id, etag=etag)
 
     def begun(self, ticket: Ticket) -> Location:
-        """The version that this try began with, if the store told one. It is required even without
-        `objects.pin`, because parts of two versions must not mix.
+        """The version that this try began with, if the store told one. The further parts must be of
+        this version even without `objects.pin`, because parts of two versions must not mix.
         """
         reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
         assert reference is not None
-        # Both are given: a replica has version ids of its own, so it is asked by the entity tag.
+        # Version id and entity tag are both given: a replica has version ids of its own, so it is
+        # asked by the entity tag.
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
     def pinned(self, ticket: Ticket) -> Location:
@@ -180,7 +181,8 @@ class Supply:
 
     async def _more(self, location: Location, start: int, stop: int | None) -> Part:
         """Another part of the object that this try began with. Some stores tell no version, and
-        some answer with another one than they were asked for, so size and entity tag are compared.
+        some answer with another version than the one that was asked for, so size and entity tag are
+        compared.
         """
         part = await self._versions.objects.part(location, start, stop)
         is_same = location.etag is None or part.etag in (None, location.etag)

@@ -118,7 +118,7 @@ class Publish:
             step = await self._step(lane, found, results)
         except Transient as error:
             # The answers in the broken upload are gone, and an open lane cannot ask the model
-            # again. The next assignment of the partition does.
+            # again. The next assignment of the partition asks it.
             raise Fatal(
                 f"results cannot be written; they will be repeated: {error}",
                 exit_code=EXIT_UNREACHABLE,

@@ -57,8 +57,8 @@ class Settle:
             self._outage.unreachable(error)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
-        """The last commit of a stop. No later one would make a failure good, so it is tried again
-        and again; if it fails for too long, `Fatal` is raised.
+        """The last commit of a stop. No later commit would make up for a failure of this one, so it
+        is tried again and again; if it fails for too long, `Fatal` is raised.
         """
         began_s = self._clock.now()
         while True:

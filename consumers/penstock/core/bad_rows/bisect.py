@@ -64,8 +64,8 @@ class Search:
         self._settled_rows = self._found = self._refusals = 0
         # How often the server hung up since this search last rejected a row because of hang-ups.
         self.hang_ups = 0
-        # Of the rows that were asked last: how many there are, and how many failures of the server
-        # they have met since the last answer.
+        # How many rows were asked last, and how many failures of the server these rows have met
+        # since the last answer.
         self.rows = self.failures = self._overloads = 0
         self.losses = LostRequests()
         # How many requests this search made.

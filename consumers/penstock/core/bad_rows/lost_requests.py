@@ -162,8 +162,9 @@ QUIET_ANSWERS = 100
 
 
 class Odds(NamedTuple):
-    """How likely connections break under good rows. `usual`: the chance over a long time. Since the
-    server began to hang up, `broken` good requests broke and `answered` were answered.
+    """How likely it is that a connection breaks under good rows. `usual`: the chance over a long
+    time. Since the server began to hang up, `broken` good requests broke and `answered` were
+    answered.
     """
 
     usual: float

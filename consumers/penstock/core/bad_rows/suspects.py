@@ -77,8 +77,8 @@ class _Suspicion:
 
 
 class Suspicions:
-    """The objects with refused rows, by ticket. An entry goes with its ticket: when the object is
-    answered, or when its assignment is over.
+    """The objects with refused rows, by ticket. An entry lasts as long as its ticket: until the
+    object is answered, or until its assignment is over.
     """
 
     def __init__(self) -> None:

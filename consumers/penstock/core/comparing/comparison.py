@@ -22,7 +22,7 @@ from penstock.core.records.json_pointers import resolve
 
 # 95 percent of a normal distribution lie within this many standard deviations of its mean.
 Z_95 = 1.959964
-# This many streams are counted by name; all that come after them are counted together.
+# This many streams are counted by name; all further streams are counted together.
 MOST_STREAMS = 1_000
 OTHERS = "(others)"
 # Where the first class of times ends.

@@ -33,8 +33,8 @@ FLOOR = 3.0
 # pace that is one call in a hundred.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
-# With the default four calls at a time, searches have one: a server with one worker process then
-# answers at most one search between two batches.
+# Searches get one call of this many. Of four calls at a time, the default, that is one, so a server
+# with one worker process answers at most one search between two batches.
 SEARCH_SHARE = 4
 
 Turn = Literal["rows", "search"]

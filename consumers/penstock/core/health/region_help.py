@@ -58,7 +58,7 @@ class RegionHelp:
         return self.is_on
 
     def failed(self) -> None:
-        """An attempt to help failed, so the region's need of help is judged from the start again."""
+        """An attempt to help failed, so the need for help is judged from the start again."""
         self.is_on, self._since_s = False, None
 
     def _should_change(self, standing: RegionState, *, is_free: bool) -> bool:

@@ -14,8 +14,8 @@ MOST_ASKED_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential pauses. The jitter takes up to half off each, so that workers do not try at the
-    same moments.
+    """Exponential pauses. The jitter shortens each pause by up to half, so that workers do not try
+    at the same moments.
     """
 
     first_s: float

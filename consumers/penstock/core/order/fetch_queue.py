@@ -97,8 +97,8 @@ class StreamShare(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """The tickets of one stream. `admitted`: wait only for a fetcher; `waiting`: wait until an
-    object of their stream is delivered.
+    """The tickets of one stream. `admitted`: those that wait only for a fetcher; `waiting`: those
+    that wait until an object of their stream is delivered.
     """
 
     fetching: int = 0

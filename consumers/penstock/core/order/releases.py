@@ -165,12 +165,13 @@ class StreamOrder:
         return [ticket for queue in queues for ticket in self._streams.pop(queue)]
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
-        """At most `spare_marks()` of the releases are of other tickets than the first of the lane,
-        because each of them needs its own mark in the commit's metadata. The stream that used up
-        the room is the last one to be asked next time.
+        """At most `spare_marks()` of the releases belong to tickets other than the lane's first
+        one, because each such ticket needs its own mark in the commit's metadata. The stream that
+        used up the room is the last one to be asked next time.
         """
         releases: list[Release] = []
-        # Asked once, because it looks at the whole ledger, which does not change in this loop.
+        # `spare_marks` is called only once: it looks at the whole ledger, which does not change in
+        # this loop.
         marks = spare_marks()
         # If a stream was taken out, the first ticket here may not be the one that moves the next
         # offset, so every ticket needs a mark.

@@ -107,9 +107,9 @@ def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> lis
 
 
 class Latest:
-    """Which records come after a later one of their own stream? Only the last `most` streams are
-    remembered, because senders can invent any number of names. A stream that was forgotten begins
-    anew.
+    """Finds the records that come after a later record of their own stream. Only the last `most`
+    streams are remembered, because senders can invent any number of names. A stream that was
+    forgotten begins anew.
     """
 
     def __init__(self, most: int = 100_000) -> None:

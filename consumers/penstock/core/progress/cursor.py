@@ -3,8 +3,8 @@
 Rule: the metadata only saves work. It is valid only together with the offset with which it was
 committed, and its rows only for the same version of their object. A part that cannot be read is
 ignored, and its work is repeated; a text that was cut off claims less than was delivered, never
-more. It is ASCII of at most 4,000 characters, as the broker takes 4,096. Owner: the ledger, which
-keeps the state that is written here.
+more. It is ASCII of at most 4,000 characters, because the broker takes 4,096. Owner: the ledger,
+which keeps the state that is written here.
 """
 
 import hashlib

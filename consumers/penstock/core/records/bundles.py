@@ -20,7 +20,7 @@ class Blocks(NamedTuple):
 
 
 def bundled(values: Sequence[bytes], most: int, fits: Callable[[int], bool]) -> Iterator[bytes]:
-    """Join the records to bundles. `fits`: does the topic take a value of this many bytes? Each
+    """Join the records into bundles. `fits`: does the topic take a value of this many bytes? Each
     record alone is known to fit.
     """
     start = 0

@@ -129,7 +129,7 @@ def _is_for(place: ConfiguredStore, bucket: str) -> bool:
 
 
 def _exactness(bucket: str) -> int:
-    """The length of the literal beginning. A name without magic characters is above all globs."""
+    """The length of the literal beginning. A name without magic characters outranks all globs."""
     magic = _MAGIC.search(bucket)
     return magic.start() if magic else 1 << 16
 

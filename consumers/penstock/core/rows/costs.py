@@ -6,7 +6,8 @@ Owner: the blocks, which charge themselves.
 
 # What a row costs until it is delivered: its answer, and its part of a record.
 ROW_COST_BYTES = 128
-# The part of that for a short answer; the rest is for the Python objects around the answer.
+# The part of `ROW_COST_BYTES` that is for a short answer. The other part is for the Python objects
+# around the answer.
 ANSWER_BYTES = 80
 # A block and its parts. Where good and bad rows alternate, each row is a block.
 BLOCK_COST_BYTES = 512

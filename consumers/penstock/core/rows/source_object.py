@@ -12,7 +12,9 @@ from penstock.messages.reference import Inline, Reference
 
 
 class SourceObject:
-    """One object of one record. Without reference and inline rows, the record names no object."""
+    """One object of one record. If it has neither a reference nor inline rows, its record names no
+    object.
+    """
 
     __slots__ = (
         "inline",

@@ -59,8 +59,8 @@ ELSEWHERE_STEP = 0.02
 # The pause between two polls. It is shorter than the time that a row may wait in the window by
 # default, and longer than a fetch takes on a quiet broker.
 GATHER_S = 0.004
-# Waiting pays if it brings this many records. In 4 ms 40 streams at 20 Hz bring 3.2 records, 10
-# streams 0.8.
+# Waiting pays if it brings this many records. In 4 ms, 40 streams at 20 Hz bring 3.2 records, and
+# 10 such streams bring 0.8 records.
 WORTH_RECORDS = 2.0
 # Time constant of the moving average of the record rate.
 RATE_MEMORY_S = 0.5

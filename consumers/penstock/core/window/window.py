@@ -39,8 +39,8 @@ _Key = tuple[str, bool]
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream, either its bulk or the others. `deficit_rows`: how many
-    rows are left of its turn.
+    """The waiting blocks of one stream, either those that are bulk or those that are not.
+    `deficit_rows`: how many rows are left of its turn.
     """
 
     blocks: deque[Block] = field(default_factory=deque)
@@ -122,8 +122,8 @@ class Window:
         kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the next row must leave. None: nothing waits, or only bulk that is held back without
-        a time.
+        """When the next row must leave. None: nothing waits, or only bulk that is held back for an
+        unknown time.
         """
         plain, bulk = self._plain.oldest(), self._bulk.oldest()
         deadline_s = math.inf
@@ -263,8 +263,8 @@ class Window:
             if rows < block.rows:
                 rest = block.split(rows)
                 queue.blocks.appendleft(rest)
-                # The rest keeps the block's place among the arrivals: it may still be the oldest
-                # block, and the deadline of the window is that of the oldest.
+                # `rest` takes the place of the cut block among the arrivals: it may still be the
+                # oldest block, whose deadline is the deadline of the window.
                 arrivals = self._kind(rest).arrivals
                 arrivals[arrivals.index(block)] = rest
             filling.add(block)
