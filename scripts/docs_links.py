@@ -1,7 +1,7 @@
-"""A hook of MkDocs: a link to a file outside of docs/ is replaced by its text.
+"""A hook of MkDocs that replaces each link to a file outside of docs/ by the link's text.
 
-Rule: pages link to sources and schemas, which the site does not have. Such a file must exist in the
-repository, or the build fails. Owner: scripts/docs.
+Rule: pages link to sources and schemas, which the site does not have. If such a file does not exist
+in the repository, the build fails. Owner: scripts/docs.
 """
 
 import re

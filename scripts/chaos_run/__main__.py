@@ -1,7 +1,8 @@
-"""The command line of `scripts/chaos`: a stack and a folder of its own, a run, and its report.
+"""The command line of `scripts/chaos`: makes a stack and a folder of its own, runs, and prints the
+report.
 
-Rule: whatever happens, workers and services are stopped. If anything was wrong the folder is kept,
-with the log of the faults, the logs of workers and services, and the judge's report.
+Rule: whatever happens, workers and services are stopped. If anything was wrong, the folder is kept.
+It has the log of the faults, the logs of workers and services, and the judge's report.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""The cameras of several sites: which of them speaks at which instant, by which clock, saying what.
+"""The cameras of several sites: which camera speaks at which instant, by which clock, and what it
+says.
 
 Their clocks are skewed and their records jitter. One member is idle, one comes and goes, and some
 rows are rejected.
@@ -15,11 +16,11 @@ from random import Random
 
 import orjson
 
-# How far the clocks differ, and how long after its instant a record comes at most.
+# How far the clocks differ at most, and how long after its instant a record comes at most.
 SKEW_MS = 20
 JITTER_MS = 15
 REJECTED_EVERY = 50
-# The member that comes and goes is there for this time, then away for as long.
+# The member that comes and goes is there for this time, then away for the same time.
 FLAPS_MS = 4_000
 PARTITIONS = 4
 
@@ -48,8 +49,8 @@ class Shape:
         return by_site
 
     def speaks(self, stream: int, since_ms: int) -> bool:
-        """Does this stream speak at this time? The last one never does; the one before it comes and
-        goes.
+        """True if this stream speaks at this time. The last stream never speaks, and the stream
+        before it comes and goes.
         """
         count = self.sites * self.members
         if stream == count - 1:

@@ -1,5 +1,6 @@
-"""`scripts/chaos --chain`: objects through worker, model and scenes worker on the running stack;
-then the judge and an oracle, and how long a complete scene took from its last member's record.
+"""`scripts/chaos --chain`: sends objects through worker, model and scenes worker on the running
+stack. Then runs the judge and an oracle, and tells how long a complete scene took from the record
+of its last member.
 
 Rule: the run makes its own topics, group and bucket, removes them at the end, and disturbs nothing
 else. Owner: the command line.
@@ -39,7 +40,7 @@ from penstock.scenes.settings import names
 from realstack import stack
 
 COLUMNS = 16
-# Worker and scenes worker start and join their groups within this time.
+# Within this time worker and scenes worker have started and joined their groups.
 START_S = 15.0
 
 
@@ -143,8 +144,10 @@ async def _announce(place: Place, shape: Shape, seconds: int) -> list[float]:
                 if not shape.speaks(number, instant * shape.period_ms):
                     continue
                 due_ms = instant_ms + number * JITTER_MS // len(shape.streams())
+                # An object that is due already does not wait, so that objects of one instant share
+                # a request.
                 if time.time() * 1000 < due_ms:
-                    await until(due_ms)  # without a wait, objects of one instant share a request
+                    await until(due_ms)
                 late.append(time.time() * 1000 - due_ms)
                 is_bad = (instant + number) % REJECTED_EVERY == 0
                 reference = {

@@ -33,7 +33,8 @@ STORE, MODEL = "store", "model"
 KAFKA_PORT, CONTROLLER_PORT, STORE_PORT, MODEL_PORT = 9092, 9093, 9000, 8080
 START_S = 120.0
 LOOK_S = 0.2
-# Partitions go on without a broker that is away after its session, which is Kafka's default of 9 s.
+# When a broker is away, its partitions go on without it after its session. That is Kafka's default
+# of 9 s.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={node}
@@ -51,7 +52,7 @@ transaction.state.log.num.partitions=4
 
 
 class Cluster:
-    """To be made inside the namespaces of `network.private`. It is up after `start`."""
+    """A cluster must be made inside the namespaces of `network.private`. It is up after `start`."""
 
     def __init__(self, folder: Path) -> None:
         self.network = Network()
@@ -113,9 +114,9 @@ class Cluster:
         return name
 
     def cut(self, worker: str, kind: str, victim: float) -> AbstractContextManager[None]:
-        """Cut a worker from a service during the block. `kind`: how, and the service. `cut` is both
-        ways, `mute` only what the worker sends, `deaf` only what it is sent. The service `broker`
-        is one of the brokers, which the number `victim` picks.
+        """Cut a worker from a service during the block. `kind` names the cut and the service. `cut`
+        drops the packets of both directions, `mute` only those from the worker, `deaf` only those
+        to the worker. If the service is `broker`, the number `victim` picks one of the brokers.
         """
         how, service = kind.split()
         far = {
@@ -143,14 +144,15 @@ class Cluster:
                 PROPERTIES.format(node=node, address=address, voters=voters, folder=folder)
             )
             if node > 1:
-                # Formatting by Java takes seconds a broker. The folders differ only in these names.
+                # The folder is copied, because formatting by Java takes seconds for each broker.
+                # The brokers' folders differ only in the ids that are written below.
                 shutil.copytree(self._folder / BROKERS[0] / "data", folder / "data")
                 meta = {"version": 1, "cluster.id": cluster_id, "node.id": node}
                 meta["directory.id"] = new_id()
                 text = "".join(f"{key}={value}\n" for key, value in meta.items())
                 (folder / "data" / "meta.properties").write_text(text)
                 continue
-            # The id is one argument with its option, because one id in 64 begins with a minus.
+            # Id and option are joined to one argument, because one id in 64 begins with a minus.
             command = [*_java(folder), "kafka.tools.StorageTool", "format"]
             command += [f"--cluster-id={cluster_id}", "-c", str(folder / "server.properties")]
             subprocess.run(command, check=True, capture_output=True)
@@ -220,7 +222,8 @@ class Cluster:
 
 
 def _java(folder: Path) -> list[str]:
-    # Only the first, fast compiler: the brokers start again and again, and have little to do.
+    # Only Java's first, fast compiler is used, because the brokers start again and again and have
+    # little to do.
     java = [
         "java",
         "-Xmx256m",

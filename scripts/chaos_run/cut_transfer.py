@@ -1,7 +1,7 @@
 """A port in front of the store that breaks the transfer of one object, always at the same byte.
 
-Rule: all other bytes pass unchanged in both directions. So the store sees the Host header that the
-client signed. Owner: the block that runs it.
+Rule: all other bytes pass unchanged in both directions, so that the store sees the Host header that
+the client signed. Owner: the block that runs it.
 """
 
 import asyncio
@@ -19,7 +19,9 @@ _Broken = (OSError, asyncio.IncompleteReadError)
 
 @asynccontextmanager
 async def cutting(url: str, key: str) -> AsyncIterator[str]:
-    """The address of a port before the store at `url`. It cuts the object with this key."""
+    """The address of a port in front of the store at `url`. The port cuts the transfer of the
+    object with this key.
+    """
     cutter = _Cutter(url, key.encode())
     server = await asyncio.start_server(cutter.serve, "127.0.0.1", 0)
     try:
@@ -49,7 +51,7 @@ class _Cutter:
             writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on requests and answers side by side, up to the request for the cut object."""
+        """Pass on requests and answers concurrently, up to the request for the cut object."""
         there_reader, there = await asyncio.open_connection(self._url.hostname, self._url.port)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -67,8 +69,8 @@ class _Cutter:
     async def _pass_requests(
         self, reader: asyncio.StreamReader, there: asyncio.StreamWriter
     ) -> bytes:
-        """Returns the head of the first GET of the cut object, which is passed on, too. Raises
-        `IncompleteReadError` when the client sends no more.
+        """Pass on requests, up to and including the first GET of the cut object. Returns the head
+        of that GET. Raises `IncompleteReadError` when the client sends no more.
         """
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -97,7 +99,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, nbyt
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what the store answers until one side ends, then close the client's connection."""
+    """Pass on the store's answers until one side ends the connection, then close the client's
+    connection.
+    """
     with suppress(*_Broken):
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)

@@ -1,8 +1,8 @@
 """Causes the faults of a plan, each at its time, and keeps a log of them.
 
 Rule: a fault that needs a worker waits until one is free. A fault of a service waits until the
-fault before it on that service is over. So faults may overlap, but never on the same worker or
-service. Owner: the run.
+fault before it on that service is over. Therefore faults may overlap, but never on the same worker
+or service. Owner: the run.
 """
 
 import asyncio
@@ -18,17 +18,21 @@ from chaos_run.services_under_test import Place
 from chaos_run.workers import Crew, Worker
 
 LOOK_S = 0.05
-# A worker counts as in the middle of an object if one of its rows came this recently. A fault waits
-# up to `WAIT_FOR_ROWS_S` for such a worker; large objects take this time to get started.
+# A worker counts as in the middle of an object if one of its rows came within this time. A fault
+# waits up to `WAIT_FOR_ROWS_S` for such a worker, because a large object may take this time until
+# its first row.
 FLOWING_MS = 300
 WAIT_FOR_ROWS_S = 2.0
-# This share of the faults takes any free worker, whether or not it is in an object.
+# This share of the faults does not wait: if no worker is in the middle of an object, they take any
+# free worker.
 ANY_SHARE = 0.25
 
 
 @dataclass
 class Struck:
-    """A fault as it happened. `recovery`: when the partitions of a killed worker had rows again."""
+    """A fault as it happened. `recovery`: how long the partitions of a killed worker had no new
+    rows.
+    """
 
     kind: Kind
     planned_s: float
@@ -142,7 +146,9 @@ class Faults:
         return pid
 
     def _log(self) -> None:
-        """Write the whole log again, because faults do not end in the order in which they begin."""
+        """Write the whole log again. Appending is not enough, because faults do not end in the
+        order in which they begin.
+        """
         lines = "".join(one.line() + "\n" for one in self.struck)
         (self._place.folder / "faults.jsonl").write_text(lines)
 

@@ -23,7 +23,7 @@ from realstack import minio, what_runs
 from realstack.errors import EXIT_MISSING, StackError
 
 BUCKET = "chaos"
-# Short gaps between faults, because the cuts themselves take long.
+# The gaps between faults are short, because the cuts themselves take long.
 GAP_S = (1.0, 6.0)
 INSIDE = "--inside"
 

@@ -1,7 +1,7 @@
 """How late the announcer and the worker were in a run of the chain, and which process used the CPU.
 
-Rule: this file measures and does not judge. A scene that is late because the machine was too slow
-breaks no promise. Owner: the run.
+Rule: this file measures and does not judge, because a scene that is late on a machine that is too
+slow breaks no promise. Owner: the run.
 """
 
 import os
@@ -21,7 +21,7 @@ Pids = Mapping[str, int]
 
 
 class Lags(NamedTuple):
-    """Lags of predictions, from event time to Kafka's stamp. `steps_ms`: the median of each ten
+    """Lags of predictions, from event time to Kafka's stamp. `steps_ms`: the median lag of each ten
     seconds. `apart_ms`: per site and second, the difference between the largest and the smallest
     lag.
     """
@@ -63,7 +63,7 @@ class Cores:
 
 def text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms: int) -> str:
     """The figures in words. `announced`: how late each object was announced, in milliseconds.
-    `due_ms`: a process whose 99th percentile is later than this is called behind.
+    `due_ms`: announcer or worker is called behind if the 99th percentile of its lag is above this.
     """
     late = {"announcer": tails([round(ms) for ms in announced]), "worker": found.worker_ms}
     behind = [name for name, each in late.items() if each.get("p99", 0) > due_ms]

@@ -1,8 +1,8 @@
 """Several hosts on one machine: network namespaces around a router that can lose packets.
 
-Rule: the hosts, and every process on them, live in the namespaces of `private` and end with these.
-The router drops packets silently and by direction, by rules of its routing table, so no firewall is
-needed. Owner: the run.
+Rule: the hosts, and every process on them, live in the namespaces of `private`, and end with these
+namespaces. Rules of the router's routing table drop packets silently and by direction, so no
+firewall is needed. Owner: the run.
 """
 
 import subprocess
@@ -24,14 +24,14 @@ _TRY = (
 
 
 def private(command: Sequence[str]) -> list[str]:
-    """The command line that runs `command` as root of new namespaces. No process in them outlives
-    the command, and the command does not outlive its caller.
+    """The command line that runs `command` as root of new namespaces. No process in these
+    namespaces outlives the command, and the command does not outlive its caller.
     """
     return [*_PRIVATE, f'{_NAMES} && exec "$@"', "sh", *command]
 
 
 def refusal() -> str | None:
-    """Why such hosts cannot be made on this machine; None: they can."""
+    """Why such hosts cannot be made on this machine. None: they can be made."""
     try:
         answer = subprocess.run([*_PRIVATE, _TRY], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

@@ -1,4 +1,5 @@
-"""Reads the output topic while it is written: which rows are new, repeated, or have a wrong answer.
+"""Reads the output topic while it is written, and notes which rows are new, are repeated, or have a
+wrong answer.
 
 Rule: the watch sees what any reader of the topic sees. The judge checks the promises afterwards,
 but does not know the right answers; the watch does. Owner: the run.
@@ -24,12 +25,13 @@ from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
 
 POLL_MS = 200
-# The answer to a row depends on the size of its batch, by rounding.
+# By rounding, the answer to a row depends a little on the size of its batch.
 TOLERANCE = 1e-5
 BUCKET_MS = 100
 KEPT_WRONG = 5
 RESULT = b'"result":{'
-# So many tries, a second apart. MinIO is back by then after every fault.
+# How often a read is tried, with a second between two tries. After every fault MinIO is back within
+# this time.
 TRIES = 60
 
 
@@ -56,8 +58,8 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class Recovery:
-    """How long these partitions have no new row after `since_ms`; `took_s` is set by the
-    first one.
+    """Measures how long these partitions have no new row after `since_ms`. The first new row sets
+    `took_s`.
     """
 
     def __init__(self, partitions: Iterable[int], since_ms: float) -> None:
@@ -67,8 +69,8 @@ class Recovery:
 
 
 class Watch:
-    """Counts and checks rows. `new`, `repeated`: rows so far. `of_rows`: rows have records of their
-    own.
+    """Counts and checks rows. `new`, `repeated`: how many rows of each kind came so far. `of_rows`:
+    rows have records of their own.
     """
 
     def __init__(self, pool: Pool, objects: Iterable[Object], *, of_rows: bool = True) -> None:
@@ -96,8 +98,8 @@ class Watch:
         return max((self._last_ms[number] for number in partitions), default=0)
 
     def most_rows_in(self, interval_ms: int) -> int:
-        """The most rows in any interval of this length, which is rounded up to whole buckets, and
-        one more.
+        """The most rows in any interval of this length. The length is rounded up to whole buckets,
+        and one more bucket is added.
         """
         buckets = range(-(-interval_ms // BUCKET_MS) + 1)
         starts = list(self._delivered)
@@ -110,8 +112,9 @@ class Watch:
     def take(
         self, partition: int, timestamp_ms: int, value: bytes, lines: Iterable[bytes] = ()
     ) -> None:
-        """Count a record. `lines`: those of the result object that it names. They are the rows if
-        rows have no records; else they are only checked.
+        """Count a record. `lines`: the lines of the result object that the record names. If rows
+        have no records of their own, the lines are counted as the rows; else the lines are only
+        checked.
         """
         record = _decode(value)
         begin = record.id.rpartition("/")[0]
@@ -158,7 +161,7 @@ class Watch:
         self._check(record, key, row)
 
     def _take_poison(self, key: str, record: _Record) -> None:
-        """Note the record of a poison, which is not one of the run's rows."""
+        """Note the record about a poison. It does not count as one of the run's rows."""
         if record.row is not None:
             self.poison_rows.add(record.id)
         if record.error is not None:
@@ -193,8 +196,8 @@ async def _read(follower: Follower, watch: Watch, objects: Objects) -> None:
 
 
 async def _lines(objects: Objects, url: str, watch: Watch) -> list[bytes]:
-    """The lines of the result object that a record names. The object must exist. While the store is
-    down, try again.
+    """The lines of the result object that a record names. A missing object is an error. While the
+    store is down, the read is tried again.
     """
     _, bucket, key = split_url(url)
     for _ in range(TRIES):

@@ -1,7 +1,8 @@
-"""What a run will do, from its seed alone: which objects are announced when, and which faults.
+"""The plan of a run, made from its seed alone: which objects are announced and which faults happen,
+with their times.
 
 Rule: the same arguments always give the same plan. Most objects are small and come all the time.
-The large ones, which have most of the rows, come just before a fault, so that faults hit them.
+The large objects, which have most of the rows, come just before a fault, so that faults hit them.
 Owner: the run.
 """
 
@@ -51,8 +52,8 @@ ALL_KINDS: tuple[Kind, ...] = (
     "restart torchserve",
     "crash kafka",
 )
-# Faults of `--hosts`: between a worker and a service nothing passes (`cut`), or nothing in one
-# direction (`mute`, `deaf`).
+# Faults of `--hosts`: between a worker and a service, packets are dropped in both directions
+# (`cut`) or in one (`mute`, `deaf`).
 CUTS: tuple[Kind, ...] = tuple(
     kind for kind in get_args(Kind) if kind.startswith(("cut ", "mute ", "deaf "))
 )
@@ -62,28 +63,30 @@ FORMS: tuple[Form, ...] = ("csv", "csv.gz", "tar.gz")
 PARTITIONS = 8
 STREAMS = 40
 LARGEST_ROWS = 200_000
-# An object with this many rows is large; large objects have this share of all rows.
+# An object with at least `LARGE_ROWS` rows is large. Large objects have the share `LARGE_SHARE` of
+# all rows.
 LARGE_ROWS = 2_000
 LARGE_SHARE = 0.6
-# Seconds between two faults. A dead worker is noticed after 8 s, so some gaps are shorter than that
-# and some longer. After a kill the gap is longer, because the time to the first new row is
-# measured. After a freeze the gap begins at its end: the judge allows repeats by the worker that
-# was frozen, but not together with repeats by two others.
+# Seconds between two faults. The group notices a dead worker after 8 s, so some gaps are shorter
+# and some are longer than 8 s. After a kill the gap is longer, because the time to the first new
+# row is measured. After a freeze the gap begins at the end of the freeze, because the judge allows
+# repeats by the worker that was frozen, but not together with repeats by two other workers.
 GAP_S = (4.0, 20.0)
 GAP_AFTER_KILL_S = (12.0, 20.0)
 FIRST_FAULT_S = 4.0
 # A large object is announced this long before a fault, so that its rows are on their way then.
 LEAD_S = (0.1, 1.0)
-# Longer than the session of 8 s, which therefore ends while the worker is frozen.
+# A freeze is longer than the session of 8 s, so the session ends while the worker is frozen.
 FROZEN_S = (9.0, 13.0)
 VISIT_S = (5.0, 15.0)
-# A broker hangs for this long, is killed, and is then away for longer than sessions and most time
-# limits of clients.
+# A broker hangs for `HANGS_S` and is killed. It is then away for `CRASH_AWAY_S`, which is longer
+# than sessions and most time limits of clients.
 HANGS_S = (5.0, 9.0)
 CRASH_AWAY_S = 36.0
-# Some cuts end before the session does.
+# Some cuts end before the worker's session does, others end after it.
 CUT_S = (1.0, 13.0)
-# The cluster notices after 9 s that a broker is gone, so some brokers are back before that.
+# The cluster notices after 9 s that a broker is gone, so some brokers are back before the cluster
+# notices.
 LOST_S = (5.0, 20.0)
 LENGTHS_S: Mapping[Kind, tuple[float, float]] = {
     "join": VISIT_S,
@@ -94,8 +97,8 @@ LENGTHS_S: Mapping[Kind, tuple[float, float]] = {
 
 
 class Object(NamedTuple):
-    """`first_line`: the line of the pool with its first row; the other rows are the lines
-    after it.
+    """`first_line`: the line of the pool that is the object's first row. The other rows are the
+    lines after it.
     """
 
     key: str
@@ -143,7 +146,7 @@ def make(
     gap_s: tuple[float, float] = GAP_S,
     with_poison: bool = False,
 ) -> Plan:
-    """`lines`: how many the pool has. `with_poison` needs a store behind `cut_transfer`."""
+    """`lines`: how many lines the pool has. `with_poison` needs a store behind `cut_transfer`."""
     dice = random.Random(seed)
     struck = tuple(_faults(dice, faults, kinds, gap_s))
     sizes = list(_sizes(dice, rows))

@@ -1,8 +1,8 @@
 """Bad messages, one of each kind and each in its own stream, and the codes that may answer them.
 
-Rule: bad messages must not hold up the good ones. The object of each lies under `poison/`, by which
-the watch tells its records from the others. The transfer of `CUT` is broken by `cut_transfer`.
-Owner: the run.
+Rule: bad messages must not hold up the good ones. The objects of bad messages lie under `poison/`,
+so that the watch can tell their records from those of the run's rows. The transfer of `CUT` is
+broken by `cut_transfer`. Owner: the run.
 """
 
 import gzip
@@ -16,7 +16,8 @@ from penstock.simulation.announcements import tar
 
 FOLDER = "poison/"
 CUT = FOLDER + "cut-for-good.csv"
-# So many rows are more than 8 MiB and come in chunks, so some are answered before the cut.
+# This many rows are more than 8 MiB, so they come in chunks, and some rows are answered before the
+# cut.
 CUT_ROWS = 240_000
 # The key of a message that is not a reference, whose answer names no object.
 NO_OBJECT = "no reference"
@@ -24,8 +25,8 @@ _ROW = b",".join([b"0.5"] * 16) + b"\n"
 
 
 class Poison(NamedTuple):
-    """`key`: its object's, or `NO_OBJECT`. `codes`: the error codes that may answer it; some of its
-    rows may be answered by predictions.
+    """`key`: the key of its object, or `NO_OBJECT`. `codes`: the error codes by which it may be
+    answered. Some of its rows may be answered by predictions.
     """
 
     key: str

@@ -1,7 +1,7 @@
 """The outcome of a run: its figures, and which promises were broken.
 
 Rule: every number comes from the topics or from the log of the faults. A broken promise is named
-with its figure; `problems` is empty only if all were kept. Owner: the run.
+with its figure. `problems` is empty only if all promises were kept. Owner: the run.
 """
 
 from collections import Counter
@@ -47,7 +47,9 @@ def problems(outcome: Outcome) -> list[str]:
 
 
 def _poisons(outcome: Outcome) -> Iterator[str]:
-    """A sentence for each poison that is not answered, or by codes that are not its own."""
+    """A sentence for each poison that is not answered, or that is answered by codes that are not
+    its own.
+    """
     for one in outcome.plan.poisons:
         codes = outcome.watch.poison_codes.get(one.key, set())
         if not codes or not codes <= set(one.codes):
@@ -86,8 +88,8 @@ def _figures(outcome: Outcome) -> Iterator[str]:
 
 
 def _recoveries(struck: list[Struck]) -> Iterator[str]:
-    """The times from kills to new rows. A kill is `alone` if no other fault was near it; these are
-    told apart from the rest.
+    """The times from kills to new rows. A kill is `alone` if no other fault was near it. Kills that
+    were alone have a line of their own.
     """
     took_s: dict[bool, list[float]] = {True: [], False: []}
     for one in struck:

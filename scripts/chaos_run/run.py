@@ -1,8 +1,8 @@
 """One run: store the objects, start the workers, announce objects and cause faults at the plan's
 times, wait until all is committed, stop the workers, have the topics judged.
 
-Rule: a run has a time limit, and every worker has ended when `chaos` returns or raises. The reason
-of a run that did not come to its end is in the `Outcome`. Owner: the command line.
+Rule: a run has a time limit, and every worker has ended when `chaos` returns or raises. If a run
+did not come to its end, the `Outcome` says why. Owner: the command line.
 """
 
 import asyncio
@@ -29,16 +29,17 @@ from penstock.ports import Commit, Where
 from penstock.verify.findings import Report
 
 WORKERS = 3
-# Three workers start at once and drain at the end within this time, on two busy cores.
+# Within this time three workers start at once, or drain at the end, on two busy cores.
 START_S = 60.0
-# After the last fault come a session and the restart of a service. Rows may come at this rate, a
-# twentieth of that of two idle cores.
+# After the last fault `GRACE_S` must be enough for a session and the restart of a service. Rows may
+# come as slowly as `SLOW_ROWS_PER_S`, which is a twentieth of the rate of two idle cores.
 GRACE_S = 120.0
 SLOW_ROWS_PER_S = 5_000
-# An object whose transfer always breaks is given up after two minutes. These begin again with every
-# assignment of its partition, so for the last time after the last fault.
+# An object whose transfer always breaks is given up after two minutes. The two minutes begin again
+# with every assignment of the object's partition, and the last time may be after the last fault.
 CUT_S = 150.0
-# A broker of a cluster is back when its replicas have caught up. Three are restarted in turn.
+# A broker of a cluster counts as back when its replicas have caught up. `ROLL_S`: the three brokers
+# are restarted in turn.
 ROLL_S = 60.0
 CATCH_UP_S = 20.0
 LOOK_S = 0.3
@@ -74,7 +75,7 @@ def timed() -> Tell:
 
 
 def prepare(place: Place, *options: str, buckets: Sequence[str] = ()) -> None:
-    """Make the topics, the place's bucket and those of `buckets`. Blocks."""
+    """Make the topics, the place's bucket, and the buckets that `buckets` names. Blocks."""
     place.penstock("topics", "create", "--partitions", str(PARTITIONS), *options)
     client = place.s3()
     for bucket in (place.bucket, *buckets):
@@ -142,8 +143,8 @@ async def _until_done(
 async def _announce(plan: Plan, place: Place, begun_s: float) -> None:
     topic = place.config.kafka.input_topic
     async with producing(place.config.kafka) as producer:
-        # The producer learns of the topic now. Later it might ask a broker that has just started,
-        # which denies for a moment that the topic exists.
+        # The producer asks for the topic's partitions now. Later it might ask a broker that has
+        # just started, and such a broker denies for a moment that the topic exists.
         await producer.partitions_for(topic)
         for at_s, partition, value in sorted(_messages(plan, place)):
             await _at(begun_s + at_s)
@@ -164,7 +165,9 @@ async def _at(time_s: float) -> None:
 
 
 async def _all_committed(place: Place) -> None:
-    """Wait until everything that was announced is committed. No service is down any more."""
+    """Wait until everything that was announced is committed. To be called when no service is down
+    any more.
+    """
     kafka = place.config.kafka
     parts = [Where(kafka.input_topic, number) for number in range(PARTITIONS)]
     none = Commit(0)

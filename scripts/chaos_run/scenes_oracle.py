@@ -1,8 +1,8 @@
-"""What scenes on a grid should hold, computed from the topics in the simplest way.
+"""Computes from the topics, in the simplest way, what scenes on a grid should hold.
 
 Rule: the oracle knows the rules of the grid and imports nothing of the package. A prediction
-belongs to the nearest multiple of the period. It must be in the scene of that instant, or on the
-late topic for a reason that is true. Owner: the run.
+belongs to the nearest multiple of the period. A prediction must be in the scene of that instant, or
+on the late topic for a reason that is true. Owner: the run.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import orjson
 
 EXAMPLES = 5
-# A prediction that is older than this when Kafka gets it counts as one of the past.
+# A prediction whose event is older than this when Kafka gets its record counts as a prediction of
+# the past.
 PAST_MS = 1_000
 # The longest time from a record's arrival at Kafka until a scenes worker handles it.
 HANDLED_MS = 250
@@ -63,7 +64,7 @@ def compare(
     members: dict[str, list[str]],
     bounds: Bounds,
 ) -> Verdict:
-    """`members`: those of each site, in any order."""
+    """`members`: the members of each site, in any order."""
     belongs, errors, spoken = _belonging(predictions, period_ms)
     wrong: Counter[str] = Counter()
     examples: list[str] = []
@@ -99,8 +100,8 @@ def compare(
 def _belonging(
     predictions: Iterable[Said], period_ms: int
 ) -> tuple[dict[tuple[str, int], dict[str, str]], set[str], dict[str, Spoken]]:
-    """The ids by site and time, then by member; the ids of errors; and each prediction by
-    its id.
+    """Returns three things: the ids by site and time, then by member; the ids of errors; and each
+    prediction by its id.
     """
     belongs: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     errors, spoken = set(), dict[str, Spoken]()
@@ -142,9 +143,9 @@ def _late(
 
 
 def _is_ahead(one: Spoken, of_site: Sequence[Spoken], bounds: Bounds) -> bool:
-    """Was this prediction rightly refused as "ahead"? It is if it is ahead of Kafka's clock, or if
-    it is of the past and ahead of at least two other members. Because lags go up and down, each of
-    those members counts with its largest lag around that time.
+    """True if this prediction was rightly refused as "ahead": if it is ahead of Kafka's clock, or
+    if it is of the past and ahead of at least two other members. Because lags go up and down, each
+    of the other members counts with its largest lag around that time.
     """
     lag = one.recorded_ms - one.time
     if lag < -bounds.ahead_ms:

@@ -1,5 +1,5 @@
-"""`scripts/chaos --scenes`: two scenes workers that are killed, frozen and stopped every few
-seconds, a restart of Kafka, then the judge and an oracle.
+"""`scripts/chaos --scenes`: kills, freezes and stops two scenes workers every few seconds, and
+restarts Kafka. Then runs the judge and an oracle.
 
 Rule: the broker belongs to the run. Broker and workers are gone at the end, whatever happens. If
 anything was wrong, the folder with the logs is kept. Owner: the command line.
@@ -38,10 +38,10 @@ from realstack import stack
 
 WORKERS = 2
 FAULT_EVERY_S = 5.0
-# Kafka gives a silent worker's sites to another one after 8 s: some freezes are shorter, some
-# longer.
+# Kafka gives a silent worker's sites to another worker after 8 s. Some freezes are shorter than
+# that, some are longer.
 FROZEN_S = (1.0, 14.0)
-# A session, a restart, and the backlog of both are over after this time.
+# After this time a session, a restart of Kafka, and the backlogs that they cause are over.
 GRACE_S = 90.0
 LOOK_S = 3.0
 KINDS = ("kill", "freeze", "terminate")
@@ -149,7 +149,7 @@ async def _freeze(worker: Worker, seconds: float) -> None:
 
 
 async def placed(place: Place) -> None:
-    """Wait until the judge finds every prediction in its place, or the time is over."""
+    """Wait until the judge finds every prediction in its place, or until the time is over."""
     until_s = time.monotonic() + GRACE_S
     while time.monotonic() < until_s:
         code, said = await asyncio.to_thread(_verify, place)

@@ -29,10 +29,10 @@ TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC
 class Place:
     """`environ`: all variables of a worker. `model_worker_pid`: the process that serves the model
     now, if there is one. `restart`: stops the named service and starts it again. `crash`: freezes
-    the named service for the first number of seconds, kills it, and starts it again after the
-    second number. `cluster`: the services if each has a host of its own. `launcher`: the words
-    before the command line of the named worker. `former`: the checkout whose code each worker runs
-    in its first life.
+    the named service for the first number of seconds, kills it, and starts it again when the second
+    number of seconds is over. `cluster`: the services, if each of them has a host of its own.
+    `launcher`: the words to put before the command line of the named worker. `former`: the checkout
+    whose code each worker runs in its first life.
     """
 
     environ: Mapping[str, str]
@@ -66,8 +66,8 @@ class Place:
         return s3.client(objects.endpoint_url, objects.key, objects.secret, objects.region)
 
     def penstock(self, *arguments: str) -> tuple[int, str]:
-        """Run a command. Returns its exit code and output; raises if it neither passed nor failed a
-        check. Blocks.
+        """Run a `penstock` command. Returns its exit code and output. Raises unless the exit code
+        says that a check passed or failed. Blocks.
         """
         answer = subprocess.run(
             [sys.executable, "-m", "penstock", *arguments],
@@ -87,7 +87,8 @@ class Place:
 
 def seeded(seed: int | None) -> tuple[int, Path]:
     """The run's seed (a random one if none is given), and its folder for all logs and the state of
-    its own stack. Both are printed: the seed to repeat a failure, the folder to look into it.
+    its own stack. Both are printed, so that people can repeat a failure with the seed, and look
+    into the folder.
     """
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
@@ -97,15 +98,15 @@ def seeded(seed: int | None) -> tuple[int, Path]:
 
 
 def bare() -> dict[str, str]:
-    """The caller's variables without settings of ours."""
+    """The caller's environment variables without Penstock's settings."""
     return {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
 
 
 def environ_of(
     changes: Mapping[str, str], is_taken: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
-    """A worker's variables: those of the stack whose names are taken, overridden by `changes`
-    (`SECTION__KEY`). The caller's own settings are left out.
+    """A worker's variables: the stack's variables for whose names `is_taken` is true, overridden by
+    `changes` (`SECTION__KEY`). The caller's own settings are left out.
     """
     exports = (line.removeprefix("export ").partition("=") for line in what_runs.exports())
     ours = {name: value.strip("'") for name, _, value in exports if is_taken(name)}

@@ -16,8 +16,9 @@ from penstock.adapters.kafka.reader import open_reader
 
 @asynccontextmanager
 async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
-    """A producer for the block; at its end everything is delivered. It is idempotent, so that a
-    message that is sent again after a restart of Kafka is on the topic once.
+    """A producer for the block. At the end of the block everything is delivered. The producer is
+    idempotent, so that a message that is sent again after a restart of Kafka is on the topic only
+    once.
     """
     producer = AIOKafkaProducer(**connection(kafka), enable_idempotence=True)
     await producer.start()

@@ -1,7 +1,8 @@
-"""The workers of a run: members of one group, each restarted when it ends, as containers are.
+"""The workers of a run: members of one group. Like a container, each worker is restarted when it
+ends.
 
-Rule: a worker that ends by itself is restarted, too, and noted as an `Exit`. Each life of a worker
-has its own log. No worker outlives this process, not even a frozen one. Owner: the run.
+Rule: a worker that ends by itself is also restarted, and is noted as an `Exit`. Each life of a
+worker has its own log. No worker outlives this process, not even a frozen one. Owner: the run.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from chaos_run.services_under_test import Place
 from penstock.process import parent
 from penstock.process.children import Child, last_words, running
 
-# A container, too, is restarted after a moment only.
+# A container is also restarted only after a moment.
 RESTART_S = 0.5
 LOOK_S = 0.2
 
@@ -33,8 +34,8 @@ class Exit(NamedTuple):
 
 
 def last_assignment(said: str) -> frozenset[int]:
-    """The partitions of the last assignment in a worker's log: those that begin and those that go
-    on.
+    """The partitions of the last assignment in a worker's log: both those that begin and those that
+    go on.
     """
     assignments = _ASSIGNED.findall(said)
     lists = _LIST.findall(assignments[-1]) if assignments else ()
@@ -81,7 +82,7 @@ class Worker:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Its last assignment, by its own log."""
+        """The worker's last assignment, by its own log."""
         return last_assignment(self._log.read_text(errors="replace") if self._log.exists() else "")
 
     @property
@@ -128,8 +129,8 @@ class Worker:
 
 
 class Crew:
-    """All workers of a run, visitors included. `command`: what each of them runs. `first`: the
-    number of the first one, which names its logs.
+    """All workers of a run, visitors included. `command`: the command that each worker runs.
+    `first`: the number of the first worker. The logs of a worker are named by its number.
     """
 
     def __init__(
@@ -152,14 +153,16 @@ class Crew:
         return [worker for worker in self._workers if worker.is_running and not worker.busy]
 
     async def dismiss(self, *workers: Worker) -> None:
-        """Let these workers, or all if none is named, drain, and wait until they have ended."""
+        """Let these workers drain, and wait until they have ended. If no worker is named, all of
+        them.
+        """
         leaving = workers or tuple(self._workers)
         for worker in leaving:
             worker.leave()
         await asyncio.wait([self._workers[worker] for worker in leaving])
 
     async def assigned(self) -> None:
-        """Wait until every partition is assigned to one of them."""
+        """Wait until every partition is assigned to one of the workers."""
         while sum(len(worker.partitions) for worker in self._workers) != PARTITIONS:
             await asyncio.sleep(LOOK_S)
 

@@ -1,4 +1,5 @@
-"""The command line of `scripts/fleet`: which figures are measured; each is held against its goal.
+"""The command line of `scripts/fleet`: chooses which figures are measured, and compares each with
+its goal.
 
 Rule: the run makes its own topics, groups and buckets and removes them. Owner: the person who runs
 it.

@@ -1,7 +1,8 @@
-"""What the measurements share: topics of their own, services on one core, and figures with goals.
+"""The parts that the measurements share: topics of their own, services on one core, and figures
+with goals.
 
-Rule: all times are the broker's stamps. Processes that were moved to a core may use all cores again
-at the end. Owner: the measurement.
+Rule: all times are the broker's stamps. At the end, processes that were moved to a core may use all
+cores again. Owner: the measurement.
 """
 
 import os
@@ -39,7 +40,7 @@ class Figure(NamedTuple):
 
 
 def tell(*figures: Figure) -> list[Figure]:
-    """Print them, each with its goal."""
+    """Print the figures, each with its goal."""
     for one in figures:
         goals = {"at most": one.most, "at least": one.least}
         goal = "".join(f"  ({how} {bound:g})" for how, bound in goals.items() if bound is not None)

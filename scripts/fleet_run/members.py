@@ -1,7 +1,9 @@
-"""A group of many members without work, on a real broker: how long a rebalance takes, and its cost.
+"""Measures how long a rebalance takes, and what it costs, in a group of many members without work
+on a real broker.
 
-Rule: a member is the source that a worker has, with its assignor and its connections, on an empty
-topic. All members are in this process, so its CPU and memory are theirs. Owner: `scripts/fleet`.
+Rule: a member is a worker's source, with the worker's assignor and connections, on an empty topic.
+All members are in this process, so the CPU and memory of this process are those of the members.
+Owner: `scripts/fleet`.
 """
 
 import asyncio
@@ -29,8 +31,8 @@ DRAIN_MS = 2_000
 
 
 class _Member:
-    """A member. `ours`: its partitions now. `moved`, which all members share, counts the partitions
-    that come to one.
+    """A member. `ours`: its partitions now. `moved`: shared by all members; counts each partition
+    that comes to a member.
     """
 
     def __init__(self, source: Source, moved: Counter[int]) -> None:
@@ -122,7 +124,8 @@ async def _measured(cfg: config.Config, members: int, partitions: int) -> list[F
                 begun_s = time.monotonic()
                 for _ in range(joining):
                     group.join()
-                    # All members share one core: a hundred starts at once take it for seconds.
+                    # All members share one core, and a hundred starts at once would keep this core
+                    # busy for seconds.
                     await asyncio.sleep(APART_S)
                 if not joining:
                     await group.leave()

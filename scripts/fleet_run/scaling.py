@@ -1,11 +1,11 @@
-"""Do two workers answer twice as many rows as one? Each has a part of a core, services have
-another.
+"""Measures whether two workers answer twice as many rows as one. Each worker has a part of one
+core, and the services have another core.
 
-Rule: all references are on the topic before a worker starts. The rate is that of the middle of the
-rows, by the broker's stamps. The use of the services' core is told beside the rate: if that core
-was full, the services were the limit. To keep it from that, rows are wide and the model takes few
-of their columns, so that a row costs the worker much and the services little. Owner:
-`scripts/fleet`.
+Rule: all references are on the topic before a worker starts. The rate is measured over the middle
+of the rows, by the broker's stamps. The use of the services' core is printed beside the rate,
+because if that core was full, the services were the limit. To keep this core from being full, rows
+are wide and the model takes few of their columns, so that a row costs the worker much and the
+services little. Owner: `scripts/fleet`.
 """
 
 import asyncio
@@ -28,13 +28,14 @@ from penstock.bench.topics_and_bucket import count_records, end_watcher
 from penstock.errors import Fatal
 
 ROWS, OBJECTS = 5_000, 8
-# A row holds the model's columns this many times.
+# A row has this many times as many columns as the model takes.
 WIDTH = 4
 PERIOD_US = 20_000
 GROUPS = Path("/sys/fs/cgroup/cpu")
 GOAL = 1.8
 WAIT_S = 150.0
-# The share of the rows between which the rate is measured, without the workers' starts and ends.
+# The rate is measured between these two shares of the rows, so that the workers' starts and ends do
+# not count.
 MIDDLE = (0.3, 0.8)
 
 
@@ -114,8 +115,8 @@ def _wide(body: bytes) -> bytes:
 async def _all_there(
     cfg: config.Config, rows: int, pids: Mapping[str, int], used: list[tuple[float, float]]
 ) -> None:
-    """Wait for all rows. Fills `used` with pairs: a time (ms), and the CPU that the services had
-    used by then (s).
+    """Wait for all rows. Fills `used` with pairs: a time (ms), and the CPU time that the services
+    had used by then (s).
     """
     async with asyncio.timeout(WAIT_S), end_watcher(cfg.kafka) as watcher:
         while await count_records(watcher, cfg.output.topic, PARTITIONS) < rows:

@@ -1,8 +1,9 @@
-"""How late answers are around a restart, a joiner and a death: 16 streams at 10 Hz, four workers.
+"""Measures how late answers are around a restart, a join and a death of a worker: 16 streams at 10
+Hz, four workers.
 
-Rule: lateness runs from the broker's stamp of the reference to its stamp of the answer; no other
-clock counts. A process begins on the services' core and is moved when it is `AGE_S` old, so that
-its start takes no CPU from the other workers. Owner: `scripts/fleet`.
+Rule: lateness is the time from the broker's stamp of the reference to the broker's stamp of the
+answer. No other clock counts. A process begins on the services' core and is moved when it is
+`AGE_S` old, so that its start takes no CPU from the other workers. Owner: `scripts/fleet`.
 """
 
 import asyncio
@@ -40,18 +41,18 @@ WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8
 # By this age a worker has started and joined its group.
 AGE_S = 3.0
 QUIET_S = 3.0
-# By then the supervisor has started another process in the place of the dead one.
+# Within this time the supervisor has started another process in the place of the dead one.
 RESTART_S = 6.0
 SETTLE_S = 2.0
 KILLS = 5
 SESSION_S = 8.0
-# Within this time workers start and work off what was announced meanwhile.
+# Within this time workers start, and answer the objects that were announced meanwhile.
 WAIT_S = 60.0
 
 
 class Event(NamedTuple):
-    """A restart, a join or a death. `moved`: the partitions whose worker changed by it. `away`:
-    those whose worker was restarted.
+    """A restart, a join or a death. `moved`: the partitions whose worker changed. `away`: the
+    partitions whose worker was restarted.
     """
 
     began_ms: float
@@ -61,8 +62,8 @@ class Event(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A reference, the broker's stamp of it, and how much later its last row was stamped; infinite
-    if it was never answered.
+    """A reference, the broker's stamp of it, and how much later the answer to its last row was
+    stamped: infinite if the reference was never answered.
     """
 
     partition: int
@@ -71,8 +72,8 @@ class Answered(NamedTuple):
 
 
 class Fleet:
-    """Workers under load. `events`: those since it was last emptied. `answered`: all references;
-    set at the end.
+    """Workers under load. `events`: the events since this list was last emptied. `answered`: all
+    references; set at the end.
     """
 
     def __init__(self, crew: Crew) -> None:
@@ -188,7 +189,9 @@ async def _has(worker: Worker) -> None:
 
 
 def _children(fleet: Fleet) -> list[int]:
-    """The worker processes under the supervisor. A spare is the youngest child and is left out."""
+    """The worker processes under the supervisor. The process in reserve is the youngest child, and
+    is left out.
+    """
     (supervisor,) = (worker.pid for worker in fleet.crew.free() if worker.pid)
     direct = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     return [int(pid) for pid in direct][:WORKERS]

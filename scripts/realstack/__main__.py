@@ -1,4 +1,6 @@
-"""The command line of `scripts/stack`: parses, calls, and ends with one line of what happened."""
+"""The command line of `scripts/stack`: parses, calls, and at the end prints one line that says what
+happened.
+"""
 
 import argparse
 import json

@@ -86,7 +86,7 @@ def ask(
     target = f"{encoded}?{words}" if words else encoded
     try:
         connection.request(method, target, body, sent)
-    except ConnectionError:  # the connection was idle, and Azurite closed it
+    except ConnectionError:  # Azurite had closed the idle connection
         connection.close()
         connection.request(method, target, body, sent)
     response = connection.getresponse()

@@ -18,7 +18,8 @@ from realstack.prerequisites import run
 from realstack.service import Launch, Ports
 
 VERSION = "4.1.0"
-# Name and partitions. Four, so that several workers and lanes can share a topic.
+# The topics, with their numbers of partitions. There are four, so that several workers and lanes
+# can share a topic.
 TOPICS = {"refs": 4, "refs-by-stream": 4, "predictions": 4, "predictions.dlq": 4}
 TOPIC_ALREADY_EXISTS = 36
 
@@ -43,9 +44,9 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 
-# With one node every internal topic has one replica; it has few partitions, because each takes
-# files and start-up time. No rebalance delay, because a test's group is complete within
-# milliseconds.
+# With one node every internal topic has one replica. Internal topics have few partitions, because
+# each partition takes files and start-up time. There is no rebalance delay, because a test's group
+# is complete within milliseconds.
 PROPERTIES = Template("""\
 process.roles=broker,controller
 node.id=1
@@ -104,7 +105,7 @@ class Kafka:
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/libs/*"]
         java.append(f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         if not (folder / "data" / "meta.properties").exists():
-            # The id is one argument with its option, because one id in 64 begins with a minus.
+            # Id and option are joined to one argument, because one id in 64 begins with a minus.
             identity = f"--cluster-id={new_id()}"
             format_storage = ["format", "--standalone", identity, "-c", str(properties)]
             subprocess.run(

@@ -1,7 +1,7 @@
 """Where the stack's files are, which ports it takes, and the record of what was started.
 
-Rule: builds are in the cache, which all checkouts of the user share. Data, logs and ports of what
-runs are in the state folder, which `down` empties. One stack per user.
+Rule: builds are in the cache, which all checkouts of the user share. Data, logs and ports of the
+running services are in the state folder, which `down` empties. A user has one stack.
 """
 
 import fcntl
@@ -20,9 +20,9 @@ from typing import Literal
 from realstack.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
-# Below the ports that a system takes for outgoing connections (from 32768 on Linux, 49152 on
-# macOS). Otherwise a client that keeps dialling a service that is down could be given the service's
-# port as its own, and connect to itself.
+# These ports are below those that a system takes for outgoing connections (from 32768 on Linux,
+# 49152 on macOS). Otherwise a client that tries to reach a stopped service again and again could be
+# given the service's port as its own port, and would connect to itself.
 PORTS = range(20000, 30000)
 How = Literal["docker", "local"]
 PORT_NAMES = (
@@ -52,8 +52,9 @@ def home() -> Path:
 
 @dataclass
 class State:
-    """What `up` started. `archive`: the fingerprint of the archive that TorchServe loaded.
-    `missing`: optional model servers that were asked for, and why they are not there.
+    """The services that `up` started. `archive`: the fingerprint of the archive that TorchServe
+    loaded. `missing`: for each optional model server that was asked for but is not there, the
+    reason.
     """
 
     how: How
@@ -80,7 +81,7 @@ def load() -> State | None:
 
 
 def forget() -> None:
-    """Remove everything but the lock, for which another command may be waiting."""
+    """Remove everything but the lock's file: another command may be waiting for the lock."""
     for path in home().iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -90,7 +91,9 @@ def forget() -> None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """One `up`, `down` or `restart` at a time; a second one waits and then finds the work done."""
+    """Lets one `up`, `down` or `restart` run at a time. A second command waits, and then finds the
+    work done.
+    """
     home().mkdir(parents=True, exist_ok=True)
     with (home() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -98,7 +101,7 @@ def locked() -> Iterator[None]:
 
 
 def free_ports(names: Collection[str] = PORT_NAMES) -> dict[str, int]:
-    """For each name a port on which nothing listens."""
+    """Chooses for each name a port on which nothing listens."""
     chosen: dict[str, int] = {}
     candidates = iter(random.sample(PORTS, len(PORTS)))
     for name in names:
@@ -116,8 +119,9 @@ def _is_free(port: int) -> bool:
 
 
 def build_once(target: Path, make: Callable[[Path], None]) -> None:
-    """Have `make` fill a folder, which becomes `target`; if it fails, the folder is removed. If
-    several checkouts build at the same time, one builds and the others wait and use its build.
+    """Have `make` fill a folder, which then becomes `target`. If `make` fails, the folder is
+    removed. If several checkouts build at the same time, one of them builds, and the others wait
+    and use its build.
     """
     if target.exists():
         return

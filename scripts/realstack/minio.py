@@ -11,7 +11,7 @@ from realstack.errors import NotReady
 from realstack.prerequisites import go_install
 from realstack.service import Launch, Ports
 
-# The last version that Go can install; the project publishes no binaries of it.
+# The last version that Go can install. The project publishes no binaries of this version.
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 KEY = "penstock"
 SECRET = "penstock-secret"
@@ -23,8 +23,8 @@ SETTINGS = {
     "MINIO_UPDATE": "off",
 }
 BUCKET = "penstock"
-# The probe writes an object, because only that proves that the store can write. It has a bucket of
-# its own, so that the object is not announced.
+# The probe writes an object, because only a write proves that the store can write. The probe has a
+# bucket of its own, so that this object is not announced.
 PROBE_BUCKET = "penstock-probe"
 EVENTS_ARN = "arn:minio:sqs::P:kafka"
 EVENTS_TOPIC = "refs"
@@ -45,7 +45,8 @@ class Minio:
         argv = [str(self.binary), "server", "--quiet", "--address", f"127.0.0.1:{ports['minio']}"]
         environment = {
             **SETTINGS,
-            # Announce an object before its PUT is acknowledged; else a later one may overtake it.
+            # Announce an object before its PUT is acknowledged. Otherwise the announcement of a
+            # later object may come first.
             "MINIO_API_SYNC_EVENTS": "on",
             "MINIO_NOTIFY_KAFKA_ENABLE_P": "on",
             "MINIO_NOTIFY_KAFKA_BROKERS_P": f"127.0.0.1:{ports['kafka']}",
@@ -54,7 +55,7 @@ class Minio:
         return Launch([*argv, str(folder / "data")], environment)
 
     def probe(self, ports: Ports) -> None:
-        # One attempt, without the client's retries: the caller asks again.
+        # One attempt, without the client's retries, because the caller asks again.
         once = botocore.config.Config(
             retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
         )

@@ -1,5 +1,5 @@
-"""The model servers beside TorchServe. Each has an environment of its own, which is made once; in
-it runs a program of `served/`.
+"""The model servers beside TorchServe. Each has an environment of its own, which is made once. A
+program of `served/` runs in this environment.
 
 Rule: a model server is started only if it is asked for by name, and always as a local process.
 Owner: `stack`.
@@ -22,7 +22,7 @@ _TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": _ROW
 @dataclass(eq=False)
 class ModelServer:
     """One model server. `ports`: in the order of its program's arguments. `path`, `body`: a request
-    to the model that is loaded last; when that answers, all models are ready.
+    to the model that is loaded last. When this model answers, all models are ready.
     """
 
     name: str
@@ -46,8 +46,8 @@ class ModelServer:
             what = f"installing {self.name}, up to 450 MB"
             run(pip, what=what, cwd=folder, within_s=within_s)
 
-        # The environment is moved after it is made. Its programs still run, because they are run as
-        # modules, not by its scripts.
+        # The environment is moved after it is made. Its programs run nevertheless, because they are
+        # started as modules, and not by the environment's scripts.
         layout.build_once(self.environment, make)
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
@@ -69,6 +69,6 @@ MODEL_SERVERS = (
     ModelServer("triton", ("triton", "triton_grpc", "triton_metrics")),
     ModelServer("mlserver", ("mlserver", "mlserver_grpc", "mlserver_metrics")),
     ModelServer("kserve", ("kserve", "kserve_grpc")),
-    # A plain JSON server: an array of rows in and an array of answers out.
+    # A plain JSON server: it takes an array of rows and answers an array of answers.
     ModelServer("litserve", ("litserve",), "/strict", [_ROW]),
 )

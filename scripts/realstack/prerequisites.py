@@ -1,7 +1,8 @@
-"""What the local services need of the machine: it is found, or installed, or named as missing.
+"""Finds or installs what the local services need on the machine, or names what is missing.
 
-Rule: system packages are installed only if root runs this on Debian or a relative of it. Everything
-else that is missing is named in one line, with exit code 3, before anything is downloaded.
+Rule: system packages are installed only if root runs this on Debian or a system derived from it.
+Before anything is downloaded, one line names everything else that is missing, and the exit code is
+3.
 """
 
 import functools
@@ -19,7 +20,7 @@ from realstack import layout
 from realstack.errors import Missing, StackError
 
 JAVA_MINIMUM = 17  # Kafka 4's brokers need it
-GO_MINIMUM = (1, 21)  # from this version on, Go downloads the newer Go that a module needs
+GO_MINIMUM = (1, 21)  # since then Go itself downloads the newer Go that a module needs
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def go_version() -> tuple[int, ...]:
 
 
 def go_install(module: str, binary: Path, *, what: str, within_s: float | None = None) -> None:
-    """Build `binary` unless it exists already; its name is the one that Go gives the module."""
+    """Build `binary` unless it exists already. The file must have the name that Go gives the
+    module's program.
+    """
 
     def make(folder: Path) -> None:
         if go_version() < GO_MINIMUM:
@@ -108,7 +111,9 @@ def torch_python() -> str:
 
 
 def venv_python() -> str:
-    """A Python that can make environments. The system's comes first: Triton runs on no other."""
+    """A Python that can make environments. The system's Python is tried first, because Triton runs
+    on no other.
+    """
     if python := _python_with("venv", "ensurepip"):
         return python
     raise Missing("missing: a Python with venv (on Debian: apt-get install python3-venv)")
@@ -135,8 +140,8 @@ def run(
     env: Mapping[str, str] | None = None,
     within_s: float | None = None,
 ) -> None:
-    """Run a slow step. A line on stderr announces it; its output is shown only if it fails. It is
-    killed if it takes longer than `within_s`.
+    """Run a slow step. A line on stderr announces the step. The step's output is shown only if the
+    step fails. A step that takes longer than `within_s` is killed.
     """
     print(f"{what} ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryFile() as output:

@@ -1,8 +1,8 @@
 """Processes that outlive the command which started them.
 
-Rule: a process is known by its id together with its start time, because the system may give the id
-to another process later, which must not be stopped. Each process leads a session of its own and is
-stopped together with all processes that it started.
+Rule: a process is identified by its id together with its start time. The system may later give the
+same id to another process, and that process must not be stopped. Each process leads a session of
+its own and is stopped together with all processes that it started.
 """
 
 import os
@@ -36,8 +36,8 @@ def _start_time(pid: int) -> str | None:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        # proc(5): the name, in brackets, may hold any character; then come state (field 3) and
-        # starttime (22).
+        # proc(5): the name is in brackets, and may hold any character. After it come the state
+        # (field 3) and, as field 22, the start time.
         fields = stat.rpartition(")")[2].split()
         return None if fields[0] == "Z" else fields[19]
     answer = subprocess.run(
@@ -67,14 +67,15 @@ def find(pid: int) -> Process:
 
 
 def stop(process: Process) -> None:
-    """Stop the process and its children: ask first, kill after `STOP_S`."""
+    """Stop the process and its children: first ask them to end, then kill them after `STOP_S`."""
     if not process.running:
         return
     _signal_group(process, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
     while time.monotonic() < deadline and process.running:
         time.sleep(POLL_S)
-    # Also if the process has ended: children that ignored the request must not keep their ports.
+    # The kill is needed even if the process has ended, because children that ignored the request
+    # must not keep their ports.
     _signal_group(process, signal.SIGKILL)
     while process.running:
         time.sleep(POLL_S)

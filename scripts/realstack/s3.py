@@ -1,6 +1,6 @@
 """A botocore client of the object store, to fill buckets and to look into them.
 
-Rule: tests and scripts make their clients here, so that none depends on the clients of the
+Rule: tests and scripts make their clients here, so that they do not depend on the clients of the
 package. Owner: the caller, who closes it.
 """
 

@@ -26,7 +26,7 @@ class Service(Protocol):
         ...
 
     def configure(self, folder: Path, ports: Ports) -> Launch:
-        """Write its configuration into `folder`, which also keeps its data."""
+        """Write the service's configuration into `folder`, where its data are kept as well."""
         ...
 
     def probe(self, ports: Ports) -> None:
@@ -43,5 +43,5 @@ class Extra(Service, Protocol):
     def ports(self) -> tuple[str, ...]: ...
 
     def build(self, within_s: float | None = None) -> None:
-        """As `Service.build`. With `within_s`: give up after that time."""
+        """Download or build, like `Service.build`. With `within_s`: give up after that time."""
         ...

@@ -1,7 +1,7 @@
-"""Up, down, restart: what is done to which service, and when.
+"""Up, down and restart: decides what is done to which service, and when.
 
-Rule: a command that is repeated changes nothing. Ports and data are kept while any service runs,
-and chosen anew when none does. No service knows another. Owner: `scripts/stack`.
+Rule: a command that is repeated changes nothing. While any service runs, ports and data are kept.
+When no service runs, they are made anew. No service knows another service. Owner: `scripts/stack`.
 """
 
 import sys
@@ -27,16 +27,18 @@ from realstack.what_runs import (
     services_of,
 )
 
-# Kafka needs about 4 s and TorchServe 3 s on two idle cores; on busy ones over ten times that.
+# On two idle cores Kafka needs about 4 s and TorchServe 3 s. On busy cores both need over ten times
+# as long.
 READY_S = 90.0
-# Time to build an optional model server: 450 MB at 5 MB/s, which any package index can deliver.
+# The time in which an optional model server must be built. At 5 MB/s, which any package index can
+# deliver, its 450 MB arrive within this time.
 WISH_S = 120.0
 PROBE_PAUSE_S = 0.1
 
 
 def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str] = ()) -> str:
     """Start what does not run. `how`: by Docker or as local processes; None: Docker if an engine
-    answers. It counts only when nothing runs yet. `extras`: further services to start. `wishes`:
+    answers. `how` counts only when nothing runs yet. `extras`: further services to start. `wishes`:
     further services that are started if they can be built in time.
     """
     with layout.locked():
@@ -47,7 +49,7 @@ def up(how: How | None = None, extras: Sequence[str] = (), wishes: Sequence[str]
             how = how or ("docker" if compose.engine_answers() else "local")
             state = State(how, layout.free_ports())
         started = _up_in_docker(state) if state.how == "docker" else _up_locally(state)
-        # Services that were asked for before belong to the stack until `down`.
+        # Services that an earlier `up` was asked for belong to the stack until `down`.
         needed = {*extras, *state.processes}
         wanted = [one for name, one in EXTRAS.items() if name in {*needed, *wishes}]
         started += _up_extras(state, wanted, optional={*wishes} - needed)
@@ -92,8 +94,8 @@ def _up_locally(state: State) -> list[str]:
 
 
 def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> list[str]:
-    """Start these further services. An `optional` one that cannot be built is noted and
-    left out.
+    """Start these further services. An `optional` service that cannot be built is noted and left
+    out.
     """
     running = running_services(state)
     absent = [server for server in wanted if server.name not in running]
@@ -135,7 +137,8 @@ def _up_extras(state: State, wanted: list[Extra], optional: Collection[str]) -> 
 
 def _build() -> None:
     prerequisites.ensure(kafka_is_built=KAFKA.jars.exists(), minio_is_built=MINIO.binary.exists())
-    # At the same time: downloads wait for the network while MinIO's build uses the cores.
+    # All services are built at the same time, because downloads wait for the network while MinIO's
+    # build uses the cores.
     with ThreadPoolExecutor() as pool:
         for building in [pool.submit(_timed, each, each.build) for each in SERVICES]:
             building.result()
@@ -167,8 +170,8 @@ def _launch(service: Service, state: State) -> None:
 
 
 def _wait(service: Service, state: State) -> None:
-    """Wait until the service answers its probe. If it did not answer at once, say how long
-    it took.
+    """Wait until the service answers its probe. If it does not answer at once, say at the end how
+    long it took.
     """
     begun, is_up_already = time.monotonic(), True
     deadline = begun + READY_S
@@ -191,7 +194,7 @@ def _wait(service: Service, state: State) -> None:
 
 
 def _timed(service: Service, build: Callable[[], None]) -> None:
-    """Build the service. If there was anything to do, say how long it took: the first time,
+    """Build the service. If there was anything to do, say how long it took. The first build takes
     minutes.
     """
     begun = time.monotonic()

@@ -27,8 +27,8 @@ def _fingerprint(*paths: Path) -> str:
 
 
 def _mend_scripts(binaries: Path) -> None:
-    """Correct the first line of an environment's scripts. They name the folder in which it was
-    built and from which it was moved.
+    """Correct the first lines of an environment's scripts. These lines name the folder in which the
+    environment was built, but it was moved from there.
     """
     for script in binaries.iterdir():
         if script.is_symlink() or not script.is_file():

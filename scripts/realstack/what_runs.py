@@ -18,9 +18,10 @@ from realstack.service import Extra, Service
 from realstack.torchserve import MODEL, TorchServe
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
-# Started only if `up` is asked for them.
+# These services are started only if `up` is asked for them.
 EXTRAS: dict[str, Extra] = {extra.name: extra for extra in (*MODEL_SERVERS, FakeGcs(), Azurite())}
-# In the order of starting: MinIO announces to Kafka, and gives up if it finds no broker.
+# The services in the order of starting. Kafka comes before MinIO, because MinIO announces to Kafka,
+# and gives up if it finds no broker.
 SERVICES: tuple[Service, ...] = (KAFKA, MINIO, TORCHSERVE)
 
 
@@ -75,7 +76,7 @@ def status() -> Report:
 
 
 def services_of(state: State | None) -> list[Service]:
-    """The services of this stack: the usual three, and those that were asked for by name."""
+    """The services of this stack: the usual three, and the services that were asked for by name."""
     others = [one for name, one in EXTRAS.items() if state and name in state.processes]
     return [*SERVICES, *others]
 
@@ -93,8 +94,8 @@ def required() -> State:
 
 
 def exports() -> list[str]:
-    """Export lines for clients of the services. Variables without `__` are no settings of
-    Penstock.
+    """Export lines for clients of the services. A variable without `__` in its name is no setting
+    of Penstock.
     """
     state = required()
     ports = state.ports

@@ -1,8 +1,9 @@
-"""The run: all is well; the services of one region die and come back; the workers of the other die
-and come back; then the judge.
+"""The run: at first all is well. Then the services of one region die and come back, and then the
+workers of the other region die and come back. At the end the judge judges the topics.
 
-Rule: `penstock verify` judges the topics of each region. What is measured is the time from a death
-to the first answer to a reference that was published after it. Exit code 1: a promise was broken.
+Rule: `penstock verify` judges the topics of each region. The run measures the time from a death to
+the first answer to a reference that was published after the death. Exit code 1 means that a promise
+was broken.
 """
 
 import argparse
@@ -84,8 +85,8 @@ class Run:
                     self._answered.setdefault(name, monotonic())
 
     async def first_after(self, region: str, since_s: float) -> float:
-        """Wait for an answer to a reference of this region that was published after `since_s`.
-        Returns the seconds until the first such answer.
+        """Wait for the first answer to a reference of this region that was published after
+        `since_s`. Returns the seconds until this answer.
         """
         topic = self.place.topics[region].input
         while True:

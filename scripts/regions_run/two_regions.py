@@ -1,7 +1,7 @@
 """Two regions: `us` uses the stack, `eu` a MinIO and a model server of its own.
 
-Rule: traffic from one region to the other passes a relay, which delays and counts it; traffic
-within a region passes none. Owner: the run.
+Rule: traffic from one region to the other passes a relay, which delays and counts the traffic.
+Traffic within a region passes no relay. Owner: the run.
 """
 
 import os
@@ -46,8 +46,8 @@ class OwnModel:
 
 @dataclass(frozen=True)
 class Place:
-    """The services of both regions. `far`: relays by the region whose workers use them; those under
-    `eu` lead to the store and the model of `us`.
+    """The services of both regions. `far`: the relays, by the region whose workers use them. The
+    relays under `eu` lead to the store and the model of `us`.
     """
 
     services: Services
@@ -119,7 +119,9 @@ async def placed(
 
 
 async def region_of(environ: dict[str, str]) -> dict[str, Any]:
-    """The status of its region that the worker with these variables gives on its page."""
+    """The part about its region in the status that the worker with these variables shows on its
+    page.
+    """
     status = await status_of(config.Http(port=int(environ["PENSTOCK_HTTP__PORT"])))
     assert status is not None
     found: dict[str, Any] = status["region"]

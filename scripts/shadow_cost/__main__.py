@@ -1,4 +1,5 @@
-"""How much a slow shadow slows down live work: the bench with a shadow and without one, in turn.
+"""Measures how much a slow shadow slows down live work: runs the bench with a shadow and without
+one, in turn.
 
 Rule: the shadow gives the model's answers, ten times slower, and leaves the CPU to all other
 processes (see `server`). Owner: the person who runs `scripts/shadow-cost`.
@@ -51,8 +52,8 @@ def parse() -> argparse.Namespace:
 
 @asynccontextmanager
 async def slow_server(delay_s: float, folder: Path) -> AsyncIterator[str]:
-    """Yields the URL of the shadow's server, which computes with one thread to leave CPU
-    to others.
+    """Yields the URL of the shadow's server. The server computes with one thread, to leave CPU to
+    other processes.
     """
     environ, log = {**os.environ, "OMP_NUM_THREADS": "1"}, folder / "server.log"
     async with children.running(

@@ -1,8 +1,8 @@
 """A model server that is ten times slower than the live one, in its own process.
 
 Rule: it runs at the lowest priority, so that the live services get the CPU first. In production the
-shadow's model has a machine of its own; here its CPU must not count as a cost of the shadow. At its
-end the server prints how many rows it answered. Owner: `shadow_cost`.
+shadow's model has a machine of its own, so here the server's CPU must not count as a cost of the
+shadow. At its end the server prints how many rows it answered. Owner: `shadow_cost`.
 """
 
 import asyncio

@@ -3,5 +3,5 @@ machine.
 
 Rule: everything that is measured runs in its own process, on topics and a bucket that are made for
 the run and removed after it. Times are the broker's (LogAppendTime). A result is a ratio of two
-things that were measured in turn within one run; a rate alone depends on the machine.
+rates that were measured in turn within one run, because a rate alone depends on the machine.
 """

@@ -24,7 +24,8 @@ async def child(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> AsyncIterator[Child]:
     """Run `python -m` with these arguments. If the block fails, the child is stopped; else it ends
-    by itself. Without `stdin`, its standard input stays open until we end (`parent.OPTION`).
+    by itself. Without `stdin`, the child's standard input stays open until this process ends
+    (`parent.OPTION`).
     """
     process = await start(
         "a process of the bench",
@@ -35,7 +36,7 @@ async def child(
         if stdin is not None:
             process.say(stdin)
         yield process
-        # Only wait: a signal to a process that is about to end would change its exit code.
+        # Only wait, because a signal to a process that is about to end would change its exit code.
         await process.ended()
     except BaseException:
         await stop(process)
@@ -43,7 +44,7 @@ async def child(
 
 
 async def stop(process: Child) -> int:
-    """Ask it to end, and kill it if it does not; returns the exit code."""
+    """Ask the child to end, and kill it if it does not. Returns the exit code."""
     if process.code is None:
         process.ask_to_end()
     return await process.ended()

@@ -1,9 +1,9 @@
 """The two clients that the worker is compared with, each a process of its own.
 
-Rule: they post requests that were made beforehand, in the model's protocol, read the answers and do
-nothing else. The direct client uses the worker's own HTTP settings. The seed client does what the
-seed program did: one row a request, 1,000 requests at a time, aiohttp's defaults, and JSON if the
-server takes JSON. Owner: the bench.
+Rule: both clients post requests that were made beforehand, in the model's protocol, read the
+answers, and do nothing else. The direct client uses the worker's own HTTP settings. The seed client
+works like the seed program: one row a request, 1,000 requests at a time, aiohttp's defaults, and
+JSON if the server takes JSON. Owner: the bench.
 """
 
 import asyncio
@@ -33,16 +33,18 @@ from penstock.bench.file_as_body import Request
 from penstock.errors import Fatal
 
 SEED_GROUP_ROWS = 1_000
-# So many different requests are posted in turn.
+# How many different requests are posted in turn.
 DIRECT_BODIES = 64
-# Java compiles TorchServe's code while it serves; after about 10,000 requests its rate stays level.
+# Java compiles TorchServe's code while TorchServe serves. After about 10,000 requests the rate
+# stays level.
 WARM_UP_REQUESTS = 10_000
 WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post for `warm_up_s`, which is not counted, and `seconds`, which are; or, if `requests` is
-    set, until so many were sent. `body`: posted in place of requests with `rows` of numbers.
+    """Post for `warm_up_s`, which do not count, and then for `seconds`, which count. If `requests`
+    is set, post until this many requests were sent instead. `body`: posted in place of requests
+    with `rows` of numbers.
     """
 
     model: config.Model

@@ -1,9 +1,9 @@
 """The case of the Crayfish benchmark (EDBT 2024): rows of 28 x 28 numbers, inline in JSON messages,
 scored by a small network behind TorchServe.
 
-Rule: the two figures are the paper's. Rows per second, with more and more workers of the model
-server. Latency, of messages that are sent far apart: from a message's due time to its last answer
-on the output topic. Owner: the command.
+Rule: two figures are measured, as in the paper. The first is rows per second, with more and more
+workers of the model server. The second is the latency of messages that are sent far apart, from a
+message's due time to its last answer on the output topic. Owner: the command.
 """
 
 import asyncio
@@ -38,16 +38,17 @@ from penstock.bench.topics_and_bucket import (
 from penstock.bench.worker import running_worker
 
 NUMBERS: Final = 28 * 28
-# So many different rows are sent in turn; each is 7 kB of JSON.
+# How many different rows are sent in turn. Each row is 7 kB of JSON.
 DISTINCT_ROWS: Final = 64
-# 512 rows are 3.5 MB of JSON; Kafka's default limit for a message is 1 MB.
+# Kafka's default limit for a message is 1 MB, but 512 rows are 3.5 MB of JSON.
 MESSAGE_BYTES: Final = 16 << 20
 STREAM: Final = b"crayfish"
 
 
 class Published(Struct, frozen=True):
-    """The figures of the authors' notebook (crayfish23). Rows per second: one row a message, with 1
-    and with 32 workers of the model server. Milliseconds: of a message of 32 and of 512 rows.
+    """The figures of the authors' notebook (crayfish23). Rows per second are of messages with one
+    row, with 1 and with 32 workers of the model server. Milliseconds are of messages with 32 and
+    with 512 rows.
     """
 
     system: str
@@ -68,7 +69,9 @@ PUBLISHED: Final = (
 
 
 class CrayfishPlan(Struct, frozen=True, kw_only=True):
-    """How much is measured: a backlog of `rows` for the rate, `messages` at `hz` for latencies."""
+    """How much is measured: a backlog of `rows` for the rate, and `messages` at `hz` for the
+    latency.
+    """
 
     workers: Sequence[int] = (1, 2)
     rows_per_message: Sequence[int] = (1, 32, 128, 512)
@@ -124,7 +127,7 @@ async def measure(
 
 @dataclass(eq=False)
 class _Bench:
-    """One case; each of its two figures is measured with a new worker on new topics."""
+    """Measures one case. Each of its two figures is measured with a new worker on new topics."""
 
     cfg: config.Config
     config_path: Path | None
@@ -160,7 +163,7 @@ class _Bench:
                 await worker.stop()
             answer = await read(self.cfg.kafka, topics, ticks=True)
         check_answered(answer, messages * self.size)
-        # The first fifth of the messages finds connections that are not open yet.
+        # The first fifth is left out, because its messages find connections that are not open yet.
         ticks = answer.ticks[messages // 5 :]
         return [(tick.answered_ms or 0) - tick.due_ms for tick in ticks]
 

@@ -21,7 +21,7 @@ from penstock.errors import Fatal, usage
 
 HANDLERS: Final = Path(__file__).parents[1] / "handlers"
 HANDLER: Final = "crayfish_handler.py"
-# TorchServe starts a worker in some seconds; on busy cores it takes far longer.
+# TorchServe starts a worker in some seconds, but on busy cores a start takes far longer.
 ANSWER_S: Final = 120.0
 
 

@@ -1,8 +1,8 @@
 """`--body FILE`: the file is every object's body, and its rows are the direct client's requests.
 
-Rule: the file is read once, with the worker's own readers and settings. So a file that the worker
-would refuse ends the bench before anything is measured, and the direct client posts the requests
-that the worker posts. Owner: the command.
+Rule: the file is read once, with the worker's own readers and settings. Therefore a file that the
+worker would refuse ends the bench before anything is measured, and the direct client posts the same
+requests as the worker. Owner: the command.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
 from penstock.settings.rows import row_options
 
-# Each stream has ten copies of this file as its objects. Larger ones would fill memory and disk,
-# and the bench would measure that.
+# Each stream has ten copies of this file as its objects. With a larger file the copies would fill
+# memory and disk, and the bench would measure that.
 MOST_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 
@@ -33,8 +33,8 @@ class Request(Struct):
 
 
 class Body(Struct):
-    """The file. `small`: a request with the rows of one object. `full`: a request with its rows
-    over and over, as many as the window allows.
+    """The file. `small`: a request with the rows of one object. `full`: a request that repeats
+    these rows up to the window's limits.
     """
 
     data: bytes
@@ -84,7 +84,7 @@ def _refused(path: Path, why: str) -> Fatal:
 
 
 def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:
-    """A request with these rows over and over, up to `most_rows` and the window's limits."""
+    """A request that repeats these rows up to `most_rows` and the window's limits."""
     form = requests.find(cfg.model.request)
     most_rows = 1 if form.single else min(most_rows, cfg.window.max_rows)
     chosen: list[Payload] = []

@@ -1,8 +1,9 @@
-"""Percentiles of latencies, and how many ticks with how few misses prove one.
+"""Percentiles of latencies, and how many ticks prove a percentile, given the number of misses.
 
 Rule: a tick without an answer counts as slower than every bound. The proof is the early stopping of
-MLPerf Inference (rules, appendix): n ticks with m misses prove a percentile if a service that just
-fails it would have at most m misses in at most 1 % of its runs. Owner: the bench.
+MLPerf Inference (rules, appendix). By this rule, n ticks with m misses prove a percentile if a
+service that just fails the percentile would have m misses or fewer in at most 1 % of its runs.
+Owner: the bench.
 """
 
 import math
@@ -14,13 +15,13 @@ CONFIDENCE = 0.99
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile; a value without an answer counts as infinite."""
-    # The product may be just above a whole number by rounding; that must not raise the rank.
+    # Rounding may put the product just above a whole number. This must not raise the rank.
     rank = max(1, math.ceil(share * len(values) - 1e-9))
     return sorted(values)[rank - 1]
 
 
 def is_proven(ticks: int, misses: int) -> bool:
-    """Do this few misses among this many ticks prove that the 99th percentile holds?"""
+    """True if this many ticks with this many misses prove that the 99th percentile holds."""
     return _at_most(misses, ticks, 1 - PERCENTILE) <= 1 - CONFIDENCE
 
 
@@ -36,8 +37,9 @@ def ticks_needed(misses: int) -> int:
 
 
 def _at_most(misses: int, ticks: int, chance: float) -> float:
-    """The probability of at most so many misses, each of this `chance`. It is computed by
-    logarithms, because the factorials are too large for floats.
+    """The probability of at most `misses` misses in `ticks` ticks, if each tick misses with
+    probability `chance`. It is computed by logarithms, because the factorials are too large for
+    floats.
     """
     if misses >= ticks:
         return 1.0

@@ -1,7 +1,8 @@
 """Reads the bench's topics, in a process of its own: what was answered, when, and in which order.
 
-Rule: it reads after a measurement, never during one, so that it takes no CPU from the measured
-processes. The times are the broker's stamps, which a late reader finds unchanged. Owner: the bench.
+Rule: the reader runs after a measurement, never during one, so that it takes no CPU from the
+measured processes. The times are the broker's stamps, which do not depend on when they are read.
+Owner: the bench.
 """
 
 import re
@@ -42,7 +43,8 @@ class Tick(Struct, array_like=True):
 
 class ReadAnswer(Struct):
     """`rows_by_ms`: pairs of a time of the broker and the rows that it appended then. `disorders`:
-    how many rows came at or before a place that their partition had reached already.
+    the number of rows whose place in the input is not after the place that their partition had
+    already reached.
     """
 
     references: int
@@ -88,7 +90,7 @@ async def _work(task: ReadTask) -> None:
 
 
 def check_order(answer: ReadAnswer) -> None:
-    """Raises `Fatal` if rows are out of order, repeated or rejected: then no figure counts."""
+    """Raises `Fatal` if rows are out of order, repeated or rejected: no figure counts then."""
     if answer.disorders or answer.errors:
         raise Fatal(
             f"{answer.disorders} of {answer.rows} rows came out of order, {answer.errors} with "

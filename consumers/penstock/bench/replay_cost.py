@@ -47,7 +47,9 @@ OBJECTS = 10
 
 
 class ReplayCostPlan(Struct, frozen=True, kw_only=True):
-    """`rows` are replayed beside `streams`, `alone_s` after the measurement of `seconds` began."""
+    """`streams` are measured for `seconds`. `alone_s` after the beginning, a replay of `rows`
+    begins beside them.
+    """
 
     rows: int = 1_000_000
     rows_per_object: int = 5_000
@@ -60,7 +62,7 @@ class ReplayCostPlan(Struct, frozen=True, kw_only=True):
 
 
 class Side(Struct):
-    """The ticks that were due alone, or those beside the replay."""
+    """The ticks that were due without the replay, or those that were due during it."""
 
     ticks: int
     p50_ms: float
@@ -68,7 +70,7 @@ class Side(Struct):
 
 
 class ReplayCostReport(Struct, kw_only=True):
-    """`ratio`: the 99th percentile beside the replay, divided by that alone."""
+    """`ratio`: the 99th percentile during the replay, divided by the 99th percentile without it."""
 
     streams: int
     hz: float
@@ -175,7 +177,7 @@ async def _observe(
 
 
 async def _skip_the_past(cfg: config.Config, group: str, topic: str) -> None:
-    """Let the live group begin behind the backlog, which only the replay reads."""
+    """Let the live group begin after the backlog, which only the replay is to read."""
     parts = [Where(topic, number) for number in range(PARTITIONS)]
     async with open_groups(cfg.kafka) as groups:
         ends = await groups.ends(parts)

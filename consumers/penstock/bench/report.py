@@ -24,7 +24,7 @@ from penstock.bench.streams import StreamsReport
 from penstock.bench.throughput import ThroughputReport
 from penstock.bench.verdict import Verdict
 
-# Row of the table, field of the summary, format.
+# For each row of the table: its title, the field of the summary, the format.
 THROUGHPUT_ROWS = (
     ("ratio to the direct client", "ratio_to_direct", "{:.2f}"),
     ("ratio to the seed's method", "ratio_to_seed", "{:.0f}"),
@@ -36,7 +36,8 @@ THROUGHPUT_ROWS = (
     ("direct client: CPU µs per row", "direct_cpu_us_per_row", "{:.2f}"),
     ("seed's method: rows/s", "seed_rows_per_s", "{:,.0f}"),
 )
-# By kind of bench: what measures, and what of its report is printed for people.
+# By kind of bench: the function that measures, and a function that gives the printed parts of its
+# report.
 BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] = {
     "throughput": (throughput.measure, lambda found: [throughput_table(found)]),
     "crayfish": (
@@ -72,7 +73,7 @@ async def run(
 
 
 def write_json(path: Path, kind: str, report: msgspec.Struct) -> None:
-    # Enough to compare two reports, and nothing that names the machine.
+    # These values are enough to compare two reports, and do not identify the machine.
     machine = {"cores": os.cpu_count(), "python": platform.python_version()}
     document = {"bench": kind, "machine": machine, **msgspec.to_builtins(report)}
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
@@ -150,7 +151,9 @@ def _cell(form: str, figure: float | None) -> str:
 
 
 def result_line(report: StreamsReport) -> str:
-    """The result in a sentence. After a run that was too short, it says how long a proof takes."""
+    """The result in a sentence. If the run was too short for a proof, the sentence says how long a
+    proof takes.
+    """
     body = f" of {report.body}" if report.body else ""
     what = (
         f"at {report.hz:g} Hz, {report.rows} rows{body} a tick, "
@@ -189,7 +192,7 @@ def trials_table(report: StreamsReport) -> Table:
 
 
 def where_table(trial: Verdict) -> Table:
-    """Where the time of a tick goes, and who spends CPU on it."""
+    """The time of a tick in each part of its way, and the CPU time of each process per tick."""
     table = Table(title=f"A tick at {trial.streams} streams: mean time, and CPU by process")
     for name in ("stage", "ms", "process", "CPU ms per tick", "cores", "wake-ups"):
         table.add_column(name, justify="left" if name in ("stage", "process") else "right")

@@ -1,9 +1,11 @@
-"""What processes have used so far: CPU time, memory, wake-ups; and whether the machine is quiet.
+"""CPU time, memory and wake-ups that processes have used so far; and a wait until the machine is
+quiet.
 
 Rule: `service_pids` takes the services' process ids from the stack's own record. A figure that is
-not available (services in containers, or started by other means) is left out, never guessed. All
-counts come from /proc (Linux). A wake-up is a voluntary context switch: a thread waited and was
-woken. A thread that only had to make room for another one does not count. Owner: the bench.
+not available, because services run in containers or were started by other means, is left out and
+never guessed. All counts come from /proc (Linux). A wake-up is a voluntary context switch: a thread
+waited and was woken. An involuntary switch, when a thread must make room for another one, does not
+count. Owner: the bench.
 """
 
 import asyncio
@@ -25,12 +27,15 @@ _STACK = Path(__file__).parents[3] / "scripts" / "stack"
 # In cores. The kernel and idle services use about 0.1.
 QUIET_CORES = 0.25
 QUIET_LOOK_S = 1.0
-# A compiler or test suite of the same user that has not ended by then goes on for very long.
+# A compiler or test suite on the same machine that has not ended by then will probably go on for
+# very long.
 QUIET_WAIT_S = 60.0
 
 
 class Usage(NamedTuple):
-    """What a process with its threads and living children has used. CPU time has steps of 10 ms."""
+    """The use by a process with its threads and living children. CPU time is counted in steps of 10
+    ms.
+    """
 
     cpu_s: float
     peak_rss_bytes: int
@@ -43,7 +48,8 @@ def usage(pid: int) -> Usage:
     for member in family(pid):
         try:
             fields = _stat(member)
-            # utime and stime. The fields behind them count children that have ended.
+            # The fields utime and stime. The fields after them are left out, because they count
+            # children that have ended.
             cpu_ticks += int(fields[11]) + int(fields[12])
             peak_rss += _peak_rss_bytes(member)
             wakeups += _wakeups(member)
@@ -53,8 +59,8 @@ def usage(pid: int) -> Usage:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on (proc(5)). They are found behind the last
-    bracket, because the name before them is in brackets and may hold any character.
+    """The fields of /proc/PID/stat from the third on (proc(5)). They begin after the last bracket,
+    because the name before them is in brackets and may itself hold any character.
     """
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
@@ -67,7 +73,7 @@ def _peak_rss_bytes(pid: int) -> int:
 
 
 def _wakeups(pid: int) -> int:
-    """Wake-ups of its living threads."""
+    """Wake-ups of the process's living threads."""
     return sum(
         int(text.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
         for text in _of_threads(pid, "status")
@@ -127,8 +133,8 @@ def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
 
 
 def others_s(used_s: Mapping[str, float]) -> float:
-    """CPU time of the processes that are not a part of the measurement. `used_s`: that of its own
-    processes by name, and under "machine" that of all.
+    """CPU time of the processes that are not a part of the measurement. `used_s`: by name, the CPU
+    time of each process of the measurement; under "machine" the CPU time of all processes.
     """
     measured_s = sum(used_s.values()) - used_s["machine"]
     # CPU time is counted in steps, so the difference may come out negative.

@@ -16,13 +16,15 @@ from penstock.messages.reference import Reference
 
 COLUMNS = 16
 SEED = 20
-# Larger requests gain nothing at the model server. The worker's window is set to this size, too.
+# Larger requests gain nothing at the model server. The worker's window is also set to this size.
 BATCH_ROWS = 512
 HUGE_PART_ROWS = 10_000
 
 
 def numbers(settings: config.Model) -> dict[str, str]:
-    """The worker's settings for these rows. With `--body` the caller's own settings stay."""
+    """The worker's settings for these rows. With `--body` they are not used, and the caller's own
+    settings stay.
+    """
     return {"MODEL__REQUEST": request_of(settings), "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 
 
@@ -39,7 +41,7 @@ def csv_body(rows: int, number: int) -> bytes:
 
 
 def huge_body(rows: int) -> bytes:
-    """A CSV of so many rows, in which the same 10,000 rows repeat."""
+    """A CSV of `rows` rows, in which the same 10,000 rows repeat."""
     whole, rest = divmod(rows, HUGE_PART_ROWS)
     return csv_body(HUGE_PART_ROWS, 0) * whole + csv_body(rest, 1)
 
@@ -55,7 +57,7 @@ def reference(
 
 
 def payloads(count: int, rows: int, request: str) -> list[Payload]:
-    """`count` payloads of `rows` each, of the kind that this form of request encodes."""
+    """`count` payloads with `rows` rows each, of the kind that `request` needs."""
     made = [matrix(rows, number) for number in range(count)]
     if requests.find(request).takes == "matrix":
         return [Matrix(one.astype("<f4")) for one in made]

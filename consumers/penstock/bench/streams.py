@@ -21,9 +21,10 @@ from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial
 from penstock.bench.verdict import Verdict
 
-# A trial is repeated at most so often: on a machine that is always busy, no trial would count.
+# A disturbed trial is repeated at most this often, because on a machine that is always busy every
+# trial would be disturbed.
 DISTURBED_TRIALS = 3
-# After a failed proof the candidate shrinks by this share. Closer numbers differ by less than the
+# After a failed proof the candidate shrinks by this share. A smaller step would be lost in the
 # noise between two trials.
 STEP_DOWN = 0.05
 MAX_PROOFS = 4
@@ -99,8 +100,8 @@ async def measure(
 
 
 async def bisect(holds: Holds, most: int, first: int) -> int:
-    """The largest N up to `most` that holds; 0 if none does. If N holds, every smaller number must
-    hold, too.
+    """The largest number up to `most` that holds; 0 if no number does. If a number holds, every
+    smaller number must hold as well.
     """
     low, high, trial = 0, most + 1, min(first, most)
     while high - low > 1:
@@ -113,7 +114,9 @@ async def bisect(holds: Holds, most: int, first: int) -> int:
 
 
 async def prove(proves: Holds, candidate: int) -> int:
-    """The candidate if it is proven, else a lower number that is; 0 after `MAX_PROOFS` tries."""
+    """The candidate if it is proven, else a lower number that is proven; 0 after `MAX_PROOFS`
+    failed proofs.
+    """
     for _ in range(MAX_PROOFS):
         if candidate < 1:
             break
@@ -150,7 +153,7 @@ class _Search:
     async def _undisturbed(
         self, streams: int, seconds: float, passed: Callable[[Verdict], bool]
     ) -> Verdict:
-        """Run a trial. If it fails while other processes take CPU, it says nothing and is
+        """Run a trial. A trial that fails while other processes take CPU proves nothing, and is
         repeated.
         """
         for _ in range(DISTURBED_TRIALS if self.plan.quiet_wait_s else 1):

@@ -1,9 +1,9 @@
 """Rows per second and CPU per row of a worker, beside a client that only posts, and beside the
 method of the seed program.
 
-Rule: in every round the three take turns on the same services; the result is the medians of their
-ratios. Rates are those of a steady state: all references are on the topic before the worker starts,
-and the first fifth of the rows is not counted. Owner: the command.
+Rule: in every round worker, client and method take turns on the same services. The results are the
+medians of their ratios. Rates are those of a steady state: all references are on the topic before
+the worker starts, and the first fifth of the rows is not counted. Owner: the command.
 """
 
 import asyncio
@@ -44,19 +44,21 @@ SIZES = (5_000, 500, 8)
 # About 5 s of work at 150,000 rows a second, or at 1,500 objects a second.
 ROUND_ROWS = 750_000
 ROUND_OBJECTS = 8_000
-# The bucket has so many objects, which the references name in turn; of the largest size 30 MB.
+# How many objects the bucket has. The references name them in turn. With the largest size they take
+# 30 MB.
 DISTINCT_OBJECTS = 40
 STREAMS = 16
 WARM_UP_SHARE = 0.2
 ROUND_LIMIT_S = 120.0
 SAMPLE_S = 0.1
-# CPU time is counted in steps of 10 ms. A step is 5 % of this time; of less, no figure is given.
+# CPU time is counted in steps of 10 ms, and a step is 5 % of this time. For less CPU time no figure
+# is given.
 LEAST_CPU_S = 0.2
 
 
 class Summary(Struct, kw_only=True):
-    """The figures of one object size: of one round, or the medians over all rounds. None: the
-    measured part was too short for a figure.
+    """The figures of one object size, either of one round or as medians over all rounds. None: the
+    measured part was too short for this figure.
     """
 
     rows_per_object: int
@@ -223,7 +225,9 @@ async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sam
 
 
 def check_answered(answer: ReadAnswer, rows: int) -> None:
-    """Raises `Fatal` if a row was lost, repeated, rejected or out of order: no rate counts then."""
+    """Raises `Fatal` if a row was lost, repeated, rejected or out of order, because no rate counts
+    then.
+    """
     check_order(answer)
     if answer.rows != rows:
         raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")
@@ -246,8 +250,9 @@ def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
 
 
 def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
-    """CPU seconds a row, over the part that the rate covers. If no sample lies inside that part,
-    the whole run counts, the worker's start included. None if the CPU time is below `LEAST_CPU_S`.
+    """CPU seconds a row, over the part of the run that the rate covers. If no sample lies inside
+    that part, the whole run counts, with the worker's start. None if the CPU time is below
+    `LEAST_CPU_S`.
     """
     total = samples[-1].rows
     begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
@@ -277,7 +282,9 @@ def _round(
 
 
 def summarise(rounds: Sequence[Round]) -> Summary:
-    """The medians over the rounds of one size that have figures; of memory the highest peak."""
+    """The medians over those rounds of one size that have the figure. For memory, the highest peak
+    instead.
+    """
     middle = {
         name: _median([getattr(entry, name) for entry in rounds])
         for name in Summary.__struct_fields__

@@ -3,8 +3,8 @@
 Rule: tick k of stream s is due at t0 + phase(s) + k/hz, whatever the pipeline does (open loop). A
 tick that is late is sent at once; none is left out. The generator's lag, from the due time of a
 tick until the producer has it, is measured and is a part of the latency. Huge objects have a
-partition of their own, because ticks behind them in one partition would have to wait. Owner: the
-bench.
+partition of their own, because ticks after a huge object in the same partition would have to wait
+for it. Owner: the bench.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from penstock.bench.file_as_body import Body
 from penstock.bench.percentiles import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
 
-# `grid`: due times are 2 ms apart, 25 phases at 20 Hz, so that the ticks of one instant share a
-# request, as the ticks of one gateway do. `even`: each stream has its own instant, to the
+# `grid`: due times are 2 ms apart, which gives 25 phases at 20 Hz. The ticks of one instant share a
+# request, like the ticks of one gateway. `even`: each stream has its own instant, rounded to a
 # millisecond.
 Spread = Literal["grid", "even"]
 GRID_MS: dict[Spread, int] = {"grid": 2, "even": 1}
@@ -34,7 +34,7 @@ OBJECTS_PER_STREAM = 10
 # The event loop sleeps in whole milliseconds, so its timers may be this late.
 LOOP_TIMER_S = 0.0012
 WARM_UP_S = 3.0
-# Time before t0 for the first request and the broker's answer.
+# The time before t0 in which the first request is sent and answered by the broker.
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
 HUGE_STREAM = "huge"
@@ -43,9 +43,9 @@ HUGE_ROWS_PER_S = 250_000
 
 
 class Ticks(Struct, frozen=True, kw_only=True):
-    """The ticks of every stream: `seconds` of them are measured, after `WARM_UP_S` that are not.
-    `beside_rows`: rows of each huge object that is announced beside the ticks; 0: no such objects.
-    All objects are in the bucket already.
+    """The ticks of every stream: the ticks of `WARM_UP_S` are not measured, those of the following
+    `seconds` are. `beside_rows`: rows of each huge object that is announced beside the ticks; 0: no
+    such objects. All objects are in the bucket already.
     """
 
     bucket: str
@@ -68,7 +68,9 @@ class Ticks(Struct, frozen=True, kw_only=True):
 
     @property
     def partitions(self) -> int:
-        """How many partitions the ticks go to: the first ones. Huge objects have the last."""
+        """How many partitions the ticks go to. These are the first ones; huge objects go to the
+        last one.
+        """
         return PARTITIONS - 1 if self.beside_rows else PARTITIONS
 
 
@@ -85,7 +87,9 @@ class Began(Struct):
 
 
 class Sent(Struct):
-    """Its second line: how late the ticks were when the producer had them, and the CPU it took."""
+    """The generator's second line: how late the ticks were when the producer had them, and the CPU
+    time that the generator took.
+    """
 
     ticks: int
     lag_mean_ms: float
@@ -112,7 +116,9 @@ def stream_of(stream: int) -> str:
 
 
 def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[str, bytes]:
-    """The objects of the streams from `first` to before `stop`. `body`: what each of them holds."""
+    """The objects of the streams from `first` to before `stop`. `body`: the content of each object,
+    if given.
+    """
     numbered = list(product(range(first, stop), range(OBJECTS_PER_STREAM)))
     if body is not None:
         return {key_of(body.rows, *one, body.extension): body.data for one in numbered}
@@ -151,7 +157,8 @@ def schedule(streams: int, hz: float, ticks: int, spread: Spread = "grid") -> It
 
 async def _work(task: GeneratorTask) -> None:
     producer = AIOKafkaProducer(**connection(task.kafka))
-    # One deadline for all ticks: a deadline for each would take time that is measured.
+    # There is one deadline for all ticks, because a deadline for each tick would take time that is
+    # measured.
     work_s = task.load.count / task.load.hz + task.kafka.timeout_ms / 1000
     async with opened(producer, task.kafka, "the load"), within("the load", work_s):
         await producer.partitions_for(task.topic)

@@ -2,7 +2,7 @@
 
 Rule: everything made here has a unique name and is removed at the end, whatever happened. Services
 that are not on the loopback interface are refused, because the bench would load a network that
-others use, and measure it. Owner: the block that makes them.
+others use, and would measure the network. Owner: the block that makes them.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from penstock.errors import Fatal, Unreachable, usage
 PARTITIONS = 4
 # Kafka's default for a message.
 MESSAGE_BYTES = 1 << 20
-# The broker stamps every record, so that there is one clock. Files of removed topics are deleted
-# after a second, because a round takes up to 0.5 GB.
+# The broker stamps every record, so that all times are of one clock. Files of removed topics are
+# deleted after a second, because the records of a round take up to 0.5 GB.
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
-# A broker of this machine answers within milliseconds; a busy one within seconds.
+# A broker on this machine answers within milliseconds, or within seconds if it is busy.
 ANSWER_S = 30.0
 # The limit of one DeleteObjects request of S3.
 DELETE_KEYS = 1_000
@@ -71,11 +71,12 @@ async def fresh_topics(
     settings: config.Kafka, *, most_bytes: int | None = None
 ) -> AsyncIterator[Topics]:
     """`most_bytes`: the topics' limit for a message, if Kafka's default is too low. A shadow topic
-    is made, too, because the caller's configuration may have a shadow.
+    is also made, because the caller's configuration may have a shadow.
     """
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")
-    # Clients warn about topics that do not exist yet or no longer; here both are expected.
+    # Clients warn about topics that do not exist yet or do not exist any more. Here both cases are
+    # expected.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     more = {"max.message.bytes": str(most_bytes)} if most_bytes else {}
     shape = TopicShape(PARTITIONS, settings=TOPIC_SETTINGS | more)

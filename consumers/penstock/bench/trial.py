@@ -26,15 +26,17 @@ from penstock.bench.verdict import Verdict, judge, misses_by_s, stage_means_ms
 from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 
-# An overloaded worker may go on for so long after the last tick. Answers that are later than this
-# are misses, like those that come in this time.
+# An overloaded worker may go on for this long after the last tick. Answers that come after this
+# time are misses, and so are late answers that come within it.
 GRACE_S = 3.0
 POLL_S = 0.1
 DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried. `pids`: the services' processes. `settings`: the worker's, by variable."""
+    """What is tried. `pids`: the services' processes. `settings`: the worker's settings, by
+    variable.
+    """
 
     load: Ticks
     bound_ms: float
@@ -43,7 +45,9 @@ class TrialTask(Struct, frozen=True, kw_only=True):
 
 
 class _Observed(NamedTuple):
-    """What was observed during the trial. `cpu`: CPU time by process so far, once a second."""
+    """What was observed during the trial. `cpu`: once a second, the CPU time that each process had
+    used by then.
+    """
 
     begin_ms: int
     cpu: list[dict[str, float]]

@@ -1,4 +1,4 @@
-"""What became of the ticks of a trial: percentiles, misses, where the time went.
+"""The outcome of a trial: percentiles, misses, and the time in each part of a tick's way.
 
 Rule: every tick counts, and one without an answer counts as slower than every bound. The bound must
 hold for all ticks together and for every single stream. Owner: the trial.
@@ -14,7 +14,8 @@ from penstock.bench.percentiles import is_proven, percentile
 from penstock.bench.reader import Tick
 from penstock.bench.tick_generator import Sent
 
-# The broker cuts its stamps to whole milliseconds, so on average they are half of one too low.
+# The broker cuts its stamps to whole milliseconds, so on average a stamp is half a millisecond too
+# low.
 BROKER_CUT_MS = 0.5
 
 Samples = Mapping[tuple[str, str], float]
@@ -55,8 +56,9 @@ class Verdict(Struct, kw_only=True):
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
     wakeups_per_tick: dict[str, float] = {}
-    # Second by second, side by side: misses in seconds in which other processes worked are blamed
-    # on those processes; the misses of an overloaded worker go on in all other seconds, too.
+    # Two lists with a value for each second. Other processes are blamed for misses only if the
+    # misses come in the seconds in which these processes worked. The misses of an overloaded worker
+    # also come in all other seconds.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []
 
@@ -131,7 +133,7 @@ def _finite(value: float) -> float | None:
 
 
 def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) -> dict[str, float]:
-    """The mean time of a tick in each part of its way, and what no part accounts for."""
+    """The mean time of a tick in each part of its way, and the time that belongs to no part."""
     to_append = [tick.appended_ms - tick.due_ms for tick in ticks]
     in_ms = sum(to_append) / len(to_append) + BROKER_CUT_MS - sent.lag_mean_ms
     where = {"schedule": sent.lag_mean_ms, "Kafka in": in_ms, **stages_ms}
@@ -143,8 +145,8 @@ def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) ->
 
 
 def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
-    """The mean time of an object in each part that the worker measures, between two readings of its
-    metrics.
+    """The mean time of an object in each part that the worker measures, from the difference of two
+    readings of its metrics.
     """
 
     def gain(name: str, label: str = "") -> float:

@@ -1,8 +1,8 @@
 """The worker under test: `penstock run` as a child process, set up for the measurement by
 environment variables.
 
-Rule: the worker has the settings of the bench's caller; only what the measurement fixes is
-overridden. Its log shows warnings and errors alone. Owner: the bench.
+Rule: the worker has the settings of the bench's caller. Only the settings that the measurement
+fixes are overridden. The worker's log has only warnings and errors. Owner: the bench.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Worker:
 async def running_worker(
     config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
-    """A worker on these topics. `settings`: by `SECTION__KEY`."""
+    """A worker on these topics. `settings`: further settings, by `SECTION__KEY`."""
     http = config.Http(port=free_port())
     own = {
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
@@ -92,7 +92,9 @@ async def running_worker(
 def penstock(
     config_path: Path | None, topics: Topics, *arguments: str, **settings: object
 ) -> AbstractAsyncContextManager[Child]:
-    """A `penstock` command on these topics, as a child process. `settings`: by `SECTION__KEY`."""
+    """A `penstock` command on these topics, as a child process. `settings`: as for
+    `running_worker`.
+    """
     own = {
         "KAFKA__INPUT_TOPIC": topics.input,
         "OUTPUT__TOPIC": topics.output,

@@ -1,4 +1,4 @@
-"""`penstock demo`: the whole job at home, with a view while it runs and a proof at the end.
+"""`penstock demo`: the whole job on one machine, with a view while it runs and a proof at the end.
 
 Where to look:
 
@@ -9,6 +9,7 @@ Where to look:
     streams     what the producers write and announce: rows of numbers, or pictures
     progress    what was sent and answered so far
     onlooker    reads the topics while they grow, for the view and for the judge
-    view        the live table; page: the address of the worker's page
+    view        the live table
+    page        the address of the worker's page
     scenes      `--scenes`: frames of a site as one picture
 """

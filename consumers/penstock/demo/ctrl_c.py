@@ -1,7 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP, in two steps: the first ends the streams, the second ends the demo.
 
 Rule: while `gently` is set, the first signal sets `stop`. Any other signal cancels the task that
-entered the block, but only once, so that nothing interrupts its cleaning up. Owner: the demo.
+entered the block. The task is cancelled only once, so that nothing interrupts its cleaning up.
+Owner: the demo.
 """
 
 import asyncio
@@ -46,7 +47,8 @@ class Interrupts:
 
 async def to_the_proof(play: Callable[[Interrupts], Awaitable[None]]) -> None:
     """Run `play` to its end. Raises `Fatal` if a signal ends it before the proof."""
-    # Errors that the client logs are raised as well, and its log lines would break the table.
+    # The client's log lines would break the table. No error is lost, because the client also raises
+    # each error that it logs.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         async with Interrupts() as interrupts:

@@ -1,10 +1,10 @@
 """The demo from its start to its proof: services, worker, streams, drain, verdict.
 
 Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM) ends the
-streams early, and the proof follows. A second one, or one before the streams began, ends the demo
-at once. The verdict is the judge's, from topics that are read while they grow; the demo adds two
-checks: the topics have the objects and rows that the producers counted, and rows are repeated only
-if a worker was killed. Owner: the command.
+streams early, and the proof follows. A second Ctrl-C, or a Ctrl-C before the streams have begun,
+ends the demo at once. The verdict is the judge's, from topics that are read while they grow; the
+demo adds two checks. The topics must have the objects and rows that the producers counted, and rows
+may be repeated only if a worker was killed. Owner: the command.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from penstock.terminal_text import tell
 from penstock.verify.findings import Report, render
 
 # After a kill the group waits 8 s for the dead member, and 8 s more if the worker was killed while
-# it joined. If no answer comes for this long, something is lost, and the proof says what.
+# it joined. If no answer comes for this long, something is lost, and the proof says what is lost.
 ANSWERED_WITHIN_S = 60.0
 
 
@@ -55,7 +55,9 @@ class Options:
 
 
 async def run_demo(options: Options) -> None:
-    """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
+    """Raises `Fatal`: with the code of the part that could not start, or with code 1 if the proof
+    fails.
+    """
 
     async def play(interrupts: Interrupts) -> None:
         console, path = Console(), options.config_path
@@ -115,7 +117,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
 
 
 async def _all_answered(progress: Progress) -> None:
-    """Returns when no object waits for its answer, or when no answer came for
+    """Returns when no object waits for its answer any more, or when no answer has come for
     `ANSWERED_WITHIN_S`.
     """
     before = -1

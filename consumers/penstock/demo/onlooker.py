@@ -1,8 +1,8 @@
 """Reads the demo's topics while they are written, for the view and for the proof.
 
-Rule: it asks the topics and no worker. Before it judges answers it reads all references that are on
-the topic by then, so that the reference of every answer is known. It reads each record once, when
-it is new, because the broker drops old ones. Owner: the demo.
+Rule: only topics are read, and no worker is asked. Before answers are judged, all references that
+are on the topic by then are read, so that the reference of every answer is known. Each record is
+read once, when it is new, because the broker drops old records. Owner: the demo.
 """
 
 import asyncio
@@ -25,9 +25,11 @@ from penstock.verify.read_topics import scope_of
 WAIT_MS = 100
 # Seconds between two rounds of judging. Each round asks once for the ends of the topics.
 PAUSE_S = 0.05
-# Seconds between two looks at what another task has read; it is behind by one fetch at most.
+# Seconds between two looks at the progress of another task that reads. That task is behind by one
+# fetch at most.
 LOOK_S = 0.02
-# Answers that are judged in one piece: about 1 ms, then the streams get their turn.
+# How many answers are judged without a pause. They take about 1 ms; then the streams get their
+# turn.
 SLICE = 400
 # The demo's topics are new and grow, so they are read from 0 and have no known end.
 NO_END = 1 << 62
@@ -89,7 +91,9 @@ class Onlooker:
                 task.cancel()
 
     async def report(self) -> Report:
-        """The verdict on all that the topics hold; to be called when no worker runs. Ends `run`."""
+        """The verdict on all records that the topics hold. To be called when no worker runs. Ends
+        `run`.
+        """
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}
         self._committed |= await self._ask_committed()
@@ -110,7 +114,8 @@ class Onlooker:
     async def _read_answers(self) -> None:
         while True:
             found = await self._answers.more(WAIT_MS)
-            # A separate line: during the wait `_judge_found` may have put another list there.
+            # Not one line with the `await`, because during the wait `_judge_found` may have
+            # replaced the list.
             self._found.extend(found)
 
     async def _judge_found(self) -> None:
@@ -150,8 +155,8 @@ async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
 async def looking_on(
     cfg: config.Config, partitions: Sequence[int], on_answered: OnAnswered
 ) -> AsyncIterator[Onlooker]:
-    """Read the topics from their start. `partitions`: the counts of the input, output and
-    dead-letter topic.
+    """Read the topics from their start. `partitions`: the number of partitions of the input, output
+    and dead-letter topic.
     """
     asked, answered, letters = partitions
     isolation = cfg.delivery.isolation

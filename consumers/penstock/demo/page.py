@@ -1,6 +1,7 @@
 """The page of the demo's worker: its address for a person.
 
-Rule: a browser is opened only on a desktop, for somebody who sits at a terminal. Owner: the demo.
+Rule: a browser is opened only if there is a desktop and the demo runs in a terminal. Owner: the
+demo.
 """
 
 import os
@@ -18,7 +19,9 @@ DEMO: Final = "PENSTOCK_DEMO"
 
 
 def address(http: config.Http) -> str:
-    """The page takes its token from behind the `#`, which a browser sends to no server."""
+    """The address with the token behind `#`, where the page finds it. A browser sends that part to
+    no server.
+    """
     return f"http://{http.host}:{http.port}/#token={http.token}"
 
 

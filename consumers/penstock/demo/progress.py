@@ -3,7 +3,7 @@
 Rule: an object counts once, when its last row is first seen on the output topic. Its latency runs
 from the time stamp of its reference to that of its last answer, so it does not include what the
 demo itself does: making, uploading and reading objects. Only latencies of the last seconds are
-kept, which bounds memory and lets the table show when a trouble is over. Owner: the demo.
+kept. This bounds memory, and the table shows soon when a trouble is over. Owner: the demo.
 """
 
 import asyncio
@@ -12,16 +12,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-# Long enough for percentiles of a dozen cameras at 5 Hz, short enough to show when a trouble ends.
+# This is long enough for percentiles of a dozen cameras at 5 Hz, and short enough to show soon when
+# a trouble is over.
 LATENCIES_OVER_S = 3.0
-# A stream that stood still may be answered all at once; its latencies are bounded by this.
+# All objects of a stream that stood still may be answered at once. At most this many latencies of a
+# stream are kept.
 MOST_LATENCIES = 2_000
 
 
 @dataclass
 class Stream:
-    """One stream. `left_out`: objects that it skipped, because it was late or too many
-    rows waited.
+    """One stream. `left_out`: the objects that the stream skipped because it was late or because
+    too many of its rows waited.
     """
 
     name: str
@@ -41,7 +43,7 @@ class Stream:
 
     @property
     def rows_ahead(self) -> int:
-        """Rows that are announced and whose answers were not seen yet."""
+        """The announced rows whose answers were not seen yet."""
         return self.rows_sent - self.rows
 
     def answered(self, at_s: float, latency_ms: float, rows: int) -> None:

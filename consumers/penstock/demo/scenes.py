@@ -1,8 +1,8 @@
 """`penstock demo --scenes`: the frames of a site become one picture; a camera dies and comes back.
 
-Rule: a scenes worker makes the scenes from the predictions of a normal worker; both are started by
-the commands that any user has. The table shows what the scenes worker's page says; the verdict is
-the judge's, from the topics alone. Owner: the command.
+Rule: a scenes worker makes the scenes from the predictions of a normal worker. Both workers are
+started by the commands that any user has. The table shows what the scenes worker's page says; the
+verdict is the judge's, from the topics alone. Owner: the command.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from penstock.terminal_text import tell
 
 # The camera that dies, and the shares of the run after which it dies and comes back.
 DYING, DIES_AT, BACK_AT = 1, 0.3, 0.65
-# Short, so that a demo of twenty seconds shows that the dead camera is noticed.
+# The lease is short, so that a demo of twenty seconds shows how the dead camera is noticed.
 LEASE_MS = 2_000
 # The clocks of a site's cameras differ by some milliseconds.
 SKEWS_MS = (0, 7, -5, 12)
 LOOK_S = 0.5
-# Time for the last scenes to be closed and published, on a busy machine.
+# Within this time even a busy machine closes and publishes the last scenes.
 JUDGED_WITHIN_S = 30.0
 LAST = 4
 
@@ -59,7 +59,7 @@ class Scenes:
             "SCENES__PERIOD_MS": str(period_ms),
             "SCENES__TOLERANCE_MS": str(period_ms // 2),
             "SCENES__LEASE_MS": str(LEASE_MS),
-            # A period more of patience, because the embedded broker hands out one batch at a time.
+            # The patience is one period, because the embedded broker hands out one batch at a time.
             "SCENES__PATIENCE_MS": str(period_ms),
         }
         self.environ = {
@@ -128,7 +128,9 @@ async def _play(options: Options, interrupts: Interrupts) -> None:
 
 
 class Cameras:
-    """All cameras take a picture at the same instants, and stamp it by their own clocks."""
+    """All cameras take their pictures at the same instants, but each stamps its pictures by its own
+    clock.
+    """
 
     def __init__(
         self, place: Place, sink: KafkaSink, partitions: int, streams: int, rate_hz: float
@@ -204,8 +206,8 @@ def view(found: Mapping[str, Any]) -> RenderableType:
 
 
 async def _judged(scenes: Scenes, said: int) -> Report:
-    """Returns the verdict: as soon as every prediction is in its place, else when the time
-    is over.
+    """Returns the verdict as soon as every prediction is in its place, or when `JUDGED_WITHIN_S` is
+    over.
     """
     until_s = time.monotonic() + JUDGED_WITHIN_S
     while True:

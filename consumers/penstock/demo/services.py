@@ -1,8 +1,8 @@
 """The services of the demo: child processes of its own, or the running stack.
 
-Rule: a place is the environment variables that point a worker at these services, and a bucket to
-write to. What the demo makes there is removed at the end. All other settings (window, limits, ...)
-are the user's. Owner: the demo.
+Rule: a place has the environment variables that point a worker at these services, and a bucket to
+write to. Everything that the demo makes there is removed at the end. All other settings (window,
+limits, ...) are the user's. Owner: the demo.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from penstock.process.children import address, free_port, running
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
 PARTITIONS = 4
 # An answered object is deleted after this time. A worker that takes over begins at the last commit,
-# which is less than this ago.
+# which is younger than this, so it needs no deleted object.
 KEEP_S = 60.0
 # The embedded broker answers a fetch only after its full wait, even if records have come.
 FETCH_WAIT_MS = 4
-# A dozen cameras at 5 Hz bring an object every 16 ms. Within a short window the rows of two objects
-# hardly ever meet, so a longer one would only add latency.
+# A dozen cameras at 5 Hz bring an object every 16 ms. Rows of two objects hardly ever fall into the
+# same short window, so a longer window would only add latency.
 WINDOW_MS = 5
 HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Place:
-    """`environ`: the variables of a worker that runs here. `folder`: for logs, removed at the end.
-    `write` stores an object under its key. `answered` tells that an object was answered and may be
-    deleted soon.
+    """`environ`: the variables of a worker that runs here. `folder`: the folder for logs, which is
+    removed at the end. `write` stores an object under its key. `answered` tells that an object was
+    answered and may be deleted soon.
     """
 
     title: str
@@ -59,8 +59,8 @@ class Place:
 
 
 class _Folder:
-    """A folder as a bucket. Old objects are deleted, because those of some hours would
-    fill a disk.
+    """A folder as a bucket. Old objects are deleted, because the objects of some hours would fill a
+    disk.
     """
 
     def __init__(self, folder: Path, keep_s: float, now_s: Callable[[], float]) -> None:
@@ -71,8 +71,8 @@ class _Folder:
         self._answered: deque[tuple[float, str]] = deque()
 
     async def write(self, key: str, body: bytes) -> None:
-        """Write on the event loop: a few KB reach the page cache sooner than a thread gets its
-        turn.
+        """Write on the event loop, because a few KB are in the page cache before a thread would get
+        its turn.
         """
         path = self._folder / key
         if path.parent not in self._made:
@@ -136,8 +136,8 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
 
 @asynccontextmanager
 async def on_stack(path: Path | None) -> AsyncIterator[Place]:
-    """The services that the settings name, else those of `scripts/stack`, with topics and a bucket
-    of the demo's own.
+    """The services that the settings name, or else those of `scripts/stack`. Topics and bucket are
+    the demo's own.
     """
     own = f"demo-{secrets.token_hex(4)}"
     stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
@@ -182,9 +182,7 @@ async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """Clean up. If the service is gone, that failure was raised already, and this one adds
-    nothing.
-    """
+    """Clean up. A failure here is ignored: if the service is gone, that was raised already."""
     with suppress(Unreachable):
         await remove(*arguments, **options)
 
@@ -213,8 +211,8 @@ def _settled(
 
 
 def free_http() -> config.Http:
-    """The page of a worker: on a free port, with a token, because the page can kill the worker. It
-    shows samples of rows, which in the demo are no secrets.
+    """The page of a worker, on a free port. It has a token, because the page can kill the worker.
+    It shows samples of rows, because in the demo rows are no secrets.
     """
     return config.Http(host=HOST, port=free_port(), token=secrets.token_urlsafe(16), samples=True)
 

@@ -1,9 +1,9 @@
 """What the demo's streams write and announce: rows in several formats, or pictures.
 
 Rule: object `number` of stream `index` depends on these two numbers alone, so every run writes the
-same objects. Each stream writes at its own pace, whatever the pipeline does (open loop). It skips
-an object if it is late or if too many rows wait for their answers, like a camera with a full
-memory. Owner: the demo.
+same objects. Each stream writes at its own pace, whatever the pipeline does (open loop). A stream
+skips an object if the stream is late or if too many rows wait for their answers, like a camera with
+a full memory. Owner: the demo.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ TAR_EVERY = 8
 TAR_MEMBERS = 3
 CAMERAS_PER_SITE = 4
 SEED = 20_260
-# zlib's fastest level: at a higher one, half of the work for an object is compressing it.
+# zlib's fastest level. At a higher level, compression is half of the work for an object.
 PACKED = 1
 # Texts of numbers, made once: formatting them each time would make the demo itself the bottleneck.
 _NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
 
-# Pictures of `demo --frames` and `--scenes`, in pixels: their size, and the colour and size of what
-# crosses them by a step each frame.
+# Pictures of `demo --frames` and `--scenes`: the size of a picture, and colour, size and step of
+# the bright spot that crosses it. Sizes are in pixels.
 FRAME_FORM: Final = "png"
 FRAME_HEIGHT: Final = 96
 FRAME_WIDTH: Final = 128
@@ -54,9 +54,10 @@ BRIGHT_SIZE: Final = (14, 22)
 
 # A stream that is later than this skips the object.
 LATE_S = 5.0
-# So many rows of a partition may be announced before their answers are seen. The embedded broker
-# keeps 5 MB of each partition, and an answer takes some 60 bytes there (compressed from 320). So
-# the answers, repeats of a new worker included, are read before the broker drops them.
+# At most this many rows of a partition may be announced before their answers are seen. The embedded
+# broker keeps 5 MB of each partition, and an answer takes some 60 bytes there (compressed from
+# 320). With this limit all answers, even with the repeats of a new worker, are read before the
+# broker drops them.
 ROWS_AHEAD = 30_000
 
 
@@ -75,7 +76,7 @@ def stream_name(index: int) -> str:
 
 
 def form(index: int, number: int) -> Form:
-    """The form of an object; every fourth stream sends an archive now and then."""
+    """The form of an object. Every fourth stream sends an archive now and then."""
     kind = index % len(_FORMS)
     return "tar.gz" if kind == 0 and number % TAR_EVERY == TAR_EVERY - 1 else _FORMS[kind]
 
@@ -180,7 +181,7 @@ class Producers:
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
                 stream.left_out += 1
-                await asyncio.sleep(0)  # else many late objects would be one long turn
+                await asyncio.sleep(0)  # without it, many late objects would be one long turn
             else:
                 await self._send(index, self._make(index, number), started_s + after_s)
 
@@ -192,7 +193,8 @@ class Producers:
         self, partition: int, queue: asyncio.Queue[tuple[int, Made, float]]
     ) -> None:
         """Announce each object as soon as it is written. Objects that were written while the broker
-        took the last batch go together, because the embedded broker hands out one batch at a time.
+        took the last batch are sent in one batch, because the embedded broker hands out one batch
+        at a time.
         """
         topic = self._place.cfg.kafka.input_topic
         while True:
@@ -231,7 +233,7 @@ def reference(place: Place, index: int, made: Made, at_ms: int) -> bytes:
 
 
 async def is_set_by(event: asyncio.Event, wall_s: float) -> bool:
-    """Wait for the event until that time of the system's clock. Returns whether it was set."""
+    """Wait for the event until `wall_s` on the system's clock. Returns whether it was set."""
     try:
         async with asyncio.timeout(max(0.0, wall_s - time.time())):
             return await event.wait()

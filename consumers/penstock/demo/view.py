@@ -1,6 +1,6 @@
 """The demo's live table on a terminal; elsewhere a line every few seconds.
 
-Rule: it reads `Progress` and `Worker` and changes neither. Owner: the demo.
+Rule: the view reads `Progress` and `Worker`, and changes neither. Owner: the demo.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0
 BAR_COLUMNS = 30
-# The lines around those of the streams: place and heading above; header and totals; three lines
-# below; three blank ones; and the prompt.
+# How many lines the view has besides those of the streams: place and heading above the table, the
+# table's header and totals, three lines below it, three blank lines, and the prompt.
 OTHER_LINES = 11
 LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S:.0f} s"
 
 
 class View:
-    """Its clock starts when it is made; `show` runs until it is cancelled. `phase`: what the demo
-    does once the streams have ended.
+    """The view's clock starts when the view is made. `show` runs until it is cancelled. `phase`:
+    names what the demo does after the streams have ended.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def _short(number: int) -> str:
 
 
 def percentile(latencies_ms: Sequence[float], rank: int) -> str:
-    """A percentile of ascending values, for people: `17 ms`, `9.1 s`, `-` if there are none."""
+    """A percentile of ascending values, for people: `17 ms`, `9.1 s`, or `-` without values."""
     if not latencies_ms:
         return "-"
     ms = latencies_ms[min(len(latencies_ms) * rank // 100, len(latencies_ms) - 1)]

@@ -18,13 +18,13 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.process import parent
 from penstock.process.children import START_S, Child, last_words, running
 
-# A worker that joins sooner than this after a kill finds the dead member still in the group, gets
-# half of the partitions, and must join once more.
+# A new worker that joins sooner than this after a kill finds the dead member still in the group,
+# gets only half of the partitions, and must join once more.
 RESTART_PAUSE_S = 2.0
 # Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
 READY_S = START_S + 15.0
 READY_POLL_S = 0.1
-# A page that does not answer within this time must not hold up the view.
+# The view waits no longer than this for a page that does not answer.
 ANSWER_S = 1.0
 
 ROWS_IN_ALL = "rows_in_all"
@@ -34,7 +34,7 @@ _SAMPLE = re.compile(
 
 
 class Worker:
-    """One worker at a time; `look` brings `ready` and `batches` up to date."""
+    """Runs one worker at a time. `look` brings `ready` and `batches` up to date."""
 
     def __init__(self, place: Place, config_path: Path | None) -> None:
         self.pid: int | None = None
@@ -50,7 +50,9 @@ class Worker:
 
     @property
     def batches(self) -> Counter[str]:
-        """Batches of all workers by the reason for closing; ROWS_IN_ALL counts their rows."""
+        """The batches of all workers so far, by the reason for closing. `ROWS_IN_ALL` counts their
+        rows.
+        """
         return self._earlier + self._latest
 
     async def keep_running(self) -> None:
@@ -92,7 +94,7 @@ class Worker:
             self._latest = batches(page)
 
     def stop(self) -> None:
-        """Ask it to drain; `keep_running` returns when it is done."""
+        """Ask the worker to drain. `keep_running` returns when the worker has ended."""
         self._stopping = True
         if self._child is not None:
             self._child.ask_to_end()

@@ -1,4 +1,5 @@
-"""A scenes worker on our own Kafka adapters: a line that re-keys, and a line that decides.
+"""A scenes worker on our own Kafka adapters: one line re-keys predictions, another line decides
+about scenes.
 
 Rule: the engine holds the parts that both lines share, and runs the lines from start to stop. A
 failure ends the process; work that is not committed is then done again. Owner: `penstock scenes`.
@@ -126,4 +127,4 @@ def _source(
 
 
 async def _nothing(_: Collection[int]) -> None:
-    """For a line that has nothing to do when partitions come or go."""
+    """The callback of a line that has nothing to do when partitions come or go."""

@@ -1,5 +1,5 @@
-"""Judges scenes from the topics alone: is every prediction in exactly one place, are scenes in
-order, have repeats of a scene the same content, and is each scene as complete as it says?
+"""Judges scenes from the topics alone. Is every prediction in exactly one place? Are scenes in
+order? Do repeats of a scene have the same content? Is each scene as complete as it says?
 
 Rule: repeats with the same bytes are allowed, and counted. The time that a scene took is measured
 but not judged, because a worker may have been down. Owner: `penstock verify --scenes`.
@@ -49,8 +49,8 @@ class Report(Struct):
 
 class Judge:
     """Feed all predictions, then the scenes, then the late predictions, each in offset order; then
-    call `report`. `drops`: late predictions are on no topic. `model`: the one whose predictions
-    make scenes; None: any model's.
+    call `report`. `drops`: late predictions are dropped, and so on no topic. `model`: the model
+    whose predictions make scenes; None: the predictions of any model do.
     """
 
     def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
@@ -158,8 +158,8 @@ class Judge:
         )
 
     def _key(self, id: str, model: str | None) -> str:
-        """Names a prediction: by its id, and, as several models may answer a row under one id, by
-        the model if it is not the first one.
+        """The name of a prediction: its id. Several models may answer a row under one id, so the
+        name of every prediction but the first model's also has the model.
         """
         is_first = model in (None, self._first_model.get(id, model))
         return id if is_first else f"{id} by {model}"

@@ -1,9 +1,9 @@
 """The records of the late topic: predictions that got into no scene, and letters about scenes that
 were published without their predictions.
 
-Rule: a letter holds the prediction's record if the topic accepts its size; if not, the letter's id
-says where the record is. With `scenes.late = "drop"` nothing is written. Owner: the re-keying and
-the ledger, which refuse predictions.
+Rule: a letter holds the prediction's record if the topic accepts a letter of that size. If not, the
+letter's id says where the record is. With `scenes.late = "drop"` nothing is written. Owner: the
+re-keying and the ledger, because these refuse predictions.
 """
 
 from functools import partial

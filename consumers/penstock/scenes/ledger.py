@@ -1,10 +1,10 @@
 """The sites of a worker's partitions: decide, write down, publish, in this order.
 
-Rule: a decision is written to the changelog before it is published, and the records that led to it
-are committed after both, so a crash at any point repeats the same bytes. If another worker has
-taken over a partition, which the changelog shows (`ClaimedPartitions`), decisions for it are not
-published. A batch is written down only after all earlier batches are published. Owner: the engine,
-which gives the ledger batches, the time and the producers.
+Rule: a decision is written to the changelog before it is published, and the records that led to the
+decision are committed after both. Therefore a crash at any point repeats the same bytes. If the
+changelog shows that another worker has taken over a partition (`ClaimedPartitions`), decisions for
+this partition are not published. A batch is written down only after all earlier batches are
+published. Owner: the engine, which gives the ledger batches, the time and the producers.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class Keyed(NamedTuple):
 
 
 class Ledger:
-    """`handle` batches, and call `tick` often. `is_behind`: do old, unhandled records lie in
-    Kafka?
+    """Call `handle` for each batch, and `tick` often. `is_behind`: tells whether old, unhandled
+    records lie in Kafka.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """Wait for the batch in progress, then forget the partitions, which others may get."""
+        """Wait for the batch in progress, then forget the partitions, because other workers may get
+        them.
+        """
         self._ready.clear()
         async with self._lock:
             self._clear()
@@ -82,8 +84,8 @@ class Ledger:
             self._figures.clear()
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Claim the partitions, restore their sites from the changelog, and publish the last
-        decisions again. States that other workers write after the claim are void.
+        """Claim the partitions, so that states that other workers write later are void. Restore the
+        sites of the partitions from the changelog, and publish the last decisions again.
         """
         async with self._lock:
             self._clear()
@@ -105,7 +107,7 @@ class Ledger:
             ours = self._claimed.partitions
             for keyed in batch:
                 if keyed.partition not in ours:
-                    continue  # read before a rebalance: the partition's new owner reads it again
+                    continue  # read before a rebalance; the new owner reads it again
                 found = self._rekey.placed(keyed.value, keyed.recorded_ms)
                 if found is None or found[1].site != keyed.site:
                     await self._key_again(keyed)
@@ -120,8 +122,8 @@ class Ledger:
             await self._settle(touched.values())
 
     async def _key_again(self, keyed: Keyed) -> None:
-        """Send the record through the re-keying again: it was keyed by another `scenes.site`, or by
-        a version of penstock that accepted it as a prediction.
+        """Send the record through the re-keying again, because it was keyed by another setting of
+        `scenes.site`, or by a version of penstock that accepted it as a prediction.
         """
         where = f"{self._names.by_site}/{keyed.partition}/{keyed.offset}"
         await (await self._send(self._rekey.out(keyed.value, where, keyed.recorded_ms)))
@@ -149,7 +151,7 @@ class Ledger:
         return self._claimed.partitions if self._ready.is_set() else ()
 
     def looks(self, most: int) -> Iterator[dict[str, Any]]:
-        """The figures of the sites, for people; of at most `most` sites."""
+        """The figures of at most `most` sites, for people."""
         for name in sorted(self.sites)[:most]:
             yield self._figures.look(self.sites[name])
 
@@ -165,9 +167,9 @@ class Ledger:
         return site
 
     def _restored(self, partition: int, states: PartitionStates) -> list[Site]:
-        """Restore all sites of the partition. Returns those whose state was written by the last
-        batch: its decisions may be unpublished. Earlier batches were published before it was
-        written.
+        """Restore all sites of the partition. Returns the sites whose state was written by the last
+        batch, because the decisions of that batch may be unpublished. The decisions of earlier
+        batches were published before the last batch was written.
         """
         now, by_batch = self._clock.now(), dict[tuple[int, int], list[Site]]()
         for name, (claim, packed) in states.states.items():
@@ -203,8 +205,9 @@ class Ledger:
                 self._due.put(site.name, at)
 
     async def _write_again(self, names: dict[str, int]) -> None:
-        """Write our state of these sites again, because a frozen worker has written them after it
-        had lost them. Our state must be the last one: compaction keeps only that.
+        """Write our states of these sites again, because a frozen worker has written states of them
+        after it had lost the partition. Our state must be the last one of each site, because
+        compaction keeps only the last one.
         """
         while names:
             ours = self.sites

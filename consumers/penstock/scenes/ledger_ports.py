@@ -1,7 +1,7 @@
 """The interfaces by which the ledger reaches Kafka.
 
-Rule: `adapters/kafka/writer` and `changelog` implement them for our engine, and `faust/app` sends
-by Faust. Owner: the ledger.
+Rule: For our engine, `adapters/kafka/writer` and `changelog` implement them. For Faust, `faust/app`
+implements the sending. Owner: the ledger.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 
 class Out(NamedTuple):
-    """A record to be published. `value` None: a tombstone. `partition` None: the key decides which.
-    `at_ms`: its time stamp; None: now.
+    """A record to be published. If `value` is None, the record is a tombstone. If `partition` is
+    None, the key decides the partition. `at_ms`: the record's time stamp; None: now.
     """
 
     topic: str
@@ -20,14 +20,14 @@ class Out(NamedTuple):
     at_ms: int | None = None
 
 
-# Does the topic accept a record with this key and a value of this many bytes?
+# Tells whether the topic accepts a record with this key and a value of this many bytes.
 Fits = Callable[[str, bytes, int], bool]
 
 
 class Send(Protocol):
     """Hands records to Kafka, those of one partition in order. Returns an awaitable, which ends
-    when all are delivered, with the offset of each: negative if Kafka did not tell it. It raises if
-    a record was not delivered.
+    when all records are delivered. Its result is the offset of each record, negative if Kafka did
+    not tell the offset. It raises if a record was not delivered.
     """
 
     async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...
@@ -46,5 +46,7 @@ class Changelog(Protocol):
     def read(
         self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None
     ) -> AsyncIterator[Logged]:
-        """Records before `ends`, from the first one or from `begins`, each partition in order."""
+        """The records of each partition in order, from its offset in `begins` (or from the first
+        record) to before its offset in `ends`.
+        """
         ...

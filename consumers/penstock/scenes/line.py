@@ -17,13 +17,14 @@ from penstock.ports import Commit, Followed, Record
 log = logging.getLogger(__name__)
 
 POLL_MS = 200
-# A crash repeats at most this much; repeats are recognised by their ids.
+# A crash repeats at most the records of this time. Repeats are recognised by their ids.
 COMMIT_S = 0.5
-# So many batches may be handed over whose results are not delivered yet: the next batches are read
-# meanwhile.
+# How many batches may be handed over before the results of the first one are delivered, so that the
+# next batches are read meanwhile.
 UNDER_WAY = 8
-# Partitions are merged by time, so their records wait for those of a partition that has more. They
-# wait this long at most; a broker that answers at all sends its records much sooner.
+# Partitions are merged by time, so records wait for those of a partition whose next records are not
+# read yet. They wait at most this long. A broker that answers at all sends the next records much
+# sooner.
 PATIENCE_S = 1.0
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
@@ -85,8 +86,9 @@ class Line:
             beside = [tasks.create_task(self._settle()), tasks.create_task(self._commit_often())]
             while not stop.is_set():
                 read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
-                # The records are of the assignment that is current after the poll. If it ends while
-                # we wait for `_busy`, they are dropped: the next assignment reads them again.
+                # The records belong to the assignment that is current after the poll. If this
+                # assignment ends while we wait for `_busy`, the records are dropped, and the next
+                # assignment reads them again.
                 life = self._life
                 ours = [record for record in read if record.partition in self._ours]
                 async with self._busy:

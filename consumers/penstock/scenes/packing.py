@@ -1,7 +1,8 @@
 """Packs a site's state and its decisions into records that their topics accept.
 
-Rule: if a record would be too large, answers are left out of it, the largest first, and the record
-says so. Members, ids and decisions are never left out. Owner: the ledger.
+Rule: if a record would be too large, answers are left out of it, and the record says so. Of a
+state, the scene with the most bytes of answers loses them first. Members, ids and decisions are
+never left out. Owner: the ledger.
 """
 
 from penstock.scenes.changelog import CLAIM_BYTES
@@ -21,10 +22,10 @@ class Packing:
         self._fits = fits
 
     def pack(self, site: Site, decisions: Decisions) -> tuple[bytes, bool]:
-        """Returns the packed state, with these decisions as its outbox. If it is too large for the
-        changelog, first the answers in the state are dropped, then those in the outbox. The second
-        value is True if the state fills more than half a record even without answers: one more
-        batch might make it too large.
+        """Returns the packed state, with these decisions as its outbox. If the state is too large
+        for the changelog, first the answers in its scenes are dropped, then the answers in the
+        outbox. The second returned value is True if the state fills more than half a record even
+        without answers, so that one more batch might make it too large.
         """
         site.state.outbox = self._outbox(site.name, decisions) if any(decisions) else []
         packed = dump(site.state)
@@ -53,7 +54,7 @@ class Packing:
 
     def _scene(self, site: str, scene: Decided, *, is_bare: bool) -> list[Out]:
         """The scene's record. If it is too large, the record is made without predictions, and a
-        letter tells that.
+        letter tells about it.
         """
         key, is_bare = site.encode(), is_bare or scene.is_bare
         value = self._scene_records.scene(site, scene, is_bare=is_bare)

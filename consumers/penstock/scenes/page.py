@@ -2,7 +2,8 @@
 `/` for people.
 
 Rule: the page changes nothing, and its figures are collected at each request. The counters of a
-site are part of its state, so the site's next worker continues them. Owner: the command.
+site are part of its state, so the next worker that has the site goes on counting from them. Owner:
+the command.
 """
 
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,5 @@
-"""Keys each prediction by its site, for the repartition topic; or refuses it, for the late topic.
+"""Keys each prediction by its site, and puts it on the repartition topic; or refuses the
+prediction, and puts it on the late topic.
 
 Rule: a record goes to the late topic if it is no prediction, has no site, or is too large for the
 repartition topic. No record is lost unless `scenes.late` is "drop". No I/O. Owner: the engine.

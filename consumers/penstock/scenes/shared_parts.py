@@ -30,8 +30,8 @@ class Parts(NamedTuple):
 def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
-    """`is_behind`: do old, unhandled records lie in Kafka? Raises `Fatal` for settings that
-    contradict each other.
+    """`is_behind`: tells whether old, unhandled records lie in Kafka. Raises `Fatal` for settings
+    that contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
     late = Late(topics.late, fits, is_dropped=scenes.late == "drop")
@@ -52,7 +52,7 @@ def parts_of(
 
 def steady(clock: Clock) -> Callable[[], int]:
     """A clock in milliseconds that starts at the system's time and ignores its later jumps, so that
-    decisions do not stall when the system's time is set back.
+    no decision has to wait when the system's time is set back.
     """
     began_ms = clock.wall_ms() - clock.now() * 1000
     return lambda: int(began_ms + clock.now() * 1000)

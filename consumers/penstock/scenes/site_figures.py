@@ -1,8 +1,8 @@
 """Figures of sites for people: the last scenes, each member's skew, completeness over time.
 
 Rule: the figures are computed from decided scenes, and decide nothing. They cost time once per
-scene, not per prediction; their memory is bounded, and freed with the site. A log line tells when a
-member is evicted, and when it is back. Owner: the ledger.
+scene, not per prediction. Their memory is bounded, and is freed with the site. A log line tells
+when a member is evicted, and when the member is back. Owner: the ledger.
 """
 
 import logging
@@ -25,7 +25,7 @@ SKEW_WEIGHT = 0.05
 
 
 class Step:
-    """The scenes of ten seconds: how many there were, and how many of their members' places were
+    """The scenes of ten seconds: the number of scenes, and how many places of members in them were
     taken.
     """
 
@@ -138,7 +138,9 @@ def _tell(site: str, before: set[str], now: set[str]) -> None:
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:
-    """A member's state. `late`: its lease still runs, but it had no place in the last scene."""
+    """A member's state. `late`: the member's lease still runs, but the member had no place in the
+    last scene.
+    """
     return "gone" if is_evicted else "late" if is_absent else "present"
 
 

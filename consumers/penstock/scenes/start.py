@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 # Settings of the changelog. Only the last record of each site is needed, and a worker that takes
 # over reads the whole topic, so Kafka should compact it soon. But each record must stay for a
-# minute, so that a worker can see what another one wrote after it had lost the partition.
+# minute, so that the partition's owner sees a record that another worker has written after it had
+# lost the partition.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "60000",

@@ -1,4 +1,5 @@
-"""`penstock verify --scenes`: reads predictions, scenes and late predictions, and has them judged.
+"""`penstock verify --scenes`: reads predictions, scenes and late predictions, and feeds them to the
+judge.
 
 Rule: no worker is asked. The ends of the output topics are looked up before the end of the input,
 so that every prediction in a scene is also read. Owner: the command.

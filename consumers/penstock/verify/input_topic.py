@@ -33,7 +33,7 @@ class Want(NamedTuple):
         return Ranges.of(self.selection)
 
     def rest_from(self, row: int) -> Ranges:
-        """The rows that a dead letter must ask for if the object could not be read from `row` on."""
+        """The rows that a dead letter must ask for if the object was unreadable from `row` on."""
         rows = self.rows
         return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
 

@@ -15,7 +15,9 @@ OUTPUTS = [
 
 
 class RowsModel(Model):  # type: ignore[misc]
-    """Speaks both protocols of KServe: Open Inference, and the older `{"instances": [...]}`."""
+    """Speaks both protocols of KServe: Open Inference, and the older protocol with `{"instances":
+    [...]}`.
+    """
 
     strict = False
 

@@ -12,7 +12,9 @@ from rows_answers import json_answers
 
 class RowsApi(litserve.LitAPI):  # type: ignore[misc]
     def setup(self, device: str) -> None:
-        """LitServe calls this to load the model, which importing `rows_answers` has loaded."""
+        """LitServe calls this to load the model. There is nothing to do, because the import of
+        `rows_answers` has loaded the model.
+        """
 
     def decode_request(self, request):  # type: ignore[no-untyped-def]  # typed, it is the query's
         return request

@@ -1,8 +1,8 @@
 """The example model as plain numpy, for the programs in this folder.
 
-Rule: of the project it imports only the model's weights, because it runs in the environment of each
-server. The model `rows` answers a bad row by an error of its own; `strict` refuses the whole
-request, as most models do.
+Rule: of the project, this file imports only the model's weights, because it runs in the environment
+of each server. The model `rows` answers a bad row by an error of its own; `strict` refuses the
+whole request, as most models do.
 """
 
 import os
@@ -22,7 +22,7 @@ LAYERS = layers()
 
 
 def answers(rows: Any) -> tuple[Any, Any, Any]:
-    """Label (int64), score (float32) and complaint (bytes) of each row, each as an array."""
+    """Three arrays with a value a row: label (int64), score (float32) and complaint (bytes)."""
     *hidden, last = LAYERS
     signal = np.asarray(rows, np.float32)
     if signal.ndim != 2 or signal.shape[1] != FEATURES:

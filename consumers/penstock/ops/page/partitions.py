@@ -31,7 +31,7 @@ class GroupPartitions:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """The group's partitions, or why Kafka did not tell them. None: Kafka has not answered yet."""
+        """The group's partitions, or why Kafka did not tell them. None: no answer of Kafka yet."""
         self._wanted.set()
         if self._partitions is None and self._why is None:
             return None

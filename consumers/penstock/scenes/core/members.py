@@ -20,8 +20,9 @@ class Members:
         self._listed = rules.listed.get(site)
 
     def resume(self, passed_ms: int) -> None:
-        """Go on after a time during which no worker listened. Leases are extended by that time,
-        because the members were not silent. If the list has changed, follow it.
+        """Go on after a time during which no worker listened. The leases of expected members begin
+        anew, because this time does not count as silence of the members. If the list of members has
+        changed, follow it.
         """
         state = self._state
         for member in state.members.values():

@@ -1,6 +1,6 @@
 """The rules by which sites decide, and the place of each stream in a site.
 
-Rule: plain values, which are checked when they are made of `[scenes]`; the core never sees the
+Rule: plain values, which are checked when they are made from `[scenes]`. The core never sees the
 configuration. Owner: the code that makes a `Site`.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-# From an event to its record in Kafka less time passes than this, as long as workers keep up.
+# As long as workers keep up, less time than this passes from an event to its record in Kafka.
 BEHIND_MS = 1_000
 
 # Kafka's default retention: records that are older cannot be read again.
 FORGET_MS: Final = 7 * 24 * 3_600_000
 
-# The names of a site's members, and of its feeds, have at most so many characters: a site's state
-# must fit into one Kafka record.
+# The names of a site's members together have at most this many characters, and so have those of its
+# feeds, because a site's state must fit into one Kafka record.
 MOST_NAMES_CHARS: Final = 128 << 10
 
 LatePolicy = Literal["topic", "amend", "drop"]
@@ -33,8 +33,9 @@ class Place(NamedTuple):
 class Rules:
     """Times are in milliseconds. `is_grid`: the times of scenes are multiples of `period_ms`.
     `leader`: the member whose predictions set the times of scenes. `listed`: by site, the members
-    of the sites that have a list. `model`: the one whose predictions make scenes; None: any
-    model's. `forget_ms`: a site or a learned member that is silent for this long is forgotten.
+    of the sites that have a list. `model`: the model whose predictions make scenes; None: the
+    predictions of any model do. `forget_ms`: a site or a learned member that is silent for this
+    long is forgotten.
     """
 
     period_ms: int = 50

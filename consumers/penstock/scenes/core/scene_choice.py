@@ -11,8 +11,8 @@ from penstock.scenes.core.state import Open
 
 
 def grid_time(time: int, rules: Rules) -> int | None:
-    """The nearest multiple of the period; of two that are equally near, the later one. None if it
-    is farther away than the tolerance.
+    """The nearest multiple of the period. If two are equally near, the later one. None if the
+    nearest one is farther away than the tolerance.
     """
     slot = (time + rules.period_ms // 2) // rules.period_ms * rules.period_ms
     return slot if abs(time - slot) <= rules.tolerance_ms else None
@@ -29,8 +29,9 @@ def insert(scenes: list[Open], scene: Open) -> None:
 
 
 def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | None:
-    """Of the open scenes within the tolerance that lack this member: the one whose span stays
-    smallest with it. If none of them lacks it, the first one.
+    """Of the open scenes within the tolerance that lack this member, the scene whose span stays
+    smallest with this prediction. If no scene lacks the member, the first scene within the
+    tolerance.
     """
     within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
     free = [scene for scene in within if member not in scene.taken]

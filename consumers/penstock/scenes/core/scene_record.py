@@ -24,8 +24,9 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class SceneRecords:
-    """`inline`: a JSON pointer to the number of each prediction that a scene holds in a row of its
-    own; None: no row. `fill`: stands in that row for a missing number.
+    """`inline`: a JSON pointer to a number in each prediction. A scene's record also holds these
+    numbers as one row. None: no such row. `fill`: the number that stands in the row for a missing
+    one.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:
@@ -63,8 +64,8 @@ class SceneRecords:
 
 
 def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
-    """A member's place in the record. `answer` None: the place has no answer, and its status comes
-    from the arrival.
+    """A member's place in the record. If `answer` is None, the place has no answer, and its status
+    comes from the arrival.
     """
     id, time, model = arrival.id, arrival.time, arrival.model
     if answer is None:
@@ -86,8 +87,8 @@ def _index(step: str) -> int:
 
 
 def _number(answer: Raw, steps: Sequence[str]) -> float | None:
-    """The number that the steps lead to; None if there is no number, or one that is too large for a
-    model.
+    """The number that the steps lead to. None if there is no number, or if the number is too large
+    for a model.
     """
     try:
         for step in steps:

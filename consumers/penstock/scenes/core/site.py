@@ -25,8 +25,8 @@ class Decisions(NamedTuple):
     refused: list[Refused]
 
 
-# After a take-over a site must be silent for this many leases before it may end: the time at which
-# it was last heard is of another machine's clock.
+# After a take-over a site must be silent for this many leases before it may end, because the time
+# at which it was last heard was measured by another machine's clock.
 GRACE_LEASES = 10
 
 
@@ -51,9 +51,9 @@ class Site:
         self._ends_first = 0
 
     def resume(self, now: int) -> None:
-        """Go on after a restart. All times of the state are moved to the clock of `now`: the time
-        during which no worker listened must not use up leases or patience, and the clocks of two
-        machines may differ.
+        """Go on after a restart. All times of the state are moved to the clock of `now`, for two
+        reasons: the time during which no worker listened must not use up leases or patience, and
+        the clocks of two machines may differ.
         """
         state, rules = self.state, self._rules
         passed = now - state.now
@@ -153,8 +153,9 @@ class Site:
         return is_lighter
 
     def shed(self) -> bool:
-        """Decide the earlier half of the open scenes now, and amend no decided scene any more,
-        because even without answers the state nearly fills a record. False: nothing was decided.
+        """Decide the earlier half of the open scenes now, and drop the decided scenes that could be
+        amended. Used when the state nearly fills a record even without answers. False: nothing was
+        decided.
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
@@ -207,8 +208,8 @@ class Site:
         return scene
 
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
-        """Remove an open scene to make room for a new one. Returns why the prediction is refused
-        instead; None: there is room.
+        """Remove an open scene to make room for a new one. Returns None if there is room now, or
+        why the prediction is refused instead.
         """
         scenes = self.state.open
         if self._closing.is_beyond(member, arrival, time, self.state.now):
@@ -223,9 +224,10 @@ class Site:
         return None
 
     def _floor(self) -> int | None:
-        """No scene may open at or before this time, because a scene of this time or a later one was
-        published, or is ready to be. Otherwise a member whose clock says 1970 would keep opening
-        scenes before all others, which would have to wait for them.
+        """No scene may open at or before this time, because a scene of this time or of a later time
+        was published, or is ready to be published. Without this floor, a member whose clock says
+        1970 would keep opening scenes before all other scenes, and the other scenes would have to
+        wait for these.
         """
         emitted = self.state.emitted
         floors = [] if emitted is None else [emitted + self._gap]
@@ -258,8 +260,8 @@ class Site:
             self._emit(scenes.pop(0), why)
 
     def _dissolve(self, scene: Open) -> None:
-        """Drop the scene, and refuse the prediction of its only member, which is far ahead of all
-        others.
+        """Drop the scene, and refuse the prediction of its only member, whose time is far ahead of
+        all others.
         """
         ((member, arrival),) = scene.taken.items()
         self._may_be_sooner = True
@@ -280,7 +282,7 @@ class Site:
             self.state.decided = [*self.state.decided, decided][-self._rules.max_open :]
 
     def _give_out(self, decided: Decided) -> None:
-        """Give out a copy: an amendment may change the original before the copy is taken."""
+        """Give out a copy, because an amendment may change the original before `take` is called."""
         taken, times, absent = dict(decided.taken), dict(decided.times), dict(decided.absent)
         self._scenes.append(replace(decided, taken=taken, times=times, absent=absent))
 

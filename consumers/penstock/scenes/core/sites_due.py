@@ -13,8 +13,8 @@ class Due:
         self._at: dict[str, int] = {}
 
     def put(self, name: str, at: int) -> None:
-        """Note when the site is due. A later time than the noted one is ignored: after `take` the
-        caller puts each site again.
+        """Note when the site is due. A time later than the noted one is ignored, because the caller
+        puts each site again after `take`.
         """
         if name not in self._at or at < self._at[name]:
             self._at[name] = at

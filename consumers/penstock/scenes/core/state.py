@@ -21,18 +21,18 @@ Reason = Literal[
     "late",  # its scene was closed already, or a later one was
     "surplus",  # its member already has a place in that scene
     "off_grid",  # farther than tolerance_ms from every scene time
-    "ahead",  # its clock is ahead of Kafka's clock, or of the other members'
+    "ahead",  # its clock is ahead of Kafka's clock, or of the clocks of the other members
     "no_time",
     "other_model",  # not predicted by scenes.model
     "stranger",  # not on the site's list
-    "crowded",  # max_members
-    "overload",  # max_open
+    "crowded",  # the site has max_members already
+    "overload",  # max_open scenes are open already
 ]
 
 
 class Member(Struct, array_like=True):
-    """`heard`: the time of the wall clock at its last prediction. `said`: the event time of that
-    prediction.
+    """`heard`: the time of the wall clock when the member's last prediction came. `said`: the event
+    time of that prediction.
     """
 
     heard: int
@@ -59,7 +59,9 @@ class Open(Struct, array_like=True):
 
 
 class Decided(Struct, array_like=True):
-    """A decided scene, in its last revision. The state keeps it if late members may amend it."""
+    """A decided scene, in its last revision. The state keeps the scene if late members may amend
+    it.
+    """
 
     time: int
     revision: int
@@ -70,7 +72,7 @@ class Decided(Struct, array_like=True):
 
     @property
     def is_bare(self) -> bool:
-        """Is an answer missing, because it was too large to be kept?"""
+        """True if an answer is missing because it was too large to be kept."""
         return not all(arrival.value for arrival in self.taken.values())
 
     @property
@@ -79,7 +81,9 @@ class Decided(Struct, array_like=True):
 
 
 class Refused(Struct, array_like=True):
-    """A prediction that is in no scene. `scene`: the time of the scene to which it would belong."""
+    """A prediction that is in no scene. `scene`: the time of the scene to which the prediction
+    would belong.
+    """
 
     arrival: Arrival
     member: str
@@ -89,10 +93,10 @@ class Refused(Struct, array_like=True):
 
 class SiteState(Struct, array_like=True):
     """`emitted`: the time of the last published scene. `changed`: when a member was last added.
-    `open`: in the order of their times. `outbox`: topic and value of each record that was decided
-    together with this state; after a crash they are published again. `partition`: of the
-    repartition topic. `batch`: the number of the owner's batch that wrote the state; the decisions
-    of earlier batches were published before.
+    `open`: the open scenes, in the order of their times. `outbox`: topic and value of each record
+    that was decided together with this state; after a crash these records are published again.
+    `partition`: the site's partition of the repartition topic. `batch`: the number of the owner's
+    batch that wrote the state; the decisions of earlier batches were published before.
     """
 
     now: int = 0
@@ -128,8 +132,8 @@ _decoder = msgspec.msgpack.Decoder(SiteState)
 
 
 def dump(state: SiteState) -> bytes:
-    """Encode and compress. A backlog keeps hundreds of a site's records, which differ in a few
-    digits only.
+    """Encode and compress. Compression pays because during a backlog a state holds hundreds of a
+    site's records, which differ in only a few digits.
     """
     return bytes(cramjam.lz4.compress_block(_encoder.encode(state)))
 
@@ -139,8 +143,8 @@ class OtherForm(ValueError):
 
 
 def load(value: bytes) -> SiteState:
-    """Decode a state. Raises `OtherForm` if a part of it cannot be read: decisions from the other
-    parts would contradict what was published from the whole.
+    """Decode a state. Raises `OtherForm` if any part of it cannot be read, because decisions from
+    the other parts would contradict the scenes that were published from the whole state.
     """
     try:
         return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))

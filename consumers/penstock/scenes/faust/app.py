@@ -1,9 +1,10 @@
 """A scenes worker on Faust: an agent that re-keys, and an agent that decides.
 
 Rule: Faust acknowledges an event when an agent has passed it, even if the agent failed or was
-cancelled. So the agents here turn that off: a batch is acknowledged when its results are delivered,
-and a failure before that ends the process. Faust's tables cannot tell which worker may write, so
-the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine = "faust"`.
+cancelled. The agents here turn this off: they acknowledge a batch when its results are delivered,
+and a failure before the delivery ends the process. Faust's tables cannot tell which worker may
+write, so the ledger reads its changelog itself. Owner: `penstock scenes` with `scenes.engine =
+"faust"`.
 """
 
 import asyncio
@@ -28,8 +29,8 @@ from penstock.scenes.shared_parts import parts_of
 
 log = logging.getLogger(__name__)
 
-# A batch has at most so many records. As many wait while a batch is in progress; the rest stays in
-# Faust's queue.
+# A batch has at most this many records. While a batch is in progress, at most this many records
+# wait here; all others stay in Faust's queue.
 BATCH = 512
 # How often the ledger looks for deadlines that are over.
 TICK_S = 0.01
@@ -70,8 +71,8 @@ class FaustEngine:
         that come meanwhile are the next batch.
         """
         waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
-        # Not by `noack()`: that returns another stream, and this one would still acknowledge the
-        # events that it has passed.
+        # Not done by `noack()`, because `noack()` returns another stream, and this stream would
+        # still acknowledge the events that it has passed.
         stream.enable_acks = False
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off(work, stream, waiting))
@@ -96,8 +97,8 @@ class FaustEngine:
                 end_now(EXIT_FATAL)
 
     def _is_current(self, event: Any) -> bool:
-        """Is the event of the current assignment? If not, the next assignment reads its record
-        again.
+        """True if the event belongs to the current assignment. The record of any other event is
+        read again by the next assignment.
         """
         return bool(event.message.generation_id == self._app.consumer_generation_id)
 

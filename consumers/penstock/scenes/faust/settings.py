@@ -17,7 +17,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
         "broker_credentials": _credentials(cfg.kafka),
         "broker_client_id": "penstock-scenes",
-        # So long after a worker has died, others take over its sites.
+        # This long after a worker has died, other workers take over its sites.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
         # A crash repeats at most this much; repeats are recognised by their ids.

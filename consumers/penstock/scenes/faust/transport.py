@@ -1,10 +1,10 @@
 """Faust's Kafka transport with three settings that Faust does not offer.
 
-Rule: nothing else is changed. First, the producer is idempotent: if a batch fails, no later records
-may be written, because repeats are recognised by their positions. Second, the broker may hold a
-fetch for 20 ms instead of 1.5 s, because the records of one partition would wait that long for
-those of another. Third, the application chooses whether records of open and aborted transactions
-are read.
+Rule: only these three are changed. First, the producer is idempotent: if a batch fails, no later
+records may be written, because repeats are recognised by their positions. Second, the broker may
+hold a fetch for at most 20 ms. With Faust's 1.5 s, the records of one partition would wait 1.5 s
+for those of another. Third, the application chooses whether records of open and aborted
+transactions are read.
 """
 
 from collections.abc import Mapping
