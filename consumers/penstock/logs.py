@@ -38,8 +38,8 @@ MAX_TEXTS = 1_000
 class Seldom(logging.Filter):
     """Lets a library's message pass once in `REPEAT_S`, whatever its values are. An error after
     which the library tries again by itself passes only if it has come again and again for
-    `LASTING_S`, and then as a warning, because some come at every healthy start. Our own messages
-    always pass.
+    `LASTING_S`, and then as a warning, because some such errors come at every healthy start. Our
+    own messages always pass.
     """
 
     def __init__(self) -> None:

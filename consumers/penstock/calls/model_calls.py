@@ -53,8 +53,8 @@ class ModelCalls:
         is_alone: bool = True,
         tracing: Tracing | None = None,
     ) -> None:
-        """`is_alone`: this is the only model. If one of several has a wrong setting, it counts as
-        unavailable instead of ending the worker, so that the others go on.
+        """`is_alone`: this is the only model. If one of several models has a wrong setting, that
+        model counts as unavailable instead of ending the worker, so that the other models go on.
         """
         self._tracing = tracing or (lambda _: nullcontext())
         self._is_alone = is_alone

@@ -118,7 +118,8 @@ class Assignments:
         ]
         kept = [partition for partition in ours if self._goes_on(partition, starts[partition])]
         anew = [partition for partition in ours if partition not in kept]
-        # A lane that was suspended elsewhere than at this start has work that is no longer ours.
+        # A lane that was suspended at another position than this start has work that is no longer
+        # ours.
         self._open.end_soon(anew)
         first = self._open.generation + 1
         for partition in anew:
@@ -132,7 +133,7 @@ class Assignments:
         return {partition: self._lanes[partition].read_next for partition in kept}
 
     def _goes_on(self, partition: int, start: Commit) -> bool:
-        """Was the partition suspended, and did no other member get further with it meanwhile?"""
+        """True if the partition was suspended, and no other member has got further with it."""
         lane = self._lanes.get(partition)
         return lane is not None and lane.suspended and lane.was_left_at(start)
 

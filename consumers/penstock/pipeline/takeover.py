@@ -94,8 +94,8 @@ class Takeover:
                     keys = of_place(*self._positions.where(partition))
                     log.info("partition %d waits: %s", partition, error, extra=keys)
                 is_told = True
-                # The broker ends a transaction by itself after its timeout. One that is still open
-                # after all our patience hangs, and people must end it.
+                # The broker ends a transaction by itself after its timeout. A transaction that is
+                # still open after `patience_s` hangs, and people must end it.
                 if self._clock.now() - began_s > self._patience_s:
                     raise Fatal(
                         f"no position for {self._patience_s:g} s: {error}. Look for it by "

@@ -100,8 +100,8 @@ class TransactionPool:
         self._taking_back: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Open the producers that are not open. The start of a producer takes back what a former
-        process of our name had begun, and the first answers need not wait for it.
+        """Open the producers that are not open, so that the first answers need not wait for that.
+        The start of a producer takes back what a former process of our name had begun.
         """
         closed = [number for number in self._idle if number not in self._open]
         for number in closed:
@@ -219,8 +219,8 @@ class TransactionPool:
                 raise
             failure = error
         finally:
-            # After a failure or a cancellation it is not known what the producer still holds, so it
-            # is not used again.
+            # After a failure or a cancellation it is not known what the producer still holds, so
+            # the producer is not used again.
             if is_spent:
                 await self._close(number)
         if is_spent:

@@ -1,7 +1,7 @@
 """Ends a worker that owes answers and makes no progress.
 
 Rule: it only looks, a few times within the limit, at counters that exist anyway. To end a worker
-loses no answers, because the next one begins at the last commit. Owner: the pipeline.
+loses no answers, because the next worker begins at the last commit. Owner: the pipeline.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The exit of a command's process.
 
-Rule: it exits as Python does, unless a loaded library could abort the process on that way. Owner:
+Rule: the process exits as Python does, unless a loaded library could abort it on that way. Owner:
 the command line.
 """
 

@@ -115,8 +115,8 @@ def settings_for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
     """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
-    the model's name in records. `results`: those that the caller asks for; what the configuration
-    says of results is for workers.
+    the model's name in records. `results`: those that the caller asks for; the results of the
+    configuration are for workers.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
     return replace(

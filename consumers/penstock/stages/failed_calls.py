@@ -52,7 +52,7 @@ class FailedCalls:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # The wait counts as at most the time of the slowest answer so far, because a healthy
+            # Of the wait, no more counts than the slowest answer so far took, because a healthy
             # server would have answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
             odds = calls.health.odds_of_hang_up if isinstance(error, HungUp) else None
@@ -94,8 +94,8 @@ class FailedCalls:
         """After a hang-up send a row that is known to be good. If it is not answered either, the
         hang-ups do not count against the suspected row. The good row is sent twice after the first
         hang-up, later once, so that a server that breaks every second or third connection is not in
-        step with us. A server that is gone right after the hang-up counts as taken down by the
-        suspected row, and is waited for.
+        step with us. If the server is gone right after the hang-up, the suspected row counts as the
+        cause, and the next trial waits until the server is back.
         """
         for probe in range(2 if search.losses.count == 1 else 1):
             if await self._calls.is_healthy(rank):

@@ -170,8 +170,9 @@ class Spread(_Metric):
 
 
 class Used:
-    """How much of an allowance is in use, over time and not only at the moment of a look.
-    `share_s`: the share in use, from 0 to 1, times the seconds that it was in use, summed up.
+    """How much of an allowance is in use, over all the time and not only at the moments when
+    somebody looks. `share_s`: the sum over time of the share in use (from 0 to 1) times the seconds
+    for which it was in use.
     """
 
     def __init__(self, now_s: float) -> None:

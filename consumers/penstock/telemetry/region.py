@@ -1,7 +1,7 @@
 """Which replica gave objects and answers; and for a worker in a region, which region gave them and
 which regions the worker helps.
 
-Rule: one count for each read, and one for each change from a replica to another. A region's bytes
+Rule: one count for each read, and one for each change from one replica to another. A region's bytes
 are the sum over its stores, computed when the metrics are read. Owner: the worker's telemetry; the
 adapters that choose among replicas count here.
 """

@@ -63,8 +63,8 @@ class Tracer:
             ticket.trace = Trace(trace_id, parent_id, span_id, why, text if caller else None)
 
     def call(self, model: str, blocks: Sequence[Block]) -> AbstractContextManager[None]:
-        """The block of one request to the model. If one of its objects is sampled, the request has
-        a span in the trace of the first such object, and the server is told of that span.
+        """The context of one request to the model. If one of its objects is sampled, the request
+        has a span in the trace of the first such object, and the server is told of that span.
         """
         for block in blocks:
             if block.ticket.trace is not None and block.ticket.trace.why:

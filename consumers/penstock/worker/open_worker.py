@@ -157,7 +157,7 @@ async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
 
 async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> None:
     """Wait until the store and the model answer. If there are several models, the first that
-    answers ends the wait, so that a model that is away holds up no other.
+    answers ends the wait, so that a model that is away does not hold up the others.
     """
     wiring, start_s = pipeline.wiring, cfg.limits.start_ms / 1000
     clock = wiring.adapters.clock

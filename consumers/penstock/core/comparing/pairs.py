@@ -63,8 +63,8 @@ class Pairs(Generic[Item]):
     def put(
         self, side: int, stream: Hashable, place: RowPlace, item: Item, nbytes: int
     ) -> Item | None:
-        """The row's counterpart, if it has come. None: it may still come, or
-        the row was counted.
+        """The row's counterpart, if it has come. None: the counterpart may still come, or the row
+        was counted as `repeated` or `unseen`.
         """
         one = self._streams.get(stream)
         if one is None:

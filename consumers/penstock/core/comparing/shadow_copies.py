@@ -1,8 +1,8 @@
 """Copies of batches, which wait for a shadow model.
 
 Rule: all copies together, also those that are being asked or compared, are bounded by rows and by
-bytes. A batch for which there is no room is not copied. A copy refers to nothing of the live batch:
-it has copies of the rows and of the fields that name them. Owner: the shadow stage.
+bytes. A batch for which there is no room is not copied. A copy keeps no part of the live batch in
+memory: the rows, and the fields that name them, are its own. Owner: the shadow stage.
 """
 
 from collections import deque

@@ -196,7 +196,7 @@ class Records:
             values = frame.rejected(
                 row, failed.rows, why.code, why.message, failed.member, last_rows
             )
-            if self._fits(key, len(values[-1])):  # the longest: its row number is
+            if self._fits(key, len(values[-1])):  # the last value is the longest
                 break
         out.values.extend(values)
 
