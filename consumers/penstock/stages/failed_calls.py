@@ -52,7 +52,7 @@ class FailedCalls:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # Of the wait, no more counts than the slowest answer so far took, because a healthy
+            # The time waited counts only up to the time of the slowest answer so far: a healthy
             # server would have answered by then, however long the timeout is.
             usual_s = min(after_s, calls.slowest_s or after_s)
             odds = calls.health.odds_of_hang_up if isinstance(error, HungUp) else None

@@ -1,7 +1,7 @@
 """Calls the model with batches, a bounded number at a time.
 
-Rule: every row of a batch is answered in the end. While the server fails, it is waited for and no
-row is blamed. If the model refuses a batch, a search finds the bad row, and only a row that a
+Rule: every row of a batch is answered in the end. While the server fails, this stage waits for it
+and blames no row. If the model refuses a batch, a search finds the bad row, and only a row that a
 healthy server refused alone is rejected. A search does not keep the caller from the next batch, and
 rows of a suspected object go to the search of that object, so that rows of other objects do not
 wait for them. Owner: the pipeline runs `run`; all searches end with it.

@@ -4,9 +4,9 @@ times that both models took are counted, too.
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
 else exactly. If pointers are given, only the values at these places count. If a pointer finds no
 value, two answers agree only when they are equal as a whole, so that a mistyped pointer shows as
-disagreement. Comparisons add up, over intervals and over workers: times are counted in twenty
-classes a decade, so a quantile of many workers is at most twelve percent too high. Owner: the
-shadow stage and `replay`, which compare the answers of two models.
+disagreement. Comparisons can be added up over intervals and over workers. Times are counted in
+twenty classes a decade, so a quantile of many workers is at most twelve percent too high. Owner:
+the shadow stage and `replay`, which compare the answers of two models.
 """
 
 import math

@@ -41,7 +41,8 @@ class Merge(Generic[R]):
         self._patience_s = patience_s
         self._waiting: dict[int, deque[R]] = {}
         self._bytes: dict[int, int] = {}
-        # For each partition that has more records, but none waiting here: since when none waits.
+        # The time since which no record waits here, for each partition that has more records but
+        # none waiting.
         self._silent_s: dict[int, float] = {}
 
     def __len__(self) -> int:
