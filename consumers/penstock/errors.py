@@ -123,12 +123,11 @@ class Undecided(Transient):
 
 class Poison(PenstockError):
     """Never worth another try. `code`: the error code of markers and dead letters. `stage`: where
-    it was found, if another stage catches it. Addresses in memory are left out of the message, so
-    that each reading of the same object is answered by the same text.
+    it was found, if another stage catches it.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(_MEMORY_ADDRESS.sub("", message))
+        super().__init__(message)
         self.code = code
         self.stage: str | None = None
 
@@ -148,7 +147,8 @@ class Unforeseen(Poison):
 
     @classmethod
     def of(cls, code: ErrorCode, error: BaseException) -> Self:
-        said = f"{type(error).__name__}: {error}".rstrip(": ").partition("\n")[0][:_SHOWN_CHARS]
+        text = without_addresses(f"{type(error).__name__}: {error}")
+        said = text.rstrip(": ").partition("\n")[0][:_SHOWN_CHARS]
         found = cls(
             code,
             f"{said}: nobody foresaw this; the worker's log has the trace, which is a fault to "
@@ -156,6 +156,13 @@ class Unforeseen(Poison):
         )
         found.__cause__ = error
         return found
+
+
+def without_addresses(text: str) -> str:
+    """The text of a library's exception without addresses in memory, so that each reading of the
+    same object is answered by the same text.
+    """
+    return _MEMORY_ADDRESS.sub("", text)
 
 
 class Fatal(PenstockError):

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,8 @@ def test_a_wrong_row_is_refused(row: list[str]) -> None:
     ("name", "value", "field"),
     [
         ("stream", 7, "7"), ("stream", b"s", "s"), ("etag", 12, "12"),
-        ("size", 12, 12), ("size", 12.0, 12), ("event_time", 1e12, 10**12),
+        ("size", 12, 12), ("size", 12.0, 12), ("size", Decimal(12), 12),
+        ("event_time", 1e12, 10**12), ("event_time", 1e12 + 0.5, 10**12),
         ("last_modified_date", datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC), 10**12),
         ("last_modified_date", date(2001, 9, 9), 999_993_600_000),
     ],
@@ -167,7 +169,8 @@ def test_values_of_a_parquet_list_are_converted(name: str, value: object, field:
     ("name", "value"),
     [
         ("key", b"\xff"), ("key", 1.5), ("stream", True), ("size", 1.5), ("size", float("nan")),
-        ("size", True), ("event_time", b"1"), ("etag", date(2001, 9, 9)),
+        ("size", True), ("size", Decimal("1.5")),
+        ("event_time", float("inf")), ("event_time", b"1"), ("etag", date(2001, 9, 9)),
     ],
 )  # fmt: skip
 def test_values_of_a_wrong_kind_are_refused(name: str, value: object) -> None:

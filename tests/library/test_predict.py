@@ -69,13 +69,13 @@ def test_a_kept_column_has_its_own_name_unless_the_table_has_it_already() -> Non
     rows = [
         record(columns={"ts": 5, "key": "k", "mixed": 1}, event_time=7),
         record(row=None, prediction=None),
-        record(columns={"ts": 2**63, "key": "l", "mixed": "x"}, event_time="at noon"),
+        record(columns={"ts": 2**80, "key": "l", "mixed": "x"}, event_time="at noon"),
     ]
     table = to_arrow(rows)
     assert table.column_names[-3:] == ["ts", "columns.key", "mixed"]
     assert table.column("columns.key").to_pylist() == ["k", None, "l"]
     assert table.column("mixed").to_pylist() == ["1", None, '"x"']
-    assert table.column("ts").to_pylist() == ["5", None, str(2**63)]
+    assert table.column("ts").to_pylist() == ["5", None, str(2**80)]
     assert table.column("event_time").to_pylist() == ["7", None, '"at noon"']
     assert list(to_pandas(rows).columns) == table.column_names == to_polars(rows).columns
     assert Predictions(rows[:1]).to_arrow().column("ts").to_pylist() == [5]

@@ -6,9 +6,11 @@ the object. A row of a delete marker, or of a version that is not the latest, ma
 Owner: the reading of one list.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
@@ -93,8 +95,9 @@ def _converted(field: str, value: object) -> object:
     `SchemaError`.
     """
     match value:
-        case float() if value.is_integer() and field in _NUMBERS:
-            return int(value)
+        case float() | Decimal() if field in _NUMBERS and math.isfinite(value):
+            if field == "event_time" or value == int(value):
+                return int(value)
         case datetime() if field == "event_time":
             return (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // _MILLISECOND
         case date() if field == "event_time":

@@ -8,7 +8,7 @@ another column of that name. Owner: the caller.
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import orjson
+import msgspec
 import pyarrow as pa
 
 from penstock.messages.prediction import Prediction
@@ -67,12 +67,14 @@ def _kept(rows: list[dict[str, Any]], taken: Collection[str]) -> dict[str, pa.Ar
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """The values as a column. If they are of several types, the column holds their JSON."""
+    """The values as a column. If they are of several types, or one is an integer of more than 64
+    bits, the column holds their JSON.
+    """
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array(
-            [None if value is None else orjson.dumps(value).decode() for value in values]
+            [None if value is None else msgspec.json.encode(value).decode() for value in values]
         )
 
 

@@ -169,12 +169,30 @@ async def test_credentials_that_only_the_client_behind_has_renewed_are_looked_fo
     behind.put("bucket", "k", b"from behind")
     async with S3Stub({"k": b"x"}) as stub:
         objects = DirectObjects(behind, config.Objects(endpoint_url=stub.url))
+        assert await read(objects, Location("bucket", "k")) == b"x"
         written(nobody, "new", "2")
         stub.next.append(Refusal(400, "ExpiredToken"))
         for expected in (b"from behind", b"x"):
             assert await read(objects, Location("bucket", "k")) == expected
         await objects.aclose()
-    assert [seen.headers["X-Amz-Security-Token"] for seen in stub.seen] == ["1", "2"]
+    assert [seen.headers["X-Amz-Security-Token"] for seen in stub.seen] == ["1", "1", "2"]
+
+
+async def test_a_host_that_never_took_the_credentials_is_no_reason_to_look_for_others(
+    nobody: Path,
+) -> None:
+    """A bucket of another region answers 400, time and again; the client behind can read it."""
+    written(nobody, "old", "1")
+    behind = MemoryObjects()
+    behind.put("bucket", "k", b"from behind")
+    async with S3Stub({"k": b"x"}) as stub:
+        objects = DirectObjects(behind, config.Objects(endpoint_url=stub.url))
+        written(nobody, "new", "2")
+        stub.next.extend([Refusal(400, "AuthorizationHeaderMalformed")] * 2)
+        for _ in range(2):
+            assert await read(objects, Location("bucket", "k")) == b"from behind"
+        await objects.aclose()
+    assert [seen.headers["X-Amz-Security-Token"] for seen in stub.seen] == ["1", "1"]
 
 
 async def test_what_the_client_behind_finds_expired_is_looked_for_again(nobody: Path) -> None:

@@ -70,6 +70,15 @@ async def test_another_version_than_the_pinned_one_is_changed() -> None:
     assert caught.value.code == "changed"
 
 
+@pytest.mark.parametrize("sent", ["etag-1", 'W/"etag-1"'])
+async def test_an_entity_tag_without_quotes_or_marked_as_weak_is_the_same_one(sent: str) -> None:
+    """A proxy that compresses marks it so."""
+    async with S3Stub({KEY.key: b"x"}) as stub, direct(stub) as (objects, behind):
+        stub.etag, stub.ignores_pins = sent, True
+        assert await read(objects, KEY._replace(etag='"etag-1"')) == b"x"
+    assert behind.opened == []
+
+
 async def test_a_pinned_version_is_asked_for() -> None:
     async with S3Stub({KEY.key: b"x"}) as stub, direct(stub) as (objects, _):
         assert await read(objects, KEY._replace(version_id="v7", etag="other")) == b"x"

@@ -10,7 +10,7 @@ Owner of its connections; any number of tasks may use it.
 import ssl
 from collections.abc import AsyncIterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from penstock import config
@@ -68,9 +68,8 @@ class DirectObjects:
         self._site_of = lru_cache(MAX_SITES)(self._make_site)
 
     async def open(self, location: Location) -> Body:
-        answer = await self._ask(location)
-        whole = None if answer is None else _whole(answer)
-        if whole is not None:
+        asked = await self._ask(location)
+        if asked is not None and (whole := _whole(asked.answer)) is not None:
             check_pin(location, whole.etag)
             return whole
         try:
@@ -78,7 +77,7 @@ class DirectObjects:
         except LockedOut:
             self._credentials.look_again()
             raise
-        if answer is not None and answer.status in _DENIED:
+        if asked is not None and asked.is_locked_out:
             # The client behind was let in, so it has newer credentials than ours.
             self._credentials.look_again()
         return body
@@ -94,7 +93,7 @@ class DirectObjects:
             site.close()
         await self._behind.aclose()
 
-    async def _ask(self, location: Location) -> Answer | None:
+    async def _ask(self, location: Location) -> "_Asked | None":
         """The answer to our own GET; None if there is none, or if the key is odd."""
         if is_odd(location.key):
             return None
@@ -126,6 +125,16 @@ class DirectObjects:
         return site, prefix
 
 
+class _Asked(NamedTuple):
+    """The answer to a GET. `is_locked_out`: the host refused credentials that it had taken before,
+    so they have expired. A host that never took them wants something else: for example, another
+    region.
+    """
+
+    answer: Answer
+    is_locked_out: bool
+
+
 class _Site:
     """One host: its connections, and how requests to it are signed."""
 
@@ -141,8 +150,9 @@ class _Site:
         self._read_timeout_s = read_timeout_s
         self._credentials: Credentials | None = None
         self._sign: Signer | None = None
+        self._is_let_in = False
 
-    async def ask(self, credentials: Credentials, path: str, query: str, more: bytes) -> Answer:
+    async def ask(self, credentials: Credentials, path: str, query: str, more: bytes) -> _Asked:
         """Raises `OSError`, `Unusable`, `TooLong`."""
         if self._sign is None or credentials is not self._credentials:
             self._sign = Signer(self._netloc, self._region, credentials)
@@ -156,7 +166,11 @@ class _Site:
             most_s=SLOW_SILENCES * self._read_timeout_s,
         )
         self._host.give(connection)
-        return answer
+        is_denied = answer.status in _DENIED
+        is_locked_out = is_denied and self._is_let_in
+        if is_denied or answer.status == OK:
+            self._is_let_in = not is_denied
+        return _Asked(answer, is_locked_out)
 
     def close(self) -> None:
         self._host.close()

@@ -7,6 +7,7 @@ reference.
 """
 
 import asyncio
+import errno
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +25,7 @@ from penstock.ports import Body, Listed, Location, Objects, Part
 
 LOCAL: Final = "file://"
 STDIN: Final = "-"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def local_path(url: str) -> str | None:
@@ -108,7 +110,8 @@ class LocalObjects:
         try:
             return await asyncio.shield(self._stdin.copied)
         except OSError as error:
-            said = f"standard input cannot be copied ({error.strerror}); pipe the object into it"
+            mend = "make room in $TMPDIR" if error.errno in _FULL else "pipe the object into it"
+            said = f"standard input cannot be copied ({error.strerror}); {mend}"
             raise Poison("not_found", said) from None
 
     async def part(self, location: Location, start: int, stop: int | None = None) -> Part:

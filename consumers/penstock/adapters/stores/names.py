@@ -56,6 +56,11 @@ def quoted(etag: str) -> str:
     return etag if etag.endswith('"') else f'"{etag}"'
 
 
+def bare(etag: str) -> str:
+    """An entity tag without quotes and without the mark of a weak tag."""
+    return etag.removeprefix("W/").strip('"')
+
+
 def name(location: Location) -> str:
     where = "" if location.store == DEFAULT else f" of the store {location.store}"
     return f"object {location.key!r} in bucket {location.bucket!r}{where}"

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from penstock.adapters.stores.names import name, pin_of, quoted, wants_etag
+from penstock.adapters.stores.names import bare, name, pin_of, wants_etag
 from penstock.adapters.stores.refusals import implausible_answer
 from penstock.errors import Poison, Transient, Unreachable
 from penstock.ports import Location, Part
@@ -158,9 +158,13 @@ def check_part(part: Part, location: Location, start: int, stop: int | None) -> 
 
 
 def check_pin(location: Location, etag: str | None) -> None:
-    """Compare the entity tag ourselves, because some stores ignore `If-Match`."""
+    """Compare the entity tag ourselves, because some stores ignore `If-Match`. Some stores and
+    proxies send the tag without quotes or mark it as weak: that is the same tag.
+    """
     wanted = location.etag if wants_etag(location) else None
-    if wanted is not None and pin_of(etag) is not None and quoted(wanted) != etag:
+    if wanted is None or etag is None or pin_of(etag) is None:
+        return
+    if bare(wanted) != bare(etag):
         raise Poison("changed", f"{name(location)}: it is no longer {wanted}")
 
 

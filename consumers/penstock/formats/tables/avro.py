@@ -17,7 +17,7 @@ import orjson
 
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import JsonRows, Matrix
-from penstock.errors import ErrorCode, Poison
+from penstock.errors import ErrorCode, Poison, without_addresses
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.row_by_row import BadRow, read_rows, too_long
@@ -179,7 +179,8 @@ class AvroParser(Parser):
             return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
         # For damaged data the library raises errors of many kinds, also Python's own.
         except Exception as error:
-            raise self._damaged(f"has a record that cannot be read: {error!r}") from None
+            said = without_addresses(repr(error))
+            raise self._damaged(f"has a record that cannot be read: {said}") from None
 
     def _runs(self, records: list[Any]) -> Iterator[Run]:
         if self._get is not None and records:
