@@ -49,8 +49,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """`unfinished`: why the run did not come to its end; None: it did. `most_rows`: the most rows
-    that were delivered within one commit interval.
+    """`unfinished`: why the run did not come to its end; None if it came to its end. `most_rows`:
+    the most rows that were delivered within one commit interval.
     """
 
     plan: Plan

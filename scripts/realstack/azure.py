@@ -70,8 +70,8 @@ def ask(
     query: dict[str, str] | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
-    """One request, signed as "Authorize with Shared Key" (Blob service) says; only the lines that
-    these requests need are filled. `path`: container, or container/blob.
+    """One request, signed by the rules of "Authorize with Shared Key" (Blob service). Only the
+    lines that these requests need are filled in. `path`: container, or container/blob.
     """
     query, sent = query or {}, {"x-ms-version": "2021-12-02", **(headers or {})}
     sent["x-ms-date"] = formatdate(usegmt=True)

@@ -90,7 +90,7 @@ def family(pid: int) -> list[int]:
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
-    """The text of this file of each living thread; none if the process has just ended."""
+    """The text of the file `name` of each living thread. No texts if the process has just ended."""
     tasks = _PROC / str(pid) / "task"
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in tasks.iterdir():

@@ -38,7 +38,7 @@ WARM_UP_S = 3.0
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
 HUGE_STREAM = "huge"
-# More rows than any worker can read, so that it never runs out of huge objects.
+# More rows than any worker can read, so that the worker never runs out of huge objects.
 HUGE_ROWS_PER_S = 250_000
 
 

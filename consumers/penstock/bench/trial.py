@@ -1,8 +1,8 @@
 """One trial of `bench streams`: N streams on a new worker, observed and then judged.
 
 Rule: the latency of a tick runs from its due time to the broker's stamp of its last row's record. A
-tick is a miss if it is answered late, or not before the end of the trial. A trial leaves nothing
-behind for the next one. Owner: `bench streams`.
+tick is a miss if it is answered late, or if it is not answered before the end of the trial. A trial
+leaves nothing behind for the next one. Owner: `bench streams`.
 """
 
 import asyncio

@@ -77,7 +77,9 @@ def judge(
     seconds: float,
     stages_ms: Mapping[str, float],
 ) -> Verdict:
-    """`used_s`: the CPU time of each process during `seconds`. `stages_ms`: as `stage_means_ms`."""
+    """`used_s`: the CPU time of each process during `seconds`. `stages_ms`: the result of
+    `stage_means_ms`.
+    """
     by_stream: dict[str, list[float]] = defaultdict(list)
     for tick in ticks:
         by_stream[tick.stream].append(_since(tick.due_ms, tick))

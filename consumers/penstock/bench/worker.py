@@ -92,8 +92,8 @@ async def running_worker(
 def penstock(
     config_path: Path | None, topics: Topics, *arguments: str, **settings: object
 ) -> AbstractAsyncContextManager[Child]:
-    """A `penstock` command on these topics, as a child process. `settings`: as for
-    `running_worker`.
+    """A `penstock` command on these topics, as a child process. `settings`: further settings, by
+    `SECTION__KEY`.
     """
     own = {
         "KAFKA__INPUT_TOPIC": topics.input,

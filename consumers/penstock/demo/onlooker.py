@@ -50,8 +50,8 @@ _decoder = msgspec.json.Decoder(_Last)
 
 
 class Onlooker:
-    """Calls `on_answered` for every object that is answered to its end. `run` it as a task, which
-    `report` ends.
+    """Calls `on_answered` for every object that is answered to its end. Start `run` as a task;
+    `report` ends that task.
     """
 
     def __init__(

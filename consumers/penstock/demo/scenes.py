@@ -83,7 +83,9 @@ class Scenes:
 
 
 async def run_scenes_demo(options: Options) -> None:
-    """Raises `Fatal` when something could not start (its own code) or the proof fails (1)."""
+    """Raises `Fatal`: with the code of the part that could not start, or with code 1 if the proof
+    fails.
+    """
     await to_the_proof(partial(_play, options))
 
 

@@ -1,8 +1,9 @@
 """`penstock dlq redrive`: sends the references of chosen dead letters back to the input topic.
 
-Rule: a letter's reference names exactly the rows that failed. It is sent to the partition that it
-came from, which keeps the order of its stream. If a crash wrote a letter twice, it is sent once.
-Nothing is remembered from one run of the command to the next. Owner: the command.
+Rule: a letter's reference names exactly the rows that failed. The reference is sent to the
+partition of the original message, which keeps the order of the stream. If a crash wrote a letter
+twice, its reference is sent once. Nothing is remembered from one run of the command to the next.
+Owner: the command.
 """
 
 import binascii
@@ -154,7 +155,8 @@ class _Asked:
     """Remembers what was sent lately, to find repeats."""
 
     def __init__(self) -> None:
-        # Not a plain dict: its first key is found ever more slowly as earlier ones are deleted.
+        # Not a plain dict, because finding its first key takes ever longer as earlier keys are
+        # deleted.
         self._known: OrderedDict[Any, None] = OrderedDict()
 
     def knows(self, letter: DeadLetter) -> bool:

@@ -1,4 +1,4 @@
-"""What a check found, and how a check is run: with a deadline, and its errors as findings.
+"""What a check found, and how a check is run: it has a deadline, and its errors become findings.
 
 Rule: each check has a deadline of its own, and a check that fails does not prevent the others.
 Owner: the command `doctor`.

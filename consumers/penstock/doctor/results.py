@@ -1,8 +1,8 @@
 """Checks that results can be written, and that killed workers have left no unfinished uploads of
 results.
 
-Rule: the check for the right to write results writes an object beside the results, under a name of
-its own, and removes it again. Owner: `examine`.
+Rule: to check that results may be written, an object is written beside the results, under a name of
+its own, and removed again. Owner: `examine`.
 """
 
 import secrets

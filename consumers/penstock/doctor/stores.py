@@ -62,8 +62,7 @@ async def look_at_allowed(cfg: config.Config) -> list[Finding]:
                 said = f"objects.allow names it: {error}; correct the name, or make it"
                 found.append(Finding(f"bucket {bucket}", "wrong", said))
             except Poison as error:
-                # Any other code means that there is no such object, and so that the bucket can be
-                # read.
+                # Any other code means that there is no such object, so the bucket can be read.
                 if error.code == "forbidden":
                     said = f"objects.allow names it, and its objects may not be read: {error}"
                     found.append(Finding(f"bucket {bucket}", "mind", said))

@@ -23,7 +23,7 @@ SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 # evening and somebody notices it only in the morning.
 SHORT_MS: Final = 8 * 3_600_000
 _FOR_EVER: Final = float("inf")
-# Clocks of machines that are synchronised differ only by milliseconds, far less than this.
+# Clocks of synchronised machines differ only by milliseconds, far less than this.
 CLOCK_MS: Final = 5_000
 # With fewer messages in an hour, it cannot be judged how evenly they are spread. A partition is hot
 # if it gets four times its even share of the messages, or nearly all of them.

@@ -1,8 +1,8 @@
 """Finds settings that contradict each other, although each of them alone is right.
 
-Rule: pure. Each check yields the path of a setting and a sentence, whose end says how to mend the
-setting. A contradiction that a worker refuses at its start is not checked here again. Owner:
-`penstock lint`.
+Rule: pure. Each check yields the path of a setting and a sentence. The end of the sentence says how
+to mend the setting. A contradiction that a worker refuses at its start is not checked here again.
+Owner: `penstock lint`.
 """
 
 import fnmatch

@@ -1,7 +1,7 @@
 """The HTTP server of all our pages: where it listens, which paths it has, and how it answers.
 
-Rule: this module is light to import, because a supervisor imports little else. Which requests and
-connections are refused is decided in `page_guards`. Owner of the server: the block that entered the
+Rule: this module is light to import, because a supervisor imports little else. `page_guards`
+decides which requests and connections are refused. Owner of the server: the block that entered the
 context.
 """
 
@@ -32,7 +32,7 @@ HTTP_FD: Final = "PENSTOCK_HTTP_FD"
 # What `/readyz` answers while the worker has no partition. The supervisor's page looks for this
 # text in the answers of its members.
 NO_PARTITION: Final = "no partition is assigned yet\n"
-# Is a token configured, so that the page at `/` must ask the viewer for it?
+# True if a token is configured, so that the page at `/` must ask the viewer for the token.
 ASKS: Final = web.AppKey("asks", bool)
 _OPENMETRICS: Final = "application/openmetrics-text"
 

@@ -1,7 +1,7 @@
 """What `/readyz` answers: is the worker ready, and if not, why?
 
-Rule: a reason is one line for people, made of what the worker knows anyway: no request waits for a
-service. Owner: the worker's page.
+Rule: a reason is one line for people. It is made of facts that the worker knows anyway, so no
+request waits for a service. Owner: the worker's page.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from penstock.process.stopping import meanwhile
 
 log = logging.getLogger(__name__)
 
-# One small request to a broker.
+# A question about the ends costs Kafka only one small request.
 LAG_EVERY_S = 2.0
 # A question costs the model server a request, so a model that answers is asked seldom. A silent
 # model is asked more often.

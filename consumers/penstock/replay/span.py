@@ -39,8 +39,8 @@ Spans = Mapping[Where, Span]
 
 
 class Decided(NamedTuple):
-    """The ranges, and when the replay began. `written`: the commits of the group `kept_in` that
-    hold both.
+    """The ranges, and when the replay began. `written`: the commits of the group `kept_in`, which
+    hold the ranges and that time.
     """
 
     spans: Spans

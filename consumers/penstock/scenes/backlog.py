@@ -1,5 +1,5 @@
-"""Decides whether a worker is behind: it is if the records of a partition are old when they are
-handled, and more records follow. While the worker is behind, its clock stands still.
+"""Decides whether a worker is behind. A worker is behind if the records of a partition are old when
+they are handled, and more records follow. While the worker is behind, its clock stands still.
 
 Rule: it is not enough that more records follow, because a few records are always on their way, and
 the last offset may be the mark of a transaction instead of a record. Owner: the engine; the ledger

@@ -49,8 +49,8 @@ class Report(Struct):
 
 class Judge:
     """Feed all predictions, then the scenes, then the late predictions, each in offset order; then
-    call `report`. `drops`: late predictions are dropped, and so on no topic. `model`: the model
-    whose predictions make scenes; None: the predictions of any model do.
+    call `report`. `drops`: late predictions are dropped, so they are on no topic. `model`: the
+    model whose predictions make scenes; None: the predictions of any model do.
     """
 
     def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:

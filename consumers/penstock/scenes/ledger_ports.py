@@ -1,7 +1,7 @@
 """The interfaces by which the ledger reaches Kafka.
 
-Rule: For our engine, `adapters/kafka/writer` and `changelog` implement them. For Faust, `faust/app`
-implements the sending. Owner: the ledger.
+Rule: for our engine, `adapters/kafka/writer` and `changelog` implement these interfaces. For Faust,
+`faust/app` implements the sending. Owner: the ledger.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

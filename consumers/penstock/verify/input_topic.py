@@ -19,8 +19,8 @@ from penstock.verify.repeats import ObjectAt
 
 
 class Want(NamedTuple):
-    """What is asked for of one object: which of its rows (None: all), or, if the rows are inline,
-    how many there are.
+    """The rows that are asked for of one object (None: all of them). If the rows are inline, only
+    their number.
     """
 
     selection: tuple[RowRange, ...] | None = None

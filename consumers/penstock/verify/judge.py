@@ -29,7 +29,7 @@ class Judge:
     """Call `reference`, `answer`, `dead_letter`; `compare` for `repeated`; then `report` once."""
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
-        """`fields`: given if this judge shares them with another one, which fills them."""
+        """`fields`: given if another judge fills them, and this judge only reads them."""
         self._scope = scope
         self._fields = scope.fields() if fields is None else fields
         self._findings = Findings()

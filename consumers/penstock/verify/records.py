@@ -77,8 +77,8 @@ class Answer(Struct, gc=False):
 
 
 def constant_of(answer: Answer) -> Answer:
-    """A copy of the record without its prediction, error and result: all rows of an object share
-    the other fields.
+    """A copy of the record with only the fields that all rows of an object share: without
+    prediction, error and result.
     """
     names = ("source", "object", "event_time", "attributes")
     kept = {name: Raw(bytes(getattr(answer, name))) for name in names}

@@ -90,8 +90,8 @@ class Site:
         elif time is None:
             self._refuse(arrival, member, "no_time", None)
         elif time > arrival.recorded_ms + self._rules.ahead_ms:
-            # If it were accepted, it would open and close a scene in the future, and all other
-            # members would be late.
+            # If the prediction were accepted, it would open and close a scene in the future, and
+            # all other members would be late.
             self._refuse(arrival, member, "ahead", None)
         else:
             self._place(arrival, member, time)

@@ -56,10 +56,10 @@ class Frame(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """`asked`: the input record that was answered. `scene`: the scene whose id was given, or that
-    was the input record. `next_offset`: the group's next offset in the input partition of `asked`.
-    `trace_id`: the trace of the object's spans, if the answer names it. `way`: the object's way as
-    the worker remembers it, or the reason why no worker told it.
+    """`asked`: the input record that was answered. `scene`: the scene whose id was given, or the
+    scene that was the input record. `next_offset`: the group's next offset in the input partition
+    of `asked`. `trace_id`: the trace of the object's spans, if the answer names it. `way`: the
+    object's way as the worker remembers it, or the reason why no worker told it.
     """
 
     id: str

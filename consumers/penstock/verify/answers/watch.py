@@ -131,7 +131,8 @@ class _Asked:
     """The times at which Kafka got the input records that are not answered yet."""
 
     def __init__(self) -> None:
-        # Not a plain dict: its first key is found ever more slowly as earlier ones are deleted.
+        # Not a plain dict, because finding its first key takes ever longer as earlier keys are
+        # deleted.
         self._times: dict[tuple[str, int], OrderedDict[int, int]] = {}
 
     def note(self, bite: Bite) -> None:
