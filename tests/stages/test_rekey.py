@@ -379,6 +379,23 @@ async def test_transactions_that_fail_for_good_end_the_process() -> None:
 
 
 @virtual_time
+async def test_a_stop_does_not_wait_for_the_pause_after_a_failed_transaction() -> None:
+    world = World(1)
+
+    def fenced(_: bool) -> None:
+        raise Fenced("another one")  # after it, a member waits for 5 s
+
+    world.fails = fenced
+    world.write("a", 0, 0, at_ms=1)
+    member = Member(world)
+    await world.give_to(member)
+    await asyncio.sleep(1.0)
+    member.stopping.set()
+    await asyncio.wait_for(member.task, 0.1)
+    assert member.left
+
+
+@virtual_time
 async def test_the_backlog_is_what_is_not_passed_on() -> None:
     world = World(2)
     world.hidden = {0, 1}

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -135,7 +136,8 @@ class Rekeyer:
                 await self._lead(stop)
             except Transient as error:
                 log.warning("rekeying to %s: %s", self._terms.topic, error)
-                await asyncio.sleep(self._retry.pause_s(error))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), self._retry.pause_s(error))
         await self._source.stop()
 
     async def _lead(self, stop: asyncio.Event) -> None:

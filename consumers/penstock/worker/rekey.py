@@ -29,8 +29,9 @@ from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)
 
-# 30 s for a producer that does not end, 10 s to leave the group, and a margin.
-LAST_RESORT_S = 45.0
+# A transaction that neither begins nor ends takes 30 s to publish, 3 to abort and 2 to stop; to ask
+# for the topics' ends takes 5, to leave the group 2, to close all connections 3. The rest is margin.
+LAST_RESORT_S = 60.0
 
 
 async def run_rekey(cfg: config.Config) -> None:
