@@ -225,7 +225,7 @@ def _call(
 
 
 async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) -> None:
-    """Wait for the model to answer, and for the store if any object is in one."""
+    """Wait for the store of `[objects]` if a URL names S3, then for the model."""
     clock, start_s = SystemClock(), cfg.limits.start_ms / 1000
     if any(url.startswith("s3") and local_path(url) is None for url in urls):
         ask = partial(ask_store, call.objects, cfg.objects.endpoint_url)
