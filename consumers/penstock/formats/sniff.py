@@ -117,7 +117,9 @@ def is_open(head: bytes) -> bool:
 
 
 def not_as_stream(format: str) -> Poison:
-    """The error for packed data, or a member of an archive, that cannot be read by ranges."""
+    """The error for data whose format is read by ranges, but which is packed or a member of an
+    archive.
+    """
     return Poison(
         "bad_format",
         f"{format} is read by its parts, so it cannot be inside gzip data or an archive; store it "

@@ -29,7 +29,7 @@ from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
 from penstock.process.threads import in_thread
 
-# An inventory of a billion objects has about a thousand files of 150 bytes here.
+# The manifest of a billion objects names about a thousand files, each in 150 bytes.
 MOST_MANIFEST_BYTES = 64 << 20
 
 
