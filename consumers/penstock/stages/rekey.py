@@ -136,8 +136,9 @@ class Rekeyer:
                 await self._lead(stop)
             except Transient as error:
                 log.warning("rekeying to %s: %s", self._terms.topic, error)
+                pause_s = self._retry.pause_s(error)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), self._retry.pause_s(error))
+                    await asyncio.wait_for(stop.wait(), pause_s)
         await self._source.stop()
 
     async def _lead(self, stop: asyncio.Event) -> None:

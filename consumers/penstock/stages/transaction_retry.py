@@ -11,8 +11,8 @@ from penstock.core.health.retry import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient
 from penstock.ports import Clock
 
-# A member learns with its next heartbeat (`kafka.heartbeat_ms`, 500 by default) that it has lost its
-# partitions. A member that still has them after this time is their owner.
+# A member learns with its next heartbeat (`kafka.heartbeat_ms`, 500 by default) that it has lost
+# its partitions. A member that still has them after this time is their owner.
 FENCED_WAIT_S = 5.0
 
 

@@ -30,7 +30,8 @@ from penstock.telemetry.rekey import RekeyTelemetry
 log = logging.getLogger(__name__)
 
 # A transaction that neither begins nor ends takes 30 s to publish, 3 to abort and 2 to stop; to ask
-# for the topics' ends takes 5, to leave the group 2, to close all connections 3. The rest is margin.
+# for the topics' ends takes 5, to leave the group 2, to close all connections 3. The rest is a
+# margin.
 LAST_RESORT_S = 60.0
 
 
