@@ -39,7 +39,7 @@ NONE = Troubles()
 
 
 def drawn_troubles(random: Random) -> Troubles:
-    """Half of the worlds have no troubles, the others a mix of them."""
+    """Half of the worlds have no troubles, the other half has a mix of them."""
     if random.random() < 0.5:
         return NONE
     return Troubles(*(random.random() < 0.4 for _ in Troubles.__slots__))

@@ -76,7 +76,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
             wait_for_object_s=0.0,
         ),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
-        # A line that stops would not be answered, but in this world every row must be answered.
+        # The rows of a stopped line would not be answered, but here every row must be answered.
         lane=LaneLimits(pick((1, 3, 16)), NO_LIMITS, order_by_stream=by_stream),
         times=TimeLimits(
             commit_interval_s=pick((0.02, 0.2)),

@@ -119,7 +119,8 @@ class WorkerFleet:
             world.history.counts["every line stopped"] += 1
             world.deployments.mend_lines()
             # Each partition that is still this worker's must have the mark of a stop in its commit.
-            # The others need none: their next owner finds by itself that the line must stop.
+            # Other partitions need no mark: their next owner finds by itself that the line must
+            # stop.
             return all(
                 without_stop(world.group.decided(number).metadata)[1] is not None
                 for number in range(world.partitions)

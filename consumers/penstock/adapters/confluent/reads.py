@@ -143,7 +143,7 @@ class Reads:
     def begin(self, starts: Mapping[int, Commit]) -> set[int]:
         """These partitions are assigned at these positions. Returns the partitions that must stay
         paused, because their positions are undecided: a seek will set them. The caller resumes the
-        others, because librdkafka keeps the pauses of earlier assignments.
+        other partitions, because librdkafka keeps the pauses of earlier assignments.
         """
         self.forget(starts)
         self.ours.begin(starts)

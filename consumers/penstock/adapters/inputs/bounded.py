@@ -30,8 +30,8 @@ class BoundedSource:
         return [record for record in found if record.offset < self._end(record.partition)]
 
     def _unread(self, partitions: Collection[int]) -> list[int]:
-        """The partitions that are not at their end. The others are paused, so that the client does
-        not fetch them.
+        """The partitions that are not at their end. All other partitions are paused, so that the
+        client does not fetch them.
         """
         reached = self._source.reached()
         at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}

@@ -92,7 +92,7 @@ class RegionalSource:
         return ends
 
     async def stop(self) -> None:
-        """Stop the member of our own region only. The caller of `join` stops the others."""
+        """Stop the member of our own region only. The caller of `join` stops the other members."""
         await self._own.stop()
 
     def _members(self) -> list[Source]:

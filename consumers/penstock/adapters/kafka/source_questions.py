@@ -101,8 +101,8 @@ class SourceQuestions:
         return {each: state.position for each, state in states if state.has_valid_position}
 
     def known_ends(self) -> Mapping[int, int]:
-        """The ends of our partitions that the last answers to fetch requests gave. The broker is
-        not asked, unlike in `end_offsets`.
+        """The ends of our partitions, as the last answers to fetch requests gave them. The broker
+        is not asked, unlike in `end_offsets`.
         """
         ends = ((each, getattr(state, self._end)) for each, state in self._states())
         return {each: end for each, end in ends if end}

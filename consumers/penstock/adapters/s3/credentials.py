@@ -76,7 +76,7 @@ class CredentialSource:
         return self._found if age_s < GOOD_FOR_S else None
 
     async def ask(self) -> Credentials | None:
-        """Ask the chain. While one task asks, the others get the credentials of the last answer.
+        """Ask the chain. While one task asks, other tasks get the credentials of the last answer.
         None if there are no credentials: then the caller lets the next client ask the store, and
         that client's error says what is wrong.
         """

@@ -59,7 +59,7 @@ _GONE: Final = frozenset(
         "InvalidVersionForPageBlobOperation",
     }
 )
-# Codes for a version that the cloud cannot parse: no version of its own has such an id.
+# Codes for a version that the cloud cannot parse: none of the cloud's versions has such an id.
 _BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "InvalidHeaderValue"})
 
 

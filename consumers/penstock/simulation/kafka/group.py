@@ -19,7 +19,7 @@ from penstock.simulation.kafka.topic import Topic
 SESSION_S = 8.0
 # Members that join within this time share one rebalance.
 GATHERING_S = 0.05
-# In this share of the cases a partition stays with its member; in all others chance decides.
+# In this share of the cases a partition stays with its member; in all other cases chance decides.
 STAYS = 0.5
 # The broker takes back a transaction that is open for longer than this.
 TRANSACTION_S = 30.0

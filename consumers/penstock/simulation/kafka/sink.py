@@ -112,7 +112,7 @@ class SimulatedSink:
 
     def _next_s(self, outgoing: Outgoing, what: str) -> float:
         """When the next event of this kind happens: a random time from now on, but always after the
-        event of this kind before it.
+        former event of this kind.
         """
         where = (outgoing.topic, outgoing.partition, what)
         now_s = asyncio.get_running_loop().time()

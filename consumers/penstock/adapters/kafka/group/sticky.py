@@ -1,9 +1,9 @@
 """How the group divides its partitions: they stay with their members, as far as even shares allow.
 
 Rule: each member tells which partitions it had, and in which generation. If two members tell that
-they had the same partition, it stays with the one of the later generation: the other was expelled
-meanwhile. While one member divides the partitions for all, its own lanes stand still. So the work
-of dividing may grow only with the number of partitions. Owner: the source.
+they had the same partition, it stays with the member of the later generation: the other member was
+expelled meanwhile. While one member divides the partitions for all, its own lanes stand still. So
+the work of dividing may grow only with the number of partitions. Owner: the source.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ def sticky() -> type[StickyPartitionAssignor]:
 
     Its name is "range": a group takes a member only if the member offers an assignor that all
     others offer, and older releases and other clients offer "range". The member that is asked to
-    assign does so in its own way, and the others accept the result.
+    assign does so in its own way, and the other members accept the result.
     """
 
     class Sticky(StickyPartitionAssignor):  # type: ignore[misc]

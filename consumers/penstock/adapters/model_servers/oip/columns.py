@@ -1,8 +1,8 @@
 """The inputs of a request as columns, without the rows that do not fit.
 
 Rule: no value is changed to fit. If the datatype cannot hold a number (256 as UINT8, 0.5 as INT64),
-its row alone is refused, before anything is sent. Pure functions; owner: the adapters of the Open
-Inference Protocol.
+only the row of this number is refused, before anything is sent. Pure functions; owner: the adapters
+of the Open Inference Protocol.
 """
 
 import math
