@@ -33,8 +33,8 @@ STORE, MODEL = "store", "model"
 KAFKA_PORT, CONTROLLER_PORT, STORE_PORT, MODEL_PORT = 9092, 9093, 9000, 8080
 START_S = 120.0
 LOOK_S = 0.2
-# When a broker is away, its partitions go on without it after its session. That is Kafka's default
-# of 9 s.
+# If a broker is away, its partitions go on without it when its session has ended. A session is 9 s,
+# Kafka's default.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={node}

@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The figures that the pages show. `flow`: as the status has it."""
+    """The figures that the pages show. `flow`: in the form that the status shows."""
 
     flow: dict[str, Any]
     streams: Told

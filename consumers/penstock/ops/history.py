@@ -41,7 +41,7 @@ class History:
 
     @property
     def of_worker(self) -> dict[str, Any]:
-        """As the status has it."""
+        """The figures of the worker, in the form that the status shows."""
         columns = {name: [one[name] for one in self._worker] for name in NAMES}
         return {"every_s": int(WINDOW_S), **columns}
 

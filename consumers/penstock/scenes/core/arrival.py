@@ -103,7 +103,7 @@ def read_answer(value: bytes) -> Answer:
 
 def without_answer(arrival: Arrival) -> Arrival:
     """The arrival without its answer. Used if the record that holds the arrival would be too large
-    with it.
+    with the answer.
     """
     if not arrival.value:
         return arrival
