@@ -18,8 +18,8 @@ from realstack.prerequisites import run
 from realstack.service import Launch, Ports
 
 VERSION = "4.1.0"
-# The topics, with their numbers of partitions. There are four, so that several workers and lanes
-# can share a topic.
+# The topics, with their numbers of partitions. Each has four partitions, so that several workers
+# and lanes can share a topic.
 TOPICS = {"refs": 4, "refs-by-stream": 4, "predictions": 4, "predictions.dlq": 4}
 TOPIC_ALREADY_EXISTS = 36
 

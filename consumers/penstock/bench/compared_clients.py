@@ -43,8 +43,8 @@ WARM_UP_LIMIT_S = 30.0
 
 class HttpTask(Struct):
     """Post for `warm_up_s`, which do not count, and then for `seconds`, which count. If `requests`
-    is set, post until this many requests were sent instead. `body`: posted in place of requests
-    with `rows` of numbers.
+    is set, stop when this many requests were sent instead. `body`: posted in place of requests with
+    `rows` of numbers.
     """
 
     model: config.Model
