@@ -369,7 +369,7 @@ async def test_rows_are_shown_beside_their_predictions_and_pictures_as_pictures(
         await tab.until("document.images.length === 1 && document.images[0].naturalWidth === 1")
         assert await findings(tab, axe()) == []
         await tab.run("$('wanted').value = 'cam-2'; $('wanted').dispatchEvent(new Event('input'))")
-        assert await tab.run("document.querySelectorAll('.samples li').length") == 1
+        await tab.until("document.querySelectorAll('.samples li').length === 1")
         for width in (400, 1440):
             await tab.size(width)
             assert await tab.run("document.documentElement.scrollWidth") <= width
