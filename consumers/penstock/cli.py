@@ -13,7 +13,7 @@ from penstock.process.command_exit import leave_when_asked
 # Commands that go on until they are asked to end. When such a command ends for that reason, it has
 # not failed.
 SERVICES = ("run", "rekey", "replay", "scenes", "watch")
-# `run` with this option is a job, which is not done if it is asked to end early.
+# With this option `run` is a job. If the command is asked to end early, its job is not done.
 JOB = "--until-end"
 
 
@@ -21,8 +21,8 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     if _command(arguments) in SERVICES and JOB not in arguments:
         leave_when_asked()
-    # This takes 0.3 s on a quiet machine. Without the line above, a signal meanwhile would end the
-    # process with the exit code of a failure.
+    # This import takes 0.3 s on a quiet machine. Without the line above, a signal during the import
+    # would end the process with the exit code of a failure.
     from penstock.commands.root import main as run_command  # noqa: PLC0415
 
     run_command()

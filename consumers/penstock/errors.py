@@ -1,4 +1,4 @@
-"""The three error families, sorted by what the reader must do.
+"""The three families of errors. Each tells the code that catches an error what to do.
 
     PenstockError
     ├── Transient     the other side fails or is away: the same request may work later
@@ -16,7 +16,7 @@
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every library error into one of these; any other exception is a
-fault: `calls/unexpected_errors.py` says what it costs.
+fault, and `calls/unexpected_errors.py` says what a fault costs.
 """
 
 import re
@@ -47,7 +47,7 @@ EXIT_FATAL = 4
 # ends.
 EXIT_STOPPED = 143
 
-# Bounds the text of a library's own exception.
+# Of the text of a library's own exception at most this many characters are shown.
 _SHOWN_CHARS = 200
 # A library's message may hold Python's default text of an object, with its place in memory.
 _MEMORY_ADDRESS: Final = re.compile(" at 0x[0-9a-f]+")
@@ -55,15 +55,16 @@ _MEMORY_ADDRESS: Final = re.compile(" at 0x[0-9a-f]+")
 
 class PenstockError(Exception):
     """The base of everything that is raised on purpose; `str()` is a message for a person. `sent`:
-    the request to which this error was the answer, as a text for people. It is no part of the
-    message, so that the same error of two rows has the same message.
+    the request to which this error was the answer, as a text for people. The request is not part of
+    the message, so that two rows with the same error have the same message.
     """
 
     sent: str | None = None
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows (IPython looks for this name): the message alone, because the place
-        in the library does not help to mend the cause.
+        """Returns what a notebook shows (IPython calls a method of this name): the message alone,
+        because the place in the library at which the error was raised does not help to mend its
+        cause.
         """
         return [f"{type(self).__name__}: {self}"]
 
@@ -77,13 +78,15 @@ class Transient(PenstockError):
 
 
 class Unreachable(Transient):
-    """No answer: connection refused, reset or timed out. Says nothing about the request."""
+    """No answer came: the connection was refused, reset or timed out. The error says nothing about
+    the request.
+    """
 
 
 class NoAnswer(Unreachable):
     """The request was sent, but the connection broke or the time ran out before its answer came. If
-    that happens to the same rows again, while others are answered, these rows are suspects.
-    `is_oversize`: the request was larger than servers usually take.
+    the same rows get no answer again, while other rows are answered, the rows without an answer are
+    suspects. `is_oversize`: the request was larger than servers usually take.
     """
 
     def __init__(self, message: str, *, is_oversize: bool = False) -> None:
@@ -92,8 +95,8 @@ class NoAnswer(Unreachable):
 
 
 class HungUp(NoAnswer):
-    """The connection broke during the request: the server is gone, or these rows break it. A
-    hang-up is noticed at once, so it costs no more time than a refusal.
+    """The connection broke during the request: either the server is gone, or the rows of the
+    request make it hang up. A hang-up is noticed at once, so it costs no more time than a refusal.
     """
 
 
@@ -108,13 +111,13 @@ class Overloaded(Transient):
 
 
 class WorkerDied(Transient):
-    """The model's worker process died, perhaps because of these rows: if it dies of them again,
-    they are suspects.
+    """The model's worker process died, perhaps because of the rows that it had. If a worker process
+    dies again when it has these rows, the rows are suspects.
     """
 
 
 class Fenced(Transient):
-    """A later owner of the partition exists, so this one can publish nothing any more."""
+    """The partition has a later owner, so the former owner can publish nothing any more."""
 
 
 class Undecided(Transient):
@@ -122,8 +125,8 @@ class Undecided(Transient):
 
 
 class Poison(PenstockError):
-    """Never worth another try. `code`: the error code of markers and dead letters. `stage`: where
-    it was found, if another stage catches it.
+    """Never worth another try. `code`: the error code of markers and dead letters. `stage`: the
+    stage that found the error, if another stage catches it.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -174,13 +177,13 @@ class Fatal(PenstockError):
 
 
 def usage(message: str) -> Fatal:
-    """For what the caller must mend: an argument, a setting, a file."""
+    """Returns the error for a mistake of the caller, such as a wrong argument, setting or file."""
     return Fatal(message, exit_code=EXIT_USAGE)
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first failure inside nested groups. A `PenstockError`, which was raised on purpose, comes
-    before any other exception, which is a bug.
+    """The first failure inside nested groups. A `PenstockError` is preferred to all other
+    exceptions, because it was raised on purpose, while any other exception is a bug.
     """
     flat = [
         first_cause(error) if isinstance(error, BaseExceptionGroup) else error

@@ -18,10 +18,11 @@ import orjson
 from penstock.terminal_text import escaped
 
 MASK = "********"
-# A shorter secret would hide ordinary words, and protects nothing.
+# A secret that is shorter than this stays visible: if it were hidden, ordinary words would be
+# hidden with it, and so short a secret protects nothing.
 LEAST_SECRET_CHARS = 6
 # The local stack uses this word as a key. If the word were hidden, every command that a message
-# advises would be hidden, too.
+# advises would be unreadable.
 PROGRAM = "penstock"
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -29,23 +30,25 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 # aiokafka writes 80 lines a second while Kafka is away, from six places in its code.
 REPEAT_S = 60.0
-# A library's error is logged if it still comes after this time.
+# An error after which a library tries again is logged only if it still comes after this time.
 LASTING_S = 10.0
-# Libraries that put a text together themselves may make a different one each time.
+# At most this many texts are remembered. A library that puts its texts together itself may make a
+# different text each time.
 MAX_TEXTS = 1_000
 
 
 class Seldom(logging.Filter):
-    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. An error after
-    which the library tries again by itself passes only if it has come again and again for
-    `LASTING_S`, and then as a warning, because some such errors come at every healthy start. Our
-    own messages always pass.
+    """Lets a library's message pass once in `REPEAT_S`, whatever its values are. Some errors after
+    which the library tries again by itself come at every healthy start. So such an error passes
+    only if it has come again and again for `LASTING_S`, and then as a warning. Our own messages
+    always pass.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._passed_s: dict[tuple[str, object], float] = {}
-        # By text, the first and the last time of errors that are held back.
+        # From the text of each error that is held back to the first and the last time at which it
+        # came.
         self._held_s: dict[tuple[str, object], tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -74,7 +77,7 @@ class Seldom(logging.Filter):
 
 
 def _passes_over(record: logging.LogRecord) -> bool:
-    """Is this an error after which aiokafka tries again? It marks them as retriable."""
+    """Is this an error after which aiokafka tries again? Such errors are marked as retriable."""
     args = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(arg, Exception) and getattr(arg, "retriable", False) for arg in args)
 

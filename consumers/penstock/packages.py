@@ -2,7 +2,8 @@
 
 Rule: if a plug-in cannot be loaded, the start fails with its name and the reason; none is skipped
 silently. A plug-in is loaded once in each process. Where the library of an extra is missing, the
-error says what installs it. Owner: the registries of formats and requests; all that needs an extra.
+error says what installs it. Owner: the registry of formats, the registry of requests, and every
+part that needs an extra.
 """
 
 import json

@@ -36,9 +36,9 @@ class Body(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """A way to write a batch. `takes`: the form in which its rows are read. `encode` gets payloads
-    of one shape, or none when the request only asks whether the server is up. `single`: each call
-    has one row, and the whole answer is that row's.
+    """A way to write a batch. `takes`: the form in which the rows of a batch are read. `encode`
+    gets payloads of one shape, or no payload if the request only asks whether the server is up.
+    `single`: True if each call has one row, to which the whole answer belongs.
     """
 
     name: str
@@ -59,8 +59,8 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
-    """A user's `encode`, whose result is checked before it goes to the connection. If the user's
-    code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
+    """Wraps a user's `encode`: the result is checked before it goes to the connection. If the
+    user's code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
     """
 
     def encode(payloads: Sequence[Payload]) -> Body:
@@ -92,7 +92,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 JSON_LINES: Final = "application/jsonlines"
 _ON_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 _OPAQUE: Final = "application/octet-stream"
-# Chooses the content type by how a body begins, since some servers check the type.
+# The first bytes of a body, and the content type that is sent with it: some servers check the type.
 _TYPES: Final = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -29,8 +29,8 @@ from penstock.errors import HungUp, NoAnswer, WorkerDied
 
 # Up to this number of bad rows, all rows not yet in question are asked together.
 RARE = 4
-# The first cuts, this many, are made where one object ends and the next begins. Each may cost one
-# request more than a cut in the middle.
+# The first `BORDER_CUTS` cuts are made where one object ends and the next begins. Each of them may
+# cost one request more than a cut in the middle.
 BORDER_CUTS = 3
 # A request that the server refuses for overload is sent whole this many times before it is cut.
 WHOLE_TRIES = 3
@@ -53,7 +53,7 @@ class Search:
         self._suspicions = suspicions
         # `_lot[0]` is the row that is asked in place of all rows of `_lot[1]`.
         self._lot: tuple[list[Block], list[Block]] | None = None
-        # How many more times these suspects are cut between two objects.
+        # How many more cuts of the present suspects are made between two objects.
         self._border_cuts = 0
         self._grew = False
         self._untested = blocks
@@ -212,7 +212,7 @@ class Search:
         return rejected
 
     def died(self, error: WorkerDied, after_s: float) -> list[Block]:
-        """The server's worker process died, `after_s` after it got the rows."""
+        """The server's worker process died, `after_s` seconds after the rows were sent."""
         return self._lost(error, is_refusal=self.losses.died(self.rows, after_s))
 
     def unanswered(
@@ -238,7 +238,9 @@ class Search:
         return rejected
 
     def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection broke under one row above the usual limit, so the row may be too large."""
+        """The connection broke under one row above the usual size limit, so the row may be too
+        large.
+        """
         if not self.losses.broke(was_well=was_well):
             self.again()
             return []

@@ -69,8 +69,8 @@ def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
 def first_half(suspects: Sequence[Block], *, at_border: bool) -> int:
     """How many suspects to ask. The first cuts are between two objects, so an object whose rows are
     all bad is soon alone, and the other objects are answered. Small objects are asked before large
-    ones, because small objects are live ticks. If they are answered, that one request has shown
-    that the large object is at fault.
+    ones, because small objects are live ticks. If the small objects are answered, that one request
+    has shown that the large object is at fault.
     """
     whole = rows_of(suspects)
     border = 0

@@ -26,7 +26,9 @@ class Again(NamedTuple):
 
 
 class LoggedRejections:
-    """Call `first` for each rejection, and `round_over` every `ROUND_S` while there are any."""
+    """Call `first` for each rejection, and `round_over` at the end of every `ROUND_S` in which
+    there was a rejection.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], int] = {}
@@ -49,8 +51,9 @@ class LoggedRejections:
         return True
 
     def round_over(self) -> list[Again]:
-        """The counts of the round, the largest first. When the memory is full, kinds without a
-        rejection in this round are forgotten: their next rejection counts as a first one.
+        """Returns the counts of the round, the largest first. When the memory is full, kinds
+        without a rejection in this round are forgotten, so the next rejection of such a kind counts
+        as a first one.
         """
         counted = sorted(
             (Again(kind, count) for kind, count in self._counts.items() if count),

@@ -23,7 +23,7 @@ KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
 # The assumed chance that a server begins to break connections at random just when a suspected row
 # comes is one in a thousand. This limit is for the chance that such a server breaks all requests
-# with the row, so both together stay below `MOST_DOUBT`.
+# with the row, so the product of both chances stays at or below `MOST_DOUBT`.
 MOST_DOUBT_OF_LATE = 1e-3
 # Several rows are split if the chance that their hang-ups came at random is at most this. A split
 # costs requests, but rejects no row.
@@ -115,17 +115,18 @@ class LostRequests:
         return self.hang_ups >= HANG_UPS
 
     def server_was_gone(self, after_s: float) -> None:
-        """The server was gone after it hung up, so two requests were lost one after the other. In
-        that time the server may have died of something else, so a slow trial proves less.
+        """The server was gone after it hung up, so two requests were lost one after the other.
+        `after_s`: the time from the sending of the rows until the server was gone. In this time
+        another cause may have killed the server, so the longer it was, the less the trial proves.
         """
         self._hang_ups[-1] = _HangUp(2, min(LEAST_PROOF, after_s / KILL_PERIOD_S))
 
     def unanswered(self, rows: int, heard: int, after_s: float, odds: "Odds | None") -> bool:
         """The rows got no answer. True: that counts as a refusal. `heard`: how many requests the
-        server has answered so far; `after_s`: how long the slowest answer took. Such a loss counts
-        like a death, but only if the server has answered any request since these rows were last
-        lost: a server that is away says nothing about rows. `odds`: given if the server hung up,
-        which it may do at random.
+        server has answered so far; `after_s`: how long the rows waited for an answer, but at most
+        the time of the slowest answer. Such a loss counts like a death, but only if the server has
+        answered any request since these rows were last lost: a server that is away says nothing
+        about rows. `odds`: given if the server hung up, because a server may hang up at random.
         """
         before, self._heard = self._heard, heard
         if heard == before or not self.died(rows, after_s):
@@ -201,7 +202,7 @@ class ChanceHangUps:
         self._last = -QUIET_ANSWERS
 
     def seen(self, heard: int) -> None:
-        """The server hung up, on good rows or on bad ones."""
+        """Call this each time the server hangs up, whether on good rows or on bad ones."""
         if heard - self._last >= QUIET_ANSWERS:
             self._began, self._of_late = heard, 0
         self._last = heard

@@ -1,5 +1,5 @@
-"""Do two models say the same? Their answers are compared row by row, and counted by stream. The
-times that both models took are counted, too.
+"""Do two models say the same? The answers of the models are compared row by row, and counted by
+stream. The times that the models took are counted as well.
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
 else exactly. If pointers are given, only the values at these places count. If a pointer finds no
@@ -25,7 +25,7 @@ Z_95 = 1.959964
 # This many streams are counted by name; all further streams are counted together.
 MOST_STREAMS = 1_000
 OTHERS = "(others)"
-# Where the first class of times ends.
+# The first class holds all times up to this one.
 FIRST_S: Final = 1e-4
 CLASSES_A_DECADE: Final = 20
 
@@ -118,7 +118,8 @@ class AgreementShare(NamedTuple):
 
     def interval(self) -> tuple[float, float]:
         """Wilson's interval: it contains the true share 95 times of 100, if rows are independent.
-        Unlike the usual interval it is right for few rows, too, and for shares near 0 and 1.
+        The usual interval is wrong for few rows and for shares near 0 and 1; Wilson's is right for
+        them as well.
         """
         if not self.rows:
             return 0.0, 1.0

@@ -51,7 +51,7 @@ def run_of(block: Block) -> Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """A batch, the live model's answers to it, and the time these took."""
+    """A batch, the live model's answers to it, and the time that these answers took."""
 
     payloads: Sequence[Payload]
     runs: Sequence[Run]
@@ -63,7 +63,7 @@ class Copy:
 
 
 class Copies:
-    """Ask `has_room`, then `put`. `take` a copy, and call `done` when it is
+    """`put` a copy if `has_room` is true for it. Later `take` it, and call `done` when it is
     compared and dropped.
     """
 

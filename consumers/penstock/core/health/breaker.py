@@ -33,8 +33,9 @@ FLOOR = 3.0
 # pace that is one call in a hundred.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
-# Searches get one call of this many. Of four calls at a time, the default, that is one, so a server
-# with one worker process answers at most one search between two batches.
+# Of this many calls at a time, one may be a search. With four calls at a time, the default, one
+# search asks at a time, so a server with one worker process answers at most one search between two
+# batches.
 SEARCH_SHARE = 4
 
 Turn = Literal["rows", "search"]
@@ -168,7 +169,8 @@ class Turns:
 
     def next(self, calls: int, *, rows_wait: bool, searches_wait: bool) -> Turn | None:
         """The queue that may make a call, with `calls` allowed at a time and one of them free.
-        None: no caller waits, or only searches that have all their calls.
+        None: no caller waits, or only searches wait and already have all the calls that searches
+        may have.
         """
         may_search = searches_wait and self.searching < max(1, calls // SEARCH_SHARE)
         if may_search and not (rows_wait and self._last == "search"):

@@ -66,8 +66,9 @@ class RowsUnanswered:
         )
 
     def odd(self, error: Poison | None) -> str | None:
-        """Report each answer to rows: None, or the error if the answer was a 200 that is no answer
-        of a model. Returns a sentence to tell after every `TRIES` such answers in a row.
+        """Call this for each answer to rows. `error`: None, or the error of an answer with status
+        200 that is not the answer of a model. After every `TRIES` such errors in a row this returns
+        a sentence for people, otherwise None.
         """
         self._odd = self._odd + 1 if error is not None and error.sent else 0
         if error is None or not self._odd or self._odd % TRIES:

@@ -16,9 +16,9 @@ from penstock.core.rows.blocks import Ticket
 
 class FetchQueue(ABC):
     """The tickets of a lane that wait for a fetcher. `add` tickets and `take` the next; call
-    `fetched` when its object was read, and `delivered` when its answers are out. `in_work`: the
-    tickets that were added and are not delivered, without those that wait because their stream has
-    used up its share.
+    `fetched` when a ticket's object was read, and `delivered` when the ticket's answers are out.
+    `in_work`: the number of tickets that were added and are not delivered. Tickets that wait
+    because their stream has used up its share are not counted.
     """
 
     def __init__(self) -> None:

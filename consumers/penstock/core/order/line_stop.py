@@ -1,10 +1,11 @@
 """How many dead letters of a stream are too many? One account per assignment of a partition.
 
-Rule: the account is asked before answers leave, in the order of each stream. It refuses the dead
-letter that would be one too many, so the object at which a stream stops is not answered. Of each
-record only the first failed object counts: a record that names a hundred missing objects would
-otherwise stop its line at every start, and no restart would get past it. If there are too many
-streams, the one that was silent longest is forgotten. Owner: the lane; the publish stage asks.
+Rule: before answers leave, the publish stage asks the account, in the order of each stream. The
+account refuses the dead letter that would be one too many, so the object at which a stream stops is
+not answered. Of each record only the first failed object counts: a record that names a hundred
+missing objects would otherwise stop its line at every start, and no restart would get past it. If
+there are more than `MAX_STREAMS` streams, the stream that was silent longest is forgotten. Owner:
+the lane.
 """
 
 import zlib
@@ -108,9 +109,10 @@ class _Stream:
 
 class LetterAccount:
     """The dead letters of one lane. `stopped_at`: the records at which lines stopped under the same
-    limits, now or in a former assignment. A dead letter for one of them stops its line at once;
-    otherwise each restart before the cause is mended would let as many dead letters through again.
-    `passing`: streams and records whose dead letters pass, whatever the limits are.
+    limits, now or in a former assignment. A dead letter for one of these records stops its line at
+    once. Otherwise, until the cause is mended, each restart would let as many dead letters through
+    as the limits allow. `passing`: streams and records whose dead letters pass, whatever the limits
+    are.
     """
 
     def __init__(
@@ -126,9 +128,9 @@ class LetterAccount:
         self._streams: dict[str, _Stream] = {}
 
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
-        """Asked before answers of the stream's next object leave. `failed`: a dead letter leaves
-        with the answers; `finished`: they are the object's last answers. Returns None if they may
-        leave, else the limit that forbids it.
+        """Ask this before each group of answers of one object leaves. `failed`: a dead letter
+        leaves with the group; `finished`: the object's last answer is in the group. Returns None if
+        the group may leave, else the limit that forbids it.
         """
         if self._is_off:
             return None

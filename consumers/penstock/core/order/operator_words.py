@@ -18,8 +18,8 @@ PREFIX = "l1:"
 MOST_WORDS = 50
 _WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
 
-# About the object at which the line stopped. `resume`: try it again; `skip`: answer it by its
-# error.
+# What is to happen to the object at which the line stopped. `resume`: it is tried again; `skip`: it
+# is answered by its error.
 Verb = Literal["resume", "skip"]
 
 

@@ -49,8 +49,9 @@ class Room:
         return self.rows > 0 and self.nbytes > 0
 
     def take(self, block: Block) -> bool:
-        """Does the block leave? A block that is larger than the rest of the room is cut. From an
-        unused room at least one row leaves, however large it is.
+        """Count the block against the room. True: the block leaves. A block that is larger than the
+        rest of the room is cut first. While the room is unused, at least one row leaves, however
+        large the row is.
         """
         nbytes = self._weight(block)
         if nbytes > self.nbytes:
@@ -83,8 +84,8 @@ class Room:
     def _weight(self, block: Block) -> int:
         frame_bytes = self._frame_bytes(block.ticket) + 6 * len(block.member or "")
         nbytes = block.rows * frame_bytes + block.answer_bytes
-        # Each error also costs a dead letter, which leaves in the same release and is held for as
-        # long.
+        # For each error there is a dead letter, which leaves in the same release as the error's
+        # record and is held in memory for as long as that record.
         letters = len(block.errors)
         if block.rejection is not None:
             letters = block.reasons.stretches if block.reasons is not None else 1

@@ -2,9 +2,9 @@
 
 Rule: bytes, rows, answers, deliveries and commits are progress. Every failed try at a service that
 is known to be away counts as progress, too, because a worker is meant to wait for the service. A
-failed try that the service answered is not progress: the stage that makes it gives up by itself.
-Time in which the watchdog did not look (a stopped process, a sleeping machine) counts as one look.
-Owner: the watchdog.
+failed try that the service answered is not progress, because the stage gives up such tries by
+itself. A long time in which the watchdog did not look (such as that of a stopped process or a
+sleeping machine) counts as one look. Owner: the watchdog.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,9 @@ class Stalled(NamedTuple):
 
 
 class Stall:
-    """Call `look` about every `look_s`. It returns a partition that stood still for `limit_s`."""
+    """Call `look` about every `look_s`. `look` returns a partition that has stood still for
+    `limit_s`.
+    """
 
     def __init__(self, limit_s: float, look_s: float, now_s: float) -> None:
         self._limit_s = limit_s
@@ -44,9 +46,9 @@ class Stall:
     def look(
         self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
     ) -> Stalled | None:
-        """`snapshots`: by partition; None: the partition owes nothing. `tries`: how many tries at
-        all services have failed so far. Returns the partition that stands still longest, if that is
-        too long.
+        """`snapshots`: from each partition to how far its lane is; None: the partition owes
+        nothing. `tries`: how many tries at all services have failed so far. Returns the partition
+        that has stood still longest, if it has stood still for `limit_s`; else None.
         """
         late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
         is_waiting = tries != self._tries

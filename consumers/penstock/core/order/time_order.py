@@ -92,7 +92,7 @@ class Merge(Generic[R]):
 
 def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
     """The waiting records in order, up to the point where a partition that has more records has
-    none waiting. They are at most as many as one partition may have waiting.
+    none waiting. At most as many records are returned as one partition may have waiting.
     """
     left = {each: len(queue) for each, queue in queues.items()}
     taken: list[R] = []
@@ -118,7 +118,9 @@ class Latest:
         self._times: OrderedDict[str, int] = OrderedDict()
 
     def is_late(self, stream: str, at_ms: int) -> bool:
-        """Is this record late? Also notes its time."""
+        """Note the time of the stream's next record. True: the stream had a record with a later
+        time before.
+        """
         last_ms = self._times.get(stream, at_ms)
         self._times[stream] = max(last_ms, at_ms)
         self._times.move_to_end(stream)

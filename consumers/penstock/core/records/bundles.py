@@ -13,7 +13,7 @@ FRAME_BYTES = 2
 
 
 class Blocks(NamedTuple):
-    """In which form many rows make one Kafka record, and how many rows at most."""
+    """The form in which many rows make one Kafka record, and the most rows of one record."""
 
     rows: int
     form: Literal["json", "arrow"] = "json"

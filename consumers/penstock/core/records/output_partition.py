@@ -18,8 +18,9 @@ def same_partition(ticket: Ticket) -> int:
 
 
 def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
-    """The partition that a producer would choose for the stream as the key. So all answers of one
-    stream share a partition.
+    """Returns the rule for the streams' own partitions: a ticket's partition is the one that a
+    producer would choose if the stream were the key. So all answers of one stream share a
+    partition.
     """
 
     def of_ticket(ticket: Ticket) -> int:

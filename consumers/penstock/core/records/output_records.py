@@ -132,8 +132,8 @@ class Records:
             row += rows
 
     def _keep_refused(self, block: Block, row: int, rows: int, out: Encoded) -> None:
-        """Rows that the model refused get their kept values, too, if the topic takes the longer
-        record.
+        """Insert the kept values into the records of rows that the model refused. A record stays
+        without them if the topic would not take the longer record.
         """
         key, begin = block.ticket.stream.encode(), len(out.values) - rows
         for index in range(rows):
@@ -201,8 +201,8 @@ class Records:
         out.values.extend(values)
 
     def _add_end(self, ticket: Ticket, out: Encoded) -> None:
-        """Append the marker of an object that has no rows, or that could not be read to its end. It
-        is left out when the record of the object's result says the same.
+        """Append the marker of an object that has no rows, or that could not be read to its end.
+        The marker is left out when the record of the object's result says the same.
         """
         failure = ticket.failure
         if self._labels.markers and not (self._of_objects and has_result(ticket)):

@@ -60,7 +60,8 @@ def parsed(text: str) -> Template:
     bucket, key = found["bucket"], found["key"].removesuffix(f".{format}")
     if found["scheme"] == "file" and bucket:
         raise ValueError(f"{text!r} names a host; write file:///folder/...")
-    # Checked folder by folder: a slash separates fields, other text may not.
+    # Each folder is checked by itself: between two fields a slash always separates, while other
+    # text may also be a part of a field's value.
     folders = [_pieces(text, folder) for folder in (bucket, *key.split("/"))]
     for folder in folders[1:]:
         if "".join(piece.text for piece in folder) in ("", ".", ".."):

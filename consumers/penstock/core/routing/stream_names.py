@@ -3,7 +3,7 @@
 Rule: to the stream that its reference names; else to the one that `stream_from` finds in its key;
 else to the one named by the record's key; else to its folder, and at a bucket's root to its bucket.
 Owner: the intake. The rekeyer, `penstock produce` and the judge use the same rule, because they
-must agree with it.
+must find the same streams as the intake.
 """
 
 import re
@@ -52,8 +52,8 @@ def fallback(key: bytes | None, partition: int) -> str:
 def streams_of(
     message: References | Inline, naming: StreamNames, key: bytes | None, partition: int
 ) -> list[str]:
-    """The stream of each object that the message names; inline rows have one stream. `key`: of the
-    record. `partition`: the number of its partition in the topic.
+    """The stream of each object that the message names; inline rows have one stream. `key`: the
+    record's key. `partition`: the number of the record's partition in the topic.
     """
     if isinstance(message, Inline):
         return [message.stream or fallback(key, partition)]

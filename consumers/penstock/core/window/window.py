@@ -66,8 +66,8 @@ class _Waiting:
 
 
 class Window:
-    """`add` blocks, and `take` a batch when `reason` gives one. `limits` and `bulk_from_s` may be
-    replaced at any time.
+    """`add` blocks. When `reason` returns a reason, a batch is due: `take` it. `limits` and
+    `bulk_from_s` may be replaced at any time.
     """
 
     def __init__(self, limits: WindowLimits) -> None:
@@ -193,7 +193,9 @@ class Window:
         return self._bulk if block.is_bulk else self._plain
 
     def _free(self, now_s: float) -> Sequence[_Waiting]:
-        """What may leave now. A drain holds nothing back, because its time is limited."""
+        """The groups of waiting blocks that may leave now. A drain does not hold back bulk, because
+        the drain's time is limited.
+        """
         holds_bulk = now_s < self.bulk_from_s and not self.draining
         return (self._plain,) if holds_bulk else (self._plain, self._bulk)
 
