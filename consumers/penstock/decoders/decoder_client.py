@@ -1,7 +1,7 @@
 """The worker's side of one decoder: takes turns with it, bounds its time, and says why it ended.
 
 Rule: the time that a decoder may take grows with the bytes that it has received and sent. A decoder
-that takes longer is ended. Owner: the pool, which lends it to one object at a time.
+that takes longer is ended. Owner: the pool, which lends the decoder to one object at a time.
 """
 
 import asyncio

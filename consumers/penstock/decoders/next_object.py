@@ -1,4 +1,4 @@
-"""Which object gets the next free place: a decoder, or a seat of its store.
+"""Which object gets the next free place. A place is a decoder, or a seat of the object's store.
 
 Rule: at most `most` objects have a place at a time. The others wait in the order in which they
 came, but an object that holds up everything behind it comes first. Owner: the pool, or a store's

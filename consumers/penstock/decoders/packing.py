@@ -27,8 +27,8 @@ Buffer = bytes | memoryview
 
 class _Head(msgspec.Struct, array_like=True):
     """One run in the header. `kind`: the kind of its payload; `width`: the number of columns of a
-    matrix; `schema`: that of Arrow columns; `lengths`: the lengths of its arrays, in the order in
-    which they follow the header.
+    matrix; `schema`: the schema of Arrow columns; `lengths`: the lengths of the run's arrays, in
+    the order in which they follow the header.
     """
 
     rows: int
@@ -126,7 +126,7 @@ def unpacked(message: memoryview) -> list[Run]:
 
 
 def _run(head: _Head, take: Callable[[int], memoryview]) -> Run:
-    buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # `pop` takes the first one first
+    buffers = [take(nbytes) for nbytes in head.lengths][::-1]  # so `pop` takes the first
     if head.rows < 1 or (head.kind == "none" and head.width):
         raise ValueError(f"a run of {head.rows} rows")
     payload = _payload(head, buffers)

@@ -20,7 +20,9 @@ MOST_BY_DEFAULT: Final = 4
 
 
 def default_decoders() -> int:
-    """One for each core, up to four; at least two, so that one is left while another hangs."""
+    """One decoder for each core, up to four; at least two, so that one is left while the other
+    hangs.
+    """
     return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
 
 

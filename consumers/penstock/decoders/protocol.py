@@ -41,14 +41,14 @@ class Task:
         return fresh < stop and next(selected(self.rows, fresh, stop), None) is not None  # type: ignore[arg-type]
 
 
-# A decoder needs these bytes, or gives these rows; None: it is done.
+# What a decoder says: the bytes that it needs, or the rows that it gives; None: it is done.
 Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
-    """A decoder process died over an object. `was_alone`: the object was its first, so no other
-    object can be the cause; then the object is answered by `poison`. `signal`: the signal that
-    ended the process; 0: none.
+    """A decoder process died over an object. `was_alone`: the object was the first of the decoder,
+    so no other object can be the cause; then the object is answered by `poison`. `signal`: the
+    signal that ended the process; 0: none.
     """
 
     def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
@@ -61,7 +61,8 @@ class Died(PenstockError):
 class Decoder(Protocol):
     async def turn(self, said: Task | bytes) -> Said:
         """Begin a task, or go on with it. To go on, `said` is the bytes that the decoder needs, or
-        empty if it gave rows. Raises `Poison` if the object cannot be read, and `Died`.
+        empty if it gave rows. Raises `Poison` if the object cannot be read, and `Died` if the
+        decoder dies.
         """
         ...
 

@@ -1,4 +1,5 @@
-"""How messages between a worker and its decoder are carried: by one socket, which keeps them apart.
+"""How messages between a worker and its decoder are carried: by one socket, which keeps the
+messages apart.
 
 Rule: short data is part of the message. Long data to the worker is in memory that the decoder seals
 and hands over, so that the decoder cannot change it later. Long data to the decoder goes, a piece
@@ -22,7 +23,7 @@ NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # from the decoder
 INBOX_BYTES: Final = 1 << 20
 # Up to this size a copy costs less than mapping memory, and the socket takes a message at once.
 SHORT_BYTES: Final = 32 << 10
-# Several times as much as the largest row and the bytes that are read ahead together.
+# This is several times as much as the largest row together with the bytes that are read ahead.
 MOST_BYTES: Final = 512 << 20
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 # At most this many parts are written by one call. Linux takes 1,024 (IOV_MAX).

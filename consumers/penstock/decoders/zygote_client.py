@@ -30,7 +30,7 @@ _MESSAGE_BYTES: Final = 64
 
 
 class Zygote:
-    """Made on the event loop that uses it."""
+    """A zygote is made on the event loop that uses it."""
 
     def __init__(self) -> None:
         self.is_alive = True

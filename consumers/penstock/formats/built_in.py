@@ -29,7 +29,7 @@ _text = partial(Format, is_plain=always, is_text=True)
 
 
 def ours(read_zip: Read) -> tuple[Format, ...]:
-    """All of them. `read_zip` comes from the registry, because any format may read a zip's
+    """All our formats. `read_zip` comes from the registry, because any format may read a zip's
     members.
     """
     return (

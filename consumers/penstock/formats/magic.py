@@ -48,7 +48,8 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"[": ("JSON", "json"),
     b"{": ("JSON", "ndjson"),
 }
-# What decides an object's format; the first one that is set counts.
+# The three places that decide an object's format, for error texts. The first one that is set
+# counts.
 _MEND: Final = '"format" of its reference, rows.format, or its name'
 _SHOWN_BYTES: Final = 16
 
@@ -60,7 +61,7 @@ def _is_binary(magic: bytes) -> bool:
 
 # Data that begins like this is certainly not text.
 CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
-# The first bytes of both tables that no text in UTF-8 begins with.
+# Those first bytes of both tables with which no text in UTF-8 begins.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 
@@ -73,9 +74,9 @@ def named_by_magic(head: bytes) -> str | None:
 
 
 def no_such(what: str, head: bytes | None, code: ErrorCode = "bad_format") -> Poison:
-    """The error for an object that does not begin as `what` does, with advice. `head`: its first
-    bytes; None if their number depends on how the bytes arrived. Then they are not shown, because
-    an object must get the same text each time.
+    """The error, with advice, for an object that should be `what`, such as "tar archive", and does
+    not begin like one. `head`: the object's first bytes; None if their number depends on how the
+    bytes arrived. Then they are not shown, because an object must get the same text each time.
     """
     seen = f"correct its format ({_MEND})" if head is None else _seen(head)
     return Poison(code, f"this is no {what}: {seen}")

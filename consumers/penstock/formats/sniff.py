@@ -1,8 +1,8 @@
 """The parser that waits for the first bytes of an object, and then hands all bytes to another one.
 
-Rule: the first bytes decide whether the object is packed, never its name: some clients unpack on
-the way. The caller decides the format, or leaves that to the first bytes, too. Until the parser is
-chosen, at most one block of a tar is held. Owner: one reading of one object.
+Rule: the first bytes decide whether the object is packed, never its name: some clients unpack the
+data on the way. The caller decides the format, or leaves that to the first bytes, too. Until the
+parser is chosen, at most one block of a tar is held. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,8 @@ from penstock.formats.base.runs import Run
 from penstock.formats.magic import CERTAIN, NO_TEXT, named_by_magic, no_such
 
 BOM = b"\xef\xbb\xbf"
-# Of UTF-16, and of UTF-32 with its low byte first. A text in UTF-8 never has these bytes.
+# The byte order marks of UTF-16, and of UTF-32 with its low byte first. A text in UTF-8 never has
+# these bytes.
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")
 # A text in UTF-8 never begins like this.
 _NO_UTF8 = (*_OTHER_BOMS, GZIP_MAGIC, *NO_TEXT)
@@ -33,8 +34,8 @@ class Chosen(NamedTuple):
     is_text: bool = False
 
 
-# Is given the first bytes. If they are packed data, it returns a function that puts the parser of
-# packed data around the parser of the content; else None.
+# A function of the first bytes. If they are packed data, it returns another function, which puts
+# the parser of packed data around the parser of the content; else None.
 Unpack = Callable[[bytes], Callable[[Parser], Parser] | None]
 
 

@@ -2,7 +2,7 @@
 order.
 
 Rule: this file is deployed alone inside a model archive, so it imports nothing of this project. It
-works with Python 3.9 and torch 1.13, which serving images still have, and with newer ones. The
+works with Python 3.9 and torch 1.13, which serving images still have, and with newer versions. The
 Content-Type tells the form of a request, never the first byte: one float32 body in 128 begins with
 `{` or `[`. A bad request is answered by 400; a bad row by an `error` in its place.
 """
@@ -80,8 +80,9 @@ class RowsHandler:
         return orjson.dumps(self._predict_json(document))
 
     def predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
-        """An answer for each opaque row. The opaque rows of this model are its numbers. Override
-        this for frames, clips or documents, and answer by an `error` if one cannot be read.
+        """An answer for each opaque row. The opaque rows of this model are the bytes of its
+        numbers. Override this for frames, clips or documents, and answer by an `error` if one
+        cannot be read.
         """
         good = [len(blob) == self.features * 4 for blob in blobs]
         kept = b"".join(blob for blob, fits in zip(blobs, good) if fits)

@@ -24,7 +24,7 @@ MOST_RECORD_CHARS = 1 << 20
 
 def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
     """The columns, and a batch of rows. `columns` None: the first record has their names. Raises
-    `SchemaError` if this is no such list.
+    `SchemaError` if the file is no CSV list.
     """
     file = io.BufferedReader(SourceFile(source))
     data = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP) else file
@@ -51,8 +51,8 @@ def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns,
 
 
 class _Lines:
-    """The lines of a text. `chars`: characters since the last record ended; if they are too many,
-    it raises `SchemaError`.
+    """The lines of a text. `chars`: characters since the last record ended; if they are more than
+    `MOST_RECORD_CHARS`, `SchemaError` is raised.
     """
 
     def __init__(self, text: io.TextIOWrapper) -> None:

@@ -2,9 +2,9 @@
 
 Rule: an end is decided once. It is kept in Kafka, as the commits of a group without members,
 `<group>.until-end`: for each partition the end of the job, and as metadata the place and time at
-which it began. So all workers of the group, also those that are started again, work to the same
-end, and other commands can tell how far the job is. When all is answered, the next start decides a
-new end. Owner: `penstock run --until-end`.
+which the job began. So all workers of the group, also those that are started again, work to the
+same end, and other commands can tell how far the job is. When all is answered, the next start
+decides a new end. Owner: `penstock run --until-end`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from penstock.replay.span import Span, Spans
 
 class Job(NamedTuple):
     """Which offsets are to be answered, and when the first worker started. `written`: the commits
-    that keep both in Kafka.
+    that keep the spans and that time in Kafka.
     """
 
     spans: Spans

@@ -104,7 +104,7 @@ class Position:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
 
     async def be_sure(self) -> None:
-        """Called before anything is sent. Raises `Fatal` if another start owns the position now."""
+        """Call this before anything is sent. Raises `Fatal` if another start owns the position now."""
         if asyncio.get_running_loop().time() >= self._sure_until_s:
             await self._ask()
 
@@ -217,7 +217,8 @@ async def open_position(
         position = Position(kept, topic, fresh)
         await position.begin()
         return position
-    # All partitions are written by one request. If it failed halfway, the earliest position counts.
+    # The commits of all partitions are written by one request. If that request failed halfway, the
+    # earliest position counts.
     said = min(former.values(), key=lambda one: one.announced)
     if said.pin != pin:
         raise usage(

@@ -85,8 +85,8 @@ def _inventory(objects: Objects, location: Location, text: bytes) -> Lists:
 
 
 class _Reader:
-    """Reads list files. `columns`: those of all CSV files; None: the first record of each file has
-    their names.
+    """Reads list files. `columns`: the columns of all CSV files; None: the first record of each
+    file has their names.
     """
 
     def __init__(self, objects: Objects, columns: Columns | None = None) -> None:

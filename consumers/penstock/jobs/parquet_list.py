@@ -14,14 +14,15 @@ from penstock.messages.errors import SchemaError
 
 MAGIC = b"PAR1"
 BATCH_ROWS = 5_000
-# One column of a batch has at most this much. A name has at most 1,024 bytes, a URL a little more.
+# One column of a batch has at most this many bytes. A name has at most 1,024 bytes, a URL a little
+# more.
 MOST_BYTES = 16 << 20
 # This much of each column is read at a time.
 BUFFER_BYTES = 1 << 20
 
 
 def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]]]:
-    """The columns, and a batch of rows. Raises `SchemaError` if this is no such list."""
+    """The columns, and a batch of rows. Raises `SchemaError` if the file is no list of objects."""
     import pyarrow as pa  # noqa: PLC0415 (takes a while to load, and most lists are CSV)
     import pyarrow.parquet as pq  # noqa: PLC0415
 

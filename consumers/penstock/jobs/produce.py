@@ -71,15 +71,17 @@ class Wanted:
 
 @dataclass(slots=True)
 class Stream:
-    """The number of its objects, and the models that workers with these settings ask for them."""
+    """A stream: the number of its objects, and the models that workers with these settings ask
+    about those objects.
+    """
 
     objects: int = 0
     models: set[str] = field(default_factory=set)
 
 
 class Produced(NamedTuple):
-    """`references`: how many were acknowledged. `streams`: the first `MANY`, by their names.
-    `before`: how many references earlier starts had announced.
+    """`references`: how many were acknowledged. `streams`: from a stream's name to the stream, for
+    the first `MANY` streams. `before`: how many references earlier starts had announced.
     """
 
     references: int
@@ -170,7 +172,9 @@ class _Announcing:
         return Produced(sending.acknowledged, self._streams, before)
 
     async def _announce(self, at: At, reference: Reference) -> bool:
-        """False: an earlier start has announced the reference."""
+        """Announce a reference. True if this start announces it; False if an earlier start has done
+        so.
+        """
         name = self._named(reference)
         partition = self._partition_of(name)
         if self._position is not None:
@@ -179,7 +183,8 @@ class _Announcing:
                 return False
         self._count(name, reference)
         if self._said_stream and reference.stream is None:
-            # In a worker, kafka.stream_from overrides the Kafka key, but not this field.
+            # In a worker, kafka.stream_from overrides the Kafka key, but not this field of the
+            # reference.
             reference = structs.replace(reference, stream=name)
         value = encode_reference(reference)
         if self._sending.add(partition, name.encode(), value, at):
@@ -225,7 +230,7 @@ async def _position(
         open_reader(cfg.kafka, "read_uncommitted") as reader,
         open_positions(cfg.kafka, wanted.group(cfg.kafka), topic, range(partitions)) as kept,
     ):
-        # A broker that has just come up does not know yet who keeps groups.
+        # A broker that has just come up does not know yet which broker keeps the group.
         await until_answered("Kafka broker", kept.read, SystemClock(), cfg.limits.start_ms / 1000)
         yield await open_position(
             kept,
@@ -239,7 +244,9 @@ async def _position(
 
 
 def _name_of(stream: str | None, naming: StreamNames) -> Callable[[Reference], str]:
-    """What names the stream of a reference. Raises `Fatal` for a wrong regular expression."""
+    """The function that names the stream of a reference. Raises `Fatal` for a wrong regular
+    expression.
+    """
     if stream is not None and "(?P<stream>" not in stream:
         return lambda _: stream
     if stream is not None:

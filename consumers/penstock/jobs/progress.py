@@ -1,8 +1,8 @@
 """`penstock progress`: how far a group is, by the topics and the group's commits alone.
 
-Rule: it joins no group, so no worker notices it. A worker commits all its partitions at once, twice
-a second. So the rate is measured from one change of the commits to another, not between two looks.
-Owner: the command.
+Rule: the command joins no group, so no worker notices it. A worker commits all its partitions at
+once, twice a second. So the rate is measured from one change of the commits to another, not from
+one look at them to the next. Owner: the command.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Prog
 
 
 class _Looking:
-    """First `begin` is called, then `sample` and `picture` in turns."""
+    """Call `begin` first, then `sample` and `picture` in turns."""
 
     def __init__(self, cfg: config.Config, groups: Groups, reader: Reader) -> None:
         self._cfg = cfg
@@ -83,8 +83,8 @@ class _Looking:
         self._positions: Mapping[Where, Commit] = {}
 
     async def begin(self) -> None:
-        """Find the job. The progress shown is that of the job, unless the job is done and more was
-        announced after its end. Then it is that of all that the topics hold.
+        """Find the job. The progress of the job is shown, unless the job is done and more was
+        announced after its end. Then the progress of everything that the topics hold is shown.
         """
         kafka = self._cfg.kafka
         self._spans = await held(self._reader)

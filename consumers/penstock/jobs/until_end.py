@@ -1,7 +1,7 @@
 """`penstock run --until-end`: a worker that ends when its group has answered all of a job.
 
 Rule: the worker works as without the option, but its source gives no records beyond the job's end.
-The worker does not end with its own partitions, but when the whole group has committed all
+The worker does not end when its own partitions are done, but when the whole group has committed all
 partitions up to the job's end. Until then it can take over the partitions of a worker that dies or
 has ended. Owner: the command.
 """
@@ -68,7 +68,7 @@ async def run_until_end(
 
 
 class _Work:
-    """The job and its worker. First `decide` is called, then `run`, once."""
+    """The job and its worker. Call `decide` first, then `run` once."""
 
     job: Job
     watch: Watch

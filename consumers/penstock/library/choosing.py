@@ -77,7 +77,8 @@ def with_model(
         requests.find(request)
         model = structs.replace(model, request=request)
     if url is not None:
-        # The model of the URL does not have the replicas and the management of the configured one.
+        # The model of the URL does not have the replicas and the management of the configured
+        # model.
         model = structs.replace(model, replicas=None, management_url=None)
         model = structs.replace(model, **_place_of(url, model))
     return structs.replace(cfg, model=model)

@@ -1,8 +1,8 @@
 """Runs a coroutine to its end for a caller that cannot await it.
 
 Rule: the coroutine has a thread and an event loop of its own, because the caller's thread may have
-a running loop already. If an exception (an interrupt) reaches the waiting caller, the coroutine is
-ended before that exception is raised. Owner: `predict_sync`.
+a running loop already. If an exception, such as an interrupt, reaches the waiting caller, the
+coroutine is ended before that exception is raised. Owner: `predict_sync`.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ async def predict(
         the protocol: TorchServe's is `http://host:port/predictions/NAME[/VERSION]`.
     protocol: what the model server speaks; `http` takes any URL.
     request: the form of a call, as `json`, `float32`, `bytes` or `arrow`.
-    keep: columns of the input that each result has as `columns`, and a table as columns.
+    keep: columns of the input. Each result has them in `columns`; a table has a column for each.
     config: a TOML file, or a dictionary of the tables that would stand in one, for everything else
         (docs/configuration.md). Variables (`PENSTOCK_...`) override it, arguments override both.
     progress: show a bar on standard error, if that is a terminal, or in a notebook.
@@ -100,8 +100,8 @@ def predict_sync(
     config: Settings | None = None,
     progress: bool = False,
 ) -> Predictions:
-    """As `predict`, with the same arguments, but returns all results at once: a list with
-    `to_arrow()`, `to_pandas()` and `to_polars()`.
+    """Does what `predict` does, with the same arguments, but returns all results at once: a list
+    with `to_arrow()`, `to_pandas()` and `to_polars()`.
 
     It runs in a thread of its own, because a notebook's thread has a running event loop already. An
     interrupt (Ctrl-C) stops the work.
@@ -138,9 +138,10 @@ async def predict_lines(
     share: Share = ALL,
 ) -> AsyncGenerator[list[bytes]]:
     """Does what `predict` does, but yields records of the output topic (JSON), in lists, as they
-    become ready. In the records the model of `cfg.model` is called `model_name`. With `output`, a
-    URL like `output.objects`, the answers are written there, and each object has one record.
-    `found` is called with the number of objects found so far. `share`: which objects are answered.
+    become ready. In the records the model of `cfg.model` is called `model_name`. `output`: a URL
+    like that of the setting `output.objects`; then the answers are written there, and each object
+    has one record. `found` is called with the number of objects found so far. `share`: which
+    objects are answered.
     """
     if share.skip_existing and output is None:
         raise usage(
@@ -234,7 +235,7 @@ async def _until_answered(call: _Call, urls: Sequence[str], cfg: config.Config) 
 
 
 def _bucket_of(url: str) -> str:
-    """The bucket of a URL; local files have one as well."""
+    """The bucket of a URL; all local files count as one bucket."""
     return "" if local_path(url) is not None else url.partition("://")[2].partition("/")[0]
 
 

@@ -15,15 +15,16 @@ from penstock.messages.reference import Count, OutputTime
 
 # The key of the head in the metadata of the Arrow schema.
 HEAD: Final = b"penstock.block"
-# The key of a block without rows: a record in JSON, which is a marker or the record of a result.
+# The key in the metadata of a block without rows. Its value is a record in JSON: a marker, or the
+# record of a result.
 RECORD: Final = b"penstock.record"
 
 
 class BlockHead(Struct, kw_only=True):
     """What the rows of a block have in common; all are of one object. A row's id is this `id`, a
-    slash and its `row`. `last`: the last of these rows is the object's last, and `rows` is then the
-    object's row count. `event_time`: the time of all rows that have none in the column
-    `event_time`.
+    slash and its `row`. `last`: True if the last of these rows is the object's last row; then
+    `rows` is the object's row count. `event_time`: the time of all rows that have none in the
+    column `event_time`.
     """
 
     v: Annotated[int, Meta(ge=1)]

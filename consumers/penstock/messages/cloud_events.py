@@ -22,7 +22,7 @@ from penstock.messages.errors import SchemaError
 from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
 
-# Google's names for "a new object": in Pub/Sub, in Eventarc, and in its older functions.
+# Google's names for "a new object": in Pub/Sub, in Eventarc, and in Google's older functions.
 _FINALIZED: Final = frozenset(
     {
         "OBJECT_FINALIZE",

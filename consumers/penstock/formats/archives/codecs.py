@@ -21,7 +21,7 @@ from penstock.formats.archives.compression import GZIP_MAGIC, PIECE_BYTES, Expan
 from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import Run
 
-# 128 MiB: the default limit of the programs `zstd` and `xz`, too.
+# 128 MiB. The programs `zstd` and `xz` have the same limit by default.
 WINDOW_BYTES: Final = 128 << 20
 _WINDOW_LOG: Final = 27
 # Packed bytes are unpacked in slices of this size, counted from the beginning of the object.
@@ -62,14 +62,15 @@ CODECS: Final = (
     Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
 )
-# Skippable frames of zstd and of lz4 begin alike. The next frame tells which of the two it is.
+# Skippable frames of zstd and of lz4 begin alike. The frame after them tells whether the data is
+# zstd or lz4.
 _SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 _FRAME_MAGIC_BYTES: Final = 4
 _SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
 _AFTER_SKIPPED: Final = CODECS[2:]
 MAGICS: Final = (*(codec.magic for codec in CODECS), *_SKIPPABLE)
 # The magic of bzip2 has three letters and could be a word. A level of one digit follows, and then
-# the digits of pi, or those of its square root if the file is empty.
+# the digits of pi, or the digits of pi's square root if the file is empty.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
 LONGEST_MAGIC_BYTES: Final = 10

@@ -21,8 +21,8 @@ PIECE_BYTES = 256 << 10
 # The ratio is not checked below this: 16 MiB are harmless, and short files whose rows are all equal
 # reach a ratio of 200.
 _RATIO_FREE_BYTES = 16 << 20
-# More for tables, because columns pack better: DuckDB writes 20,000 rows of one 1 kB text to 62 kB
-# of Parquet.
+# The limit for tables is higher, because columns pack better: DuckDB writes 20,000 rows of one 1 kB
+# text to 62 kB of Parquet.
 TABLE_FREE_BYTES = 64 << 20
 GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
@@ -93,8 +93,8 @@ class Unpacking(Parser):
         return Poison(self._inner.damage, message)
 
     def _check(self) -> None:
-        """Called when `inner` has read all bytes that were unpacked so far. So packed data among
-        them is counted already.
+        """Call this when `inner` has read all bytes that were unpacked so far: then packed data
+        among these bytes is counted already.
         """
         self._expansion.check()
         if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
@@ -136,8 +136,8 @@ class GzipParser(Unpacking):
             except zlib.error as error:
                 if len(data) <= 1:
                     raise self._broken(f"gzip data is damaged: {error}") from error
-                # The failed call has lost the output before the damage, too. Halve the data until
-                # the damaged byte is alone.
+                # The failed call has also lost the output before the damage. So go back to the
+                # copy, and halve the data until the damaged byte is alone.
                 self._member = before
                 yield from self._inflate(data[: len(data) // 2])
                 yield from self._inflate(data[len(data) // 2 :])

@@ -39,7 +39,7 @@ class TarParser(Parser):
         self._overrides: dict[str, str] = {}  # path and size for the next member
         self._extension: tuple[TypeFlag, bytearray] | None = None
         self._member: tuple[str, Parser] | None = None
-        self._data_bytes = 0  # still to come of the current member
+        self._data_bytes = 0  # of the current member, that are still to come
         self._padding_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Run]:
@@ -135,7 +135,7 @@ class TarParser(Parser):
             yield from self._end()
 
     def _end(self) -> Iterator[Run]:
-        """Called when all bytes of a member or an extension were read."""
+        """Call this when all bytes of a member or an extension were read."""
         if self._extension is not None:
             kind, body = self._extension
             self._extension = None

@@ -1,7 +1,7 @@
 """One tar header block: POSIX ustar, pax records, GNU's long names and base-256 sizes.
 
 Rule: a header whose checksum is wrong, or whose type is unknown, is `bad_archive`; nothing is
-guessed. Also here: the checks of a member's path and size, which zip needs, too. Pure. Layout:
+guessed. The checks of a member's path and size, which tar and zip share, are here. Pure. Layout:
 POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
 """
 
@@ -112,8 +112,8 @@ def parse_pax(body: bytes) -> dict[str, str]:
 
 def _check_sum(block: bytes) -> None:
     """Raises `Poison` if the checksum is wrong. It is the sum of all bytes, in which the bytes of
-    the checksum's own field count as spaces. Some old writers took bytes above 127 for negative, so
-    their sum is right, too.
+    the checksum's own field count as spaces. Some old writers took bytes above 127 for negative
+    numbers; their sum is accepted, too.
     """
     expected = _number(block[_CHECKSUM], "checksum")
     rest = block[:148] + b" " * 8 + block[156:]

@@ -3,8 +3,8 @@ up to the first dot.
 
 Rule: `rows.keep` names extensions. A file with such an extension is kept with the rows of the other
 files of its sample. So the rows of a sample wait until the next sample begins. At most one sample
-is held. If its rows are larger than twice `limits.row_bytes`, they are handed on with the kept
-files that came so far. Owner: the parser of one archive.
+is held. If the sample's rows are larger than twice `limits.row_bytes`, they are handed on with the
+kept files that came so far. Owner: the parser of one archive.
 """
 
 from collections.abc import Iterator
@@ -47,8 +47,8 @@ class Samples:
             yield run if run.payload is None else run._replace(kept=Kept.of(columns, None))
 
     def begin(self, name: str) -> Iterator[Run]:
-        """A file of the sample `name` begins or goes on. If another sample was held, gives its
-        rows.
+        """Call this before each part of a file of the sample `name`. If another sample was held
+        until now, the rows of that sample are given.
         """
         if name != self.name:
             yield from self.rest()
@@ -79,7 +79,7 @@ class _RowsParser:
         yield from self._samples.begin(self._name)
         for run in self._parser.feed(data):
             yield from self._samples.hold(run._replace(member=self._path))
-        # These change when the parser has recognised its content.
+        # `step_bytes` and `damage` change when the parser has recognised its content.
         self.step_bytes, self.damage = self._parser.step_bytes, self._parser.damage
 
     def close(self) -> Iterator[Run]:
@@ -113,8 +113,9 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _value(data: bytes | None) -> bytes:
-    """A kept file as JSON. JSON (the number of a label, boxes) stays as it is, and other text
-    becomes a string. A file that is missing, or that is no text, becomes null.
+    """A kept file as JSON. A file that is JSON, such as the number of a label or a list of boxes,
+    stays as it is. Other text becomes a string. A file that is missing, or that is no text, becomes
+    null.
     """
     if data is None:
         return b"null"

@@ -118,7 +118,7 @@ def _is_file(entry: zipfile.ZipInfo) -> bool:
     """Is the entry a regular file? A link is not: its data is the name of its target."""
     if entry.is_dir():
         return False
-    # In an entry of another system these bits mean something else.
+    # In an entry that another system has written, these bits mean something else.
     mode = entry.external_attr >> 16 if entry.create_system in _UNIXES else 0
     return stat.S_IFMT(mode) in (0, stat.S_IFREG)
 

@@ -1,7 +1,7 @@
 """The description of a format: its names, how it is recognised, its rows, and its reader.
 
 Rule: all other code knows a format only by its `Format`, never by its name, so that a user's
-package can add one, by an entry point `penstock.formats`. Whether the rows of a format fit the
+package can add a format, by an entry point `penstock.formats`. Whether the rows of a format fit the
 request to the model is checked at the start for the configured format, and for each object when its
 format is known. If the rows do not fit, the error says which request or setting to choose.
 """
@@ -39,13 +39,14 @@ def never(_: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format is read as a stream, by the parser that `open` returns, or by ranges of its bytes,
-    by `ranged`. If it has both, members of archives and packed objects are read by `open`. `open`
-    returns None if it cannot make the rows that the options want. `makes`: the forms of rows that
-    the format can give. `extensions`: in lower case, with the dot. `looks` is shown at most the
-    first 512 bytes. `is_plain`: with these options rows are read by linear code, without unpacking
-    anything, so the worker itself decodes small objects. `is_text`: the bytes are UTF-8, so a byte
-    order mark is taken off and UTF-16 is refused.
+    """One format. The parser that `open` returns reads an object as a stream; the function `ranged`
+    reads an object by ranges of its bytes. If a format has both, `open` is used for members of
+    archives and for packed objects. `open` returns None if it cannot make the rows that the options
+    want. `makes`: from the options to the forms of rows that the format can give. `extensions`: in
+    lower case, with the dot. `looks`: True if an object's first bytes, at most 512, look like this
+    format. `is_plain`: True if with these options rows are read by linear code, without unpacking
+    anything; then the worker itself decodes small objects. `is_text`: the bytes are UTF-8, so a
+    byte order mark is taken off and UTF-16 is refused.
     """
 
     name: str

@@ -78,8 +78,8 @@ class Turn(NamedTuple):
 
 def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Iterator[Turn]:
     """All rows of an object: one turn for each piece of its bytes, and more turns if the piece
-    makes many rows. Rows that were complete before the damage come first, then the object's
-    `Poison`.
+    makes many rows. If the object is damaged, the rows that were complete before the damage come
+    first, then the object's `Poison`.
     """
     end, left, is_first = ObjectEnd(options), iter(pieces), True
     after: bytes | None = next(left)

@@ -20,8 +20,8 @@ EXPANDING_STEP_BYTES = 128 << 10
 
 
 class Parser(Protocol):
-    """Is fed the bytes of one object, cut anywhere. The iterator that `feed` returns must be
-    exhausted before the next call. Raises `Poison` if the rest of the object cannot be read.
+    """A parser is fed the bytes of one object, cut anywhere. The iterator that `feed` returns must
+    be exhausted before the next call. Raises `Poison` if the rest of the object cannot be read.
     """
 
     step_bytes: int = PLAIN_STEP_BYTES
@@ -54,7 +54,7 @@ class Members(Protocol):
         ...
 
     def rest(self) -> Iterator[Run]:
-        """The rows that were held back. Called once, when the archive ends or breaks off."""
+        """The rows that were held back. Call this once, when the archive ends or breaks off."""
         return iter(())
 
 

@@ -1,11 +1,11 @@
 """The rows of one object, whatever its format and however it is packed, and what ends them early.
 
 Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
-loop. Rows that were complete before the damage come first, then the object's `Poison`. An object
-ends at its limit of rows, and at its first bad row if bad rows end objects. An unforeseen
-exception, such as `MemoryError`, becomes the object's `Poison`. (An object of 900 bytes once asked
-for 8 GB.) Neighbouring rows that are bad for the same reason are one run. Owner: the process that
-decodes.
+loop. If the object is damaged, the rows that were complete before the damage come first, then the
+object's `Poison`. An object ends at its limit of rows, and at its first bad row if bad rows end
+objects. An unforeseen exception, such as `MemoryError`, becomes the object's `Poison`. (An object
+of 900 bytes once asked for 8 GB.) Neighbouring rows that are bad for the same reason are one run.
+Owner: the process that decodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -74,8 +74,8 @@ class ObjectEnd:
         self._rows = 0
 
     def cut(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """The runs up to the object's end, where it raises `Poison`. May be called again, with more
-        runs of the same object.
+        """The runs up to the place where the object must end; there `Poison` is raised. `cut` may
+        be called again, with more runs of the same object.
         """
         try:
             for run in runs:
@@ -186,8 +186,8 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
     for chunk in chunks:
         start = 0
         while start < len(chunk):
-            # Asked before each step: once the parser has seen the first bytes, it may want smaller
-            # steps, because the bytes expand.
+            # Read `step_bytes` before each step: once the parser has seen the first bytes, it may
+            # want smaller steps, because the bytes expand.
             stop = start + parser.step_bytes
             yield from parser.feed(chunk[start:stop])
             start = stop

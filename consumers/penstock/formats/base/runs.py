@@ -23,7 +23,7 @@ Own = TypeVar("Own")
 class Run(NamedTuple):
     """Consecutive rows of one member. Good rows have a `payload`; rows that cannot be read have an
     `error`; unwanted rows have neither. `kept`: the kept values of good rows. `since_ms`: the times
-    of good rows, in milliseconds after the reference's.
+    of good rows, in milliseconds after the time of the reference.
     """
 
     rows: int

@@ -26,7 +26,8 @@ SMALL_BYTES: Final = 256 << 10
 # than another request.
 GAP_BYTES: Final = 64 << 10
 
-# True if any row is wanted from the first number up to, but not including, the second number.
+# Is given two numbers of rows. True if any row is wanted from the first number up to, but not
+# including, the second number.
 Wanted = Callable[[int, int], bool]
 
 

@@ -57,8 +57,8 @@ def is_old_mac(row: bytes) -> bool:
 
 
 class TooManyCells(BadRow):
-    """A row has more cells than `limits.columns`. Divided into cells, a row takes fifty times as
-    much memory.
+    """A row has more cells than `limits.columns`. The row is not divided into cells, because then
+    it would take fifty times as much memory.
     """
 
 
@@ -104,7 +104,7 @@ def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
 
 @dataclass(frozen=True, slots=True)
 class CsvKept:
-    """Called with good rows, gives the cells that stay with them (`rows.keep`, `rows.time`). A cell
+    """A function from good rows to the cells that stay with them (`rows.keep`, `rows.time`). A cell
     that cannot be kept becomes null; its row stays good. `kept`: the names of the kept columns as
     JSON, each with the place of its cells. `time`: the place of the time's cells. `original` gives
     a cell as it stands in the file.

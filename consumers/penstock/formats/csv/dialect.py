@@ -54,9 +54,9 @@ _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
 LOOK_BYTES: Final = 64 << 10
 # A line of the characters that `bytes.strip` removes.
 _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
-# Takes the place of a comma or point that neither separates cells nor belongs to a number. Text
-# files do not have this byte, and our readers take it neither for a blank nor for a part of a
-# number.
+# This byte takes the place of a comma or point that neither separates cells nor belongs to a
+# number. Text files do not have this byte, and our readers take it neither for a blank nor for a
+# part of a number.
 _ASIDE: Final = b"\x1f"
 _QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
 

@@ -121,9 +121,9 @@ class CsvRows:
         return None if values is None else Run(len(values), Matrix(values))
 
     def _is_for_columns(self, block: RawRows) -> bool:
-        """False if `parse_columns` cannot read a block that `parse_table` has refused. If the block
-        is plain lines and all cells are wanted, the reason of the refusal is a bad row, unless
-        `rows.missing` allows empty cells.
+        """True if `parse_columns` may read a block that `parse_table` has not read. False if the
+        block is plain lines, all cells are wanted, and `rows.missing` allows no empty cells: then
+        `parse_table` has refused the block because of a bad row.
         """
         plain = isinstance(block, bytes) and self._chosen is None
         return not plain or self._options.missing is not None
@@ -193,9 +193,7 @@ class CsvRows:
         return json_cell(cell, self._original)
 
     def _cells(self, row: bytes) -> list[bytes]:
-        """The chosen cells of a row. Raises `BadRow` if the row has more or fewer than it
-        should.
-        """
+        """The chosen cells of a row. Raises `BadRow` if the number of cells is wrong."""
         cells = split_cells(row, self._options.max_columns)
         if len(cells) != self._columns:
             raise BadRow(f"row has {len(cells)} cells, expected {self._columns}")
@@ -206,7 +204,7 @@ class CsvRows:
         return zip(self._chosen or range(len(cells)), cells, strict=True)
 
     def _where(self, index: int) -> str:
-        """A cell for an error: its number, and its column's name if there is a header."""
+        """Names a cell in an error text: its number, and its column's name if there is a header."""
         name = f' of column "{self._name(self._header[index])}"' if self._header else ""
         return f"cell {index}{name}"
 

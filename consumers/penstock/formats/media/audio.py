@@ -39,7 +39,7 @@ _NUMBER_BYTES: Final = 4
 _HEAD_BYTES: Final = 16
 _FLAC: Final = b"fLaC"
 # A FLAC begins with this name and a block of metadata of 34 bytes. The block's header says whether
-# it is the last one: hence two beginnings (RFC 9639, 8.1).
+# it is the last block of metadata: hence two beginnings (RFC 9639, 8.1).
 _FLAC_BEGINS: Final = (_FLAC + b"\x00\0\0\x22", _FLAC + b"\x80\0\0\x22")
 
 # Samples in the order of time, of the shape (frames, channels). A frame has a sample of each
@@ -49,7 +49,7 @@ Samples = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class AudioOptions:
-    """`hop_ms` None: a window begins where the last one ends."""
+    """`hop_ms` None: a window begins where the window before it ends."""
 
     window_ms: int = 1_000
     hop_ms: int | None = None
@@ -110,8 +110,8 @@ class _Part:
 
 
 class _Blocks:
-    """The samples of one recording, block by block. They end at the first error, kept in
-    `failure`.
+    """The samples of one recording, block by block. The blocks end at the first error, which
+    `failure` keeps.
     """
 
     def __init__(self, sound: Any) -> None:
@@ -185,8 +185,8 @@ def _rows(blocks: _Blocks, options: RowOptions, gathered: Gathered, ms: float) -
 def _windows(
     blocks: Iterable[Samples], frames: int, start_of: Callable[[int], int]
 ) -> Iterator[Samples]:
-    """All windows, up to the one with the last sample, which may be shorter. `start_of` gives the
-    frame at which a window begins, by the window's number.
+    """All windows, up to the window that holds the last sample; that window may be shorter.
+    `start_of` gives the frame at which a window begins, by the window's number.
     """
     held: Samples | None = None
     at = number = 0  # the held samples begin at frame `at`; the next window is `number`

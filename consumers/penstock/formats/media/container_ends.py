@@ -42,7 +42,7 @@ class Boxes:
         self._tail = (0, b"")
 
     def saw(self, start: int, data: bytes) -> None:
-        """Called with the bytes that were read for the frames."""
+        """Call this with all bytes that were read for the frames."""
         before, tail = self._tail
         if before + len(tail) == start:
             start, data = before, tail + data

@@ -25,7 +25,7 @@ _ROW_END_BYTES: Final = 64
 
 
 class Gathered:
-    """Is given each row by `add`, and returns the runs that are complete."""
+    """Takes each row by `add`, and returns the runs that are complete."""
 
     def __init__(self, options: RowOptions, wanted: Wanted) -> None:
         self._most_bytes = options.row_bytes + _ROW_END_BYTES
@@ -70,7 +70,9 @@ class Gathered:
 
 
 def _joined(rows: list[Payload]) -> Payload:
-    """Join rows of one kind and width. Before rows of another width its user calls `rest`."""
+    """Join rows of one kind and width. Before rows of another width, the user of `Gathered` calls
+    `rest`.
+    """
     matrices = [row for row in rows if isinstance(row, Matrix)]
     if matrices:
         return Matrix(np.concatenate([row.values for row in matrices]))

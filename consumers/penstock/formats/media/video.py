@@ -203,14 +203,14 @@ class _Clock:
 
 
 class _Damage:
-    """Watches for damaged packets. Where another file was joined, some packets count as damaged and
-    are not: soon after these the file's clock begins again.
+    """Watches for damaged packets. Where another file was joined, libav marks some packets as
+    damaged that are not; soon after such packets the file's clock begins again.
     """
 
     def __init__(self) -> None:
         self.is_there = False
-        # Counts packets from one that is marked as damaged. Another file may have been joined
-        # there.
+        # Counts packets from a packet on that is marked as damaged: there another file may have
+        # been joined.
         self._doubtful = 0
         self._last = 0
 

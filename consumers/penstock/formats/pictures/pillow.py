@@ -1,7 +1,8 @@
 """Decodes and scales pictures, and writes JPEGs; the only file that knows Pillow.
 
-Rule: the size of a picture is checked before it is decoded, and only the decoder of the kind that
-its first bytes tell is tried. Any exception of Pillow about a damaged picture becomes `BadRow`.
+Rule: the size of a picture is checked before it is decoded. Of Pillow's decoders, only the one for
+the kind that the picture's first bytes show is tried. Any exception of Pillow about a damaged
+picture becomes `BadRow`.
 """
 
 import io
@@ -36,7 +37,7 @@ def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
     check_pixels(kind, width, height, most_pixels)
     try:
         with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
-            # Checked again: in a forged header Pillow may read another size than we do.
+            # Check the size again: in a forged header Pillow may read another size than we do.
             check_pixels(kind, *image.size, most_pixels)
             image.load()
             upright = ImageOps.exif_transpose(image)

@@ -31,8 +31,8 @@ _FLOAT32_BYTES: Final = 4
 @dataclass(frozen=True, slots=True)
 class PixelOptions:
     """The size of a row's picture, and the order and scale of its numbers. `unit`: the numbers go
-    from 0 to 1, not from 0 to 255. Then `mean` is subtracted from each channel, and the difference
-    is divided by `std`.
+    from 0 to 1, not from 0 to 255. After that `mean` is subtracted from each channel, and the
+    difference is divided by `std`; None: neither is done.
     """
 
     width: int
@@ -46,8 +46,8 @@ class PixelOptions:
         return self.width * self.height * _CHANNELS * (_FLOAT32_BYTES if form == "matrix" else 1)
 
     def row(self, rgb: Rgb, form: Form) -> Matrix | BytesRows:
-        """The row of a picture that has the size already. As opaque bytes its numbers are not
-        scaled: 0 to 255, one byte each.
+        """The row of a picture that already has the size of these options. In a row of opaque bytes
+        the numbers are not scaled: they go from 0 to 255, one byte each.
         """
         if form == "bytes":
             return BytesRows.of([self._in_layout(rgb).tobytes()])
@@ -86,9 +86,9 @@ class PixelOptions:
 
 @dataclass(frozen=True, slots=True)
 class PictureOptions:
-    """For pictures and frames of videos. `pixels`: a larger picture is not decoded. `image`: how a
-    picture becomes a row of pixels; None: the row is the picture's file as it is, or the JPEG of a
-    frame.
+    """For pictures and frames of videos. `pixels`: a picture with more pixels is not decoded.
+    `image`: how a picture becomes a row of pixels; None: the row is the picture's file as it is, or
+    the JPEG of a frame.
     """
 
     # Pillow's own limit. At three bytes a pixel it is a quarter of a gigabyte.

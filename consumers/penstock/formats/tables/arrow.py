@@ -1,10 +1,10 @@
 """Arrow IPC, batch by batch: a file (also Feather) by its footer, a stream from its beginning.
 
-Rule: a batch is checked in full before its values are touched, because the library trusts its
-bytes, and they may be hostile. Unwanted rows are decoded, too, and dropped later: nothing tells
-which rows are in a batch before it is read. Several streams in a row are all read, and must have
-one schema. Layout: Arrow Columnar Format, "Serialization and Interprocess Communication". Owner:
-one reading of one object.
+Rule: a batch is checked in full before its values are touched, because the library trusts the bytes
+of a batch, and these bytes may be hostile. Unwanted rows are decoded, too, and dropped later:
+nothing tells which rows are in a batch before it is read. Several streams in a row are all read,
+and must have one schema. Layout: Arrow Columnar Format, "Serialization and Interprocess
+Communication". Owner: one reading of one object.
 """
 
 from collections.abc import Iterator

@@ -81,7 +81,7 @@ UNPACK: Final[dict[str, Callable[[bytes], bytes]]] = {
     "zstandard": lambda data: zstd.ZstdDecompressor().decompress(data, _MOST),
     "snappy": _snappy,
 }
-# What they raise for damaged blocks.
+# What these functions raise for damaged blocks.
 NOT_UNPACKED: Final = (
     zlib.error,
     lzma.LZMAError,

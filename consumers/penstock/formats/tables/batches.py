@@ -1,7 +1,7 @@
 """Arrow record batches to rows: numbers, JSON objects, or columns as they are.
 
 Rule: whole columns are decoded at a time, in steps of rows that decode to `STEP_BYTES`. The decoded
-size is computed before, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
+size is computed first, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
 name or place. In rows of numbers a null makes its row bad, unless `rows.missing` gives a number for
 it. Owner: the reader of one object.
 """

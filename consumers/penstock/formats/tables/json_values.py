@@ -1,9 +1,9 @@
 """Rows of an Arrow table as JSON objects.
 
 Rule: whole columns are written at a time; values inside lists, maps and structs are written in the
-same way as a column of their type. Only if Arrow cannot write the text (binary, strings with
-escapes) is there a Python object for each value. Nulls, NaN and infinity become null. A value
-without a form in JSON raises `ValueError`. Owner: the reader of tables.
+same way as a column of their type. A Python object is made of each value only if Arrow cannot write
+the text, such as for binary values and strings with escapes. Nulls, NaN and infinity become null. A
+value without a form in JSON raises `ValueError`. Owner: the reader of tables.
 """
 
 import base64

@@ -2,8 +2,8 @@
 
 Rule: nothing is unpickled, and memory is taken for bytes that have come, never for a size that the
 header claims. An object is read by ranges, and unwanted rows are not fetched. A member of an
-archive, and packed data, are read as a stream; in Fortran's order only if the array is small.
-Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
+archive, and packed data, are read as a stream; if the array is in Fortran's order, it must be small
+for that. Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
 """
 
 import io

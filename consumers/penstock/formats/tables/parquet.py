@@ -39,8 +39,8 @@ _LEAST_TEXT_BYTES: Final = 5
 
 
 def looks(head: bytes) -> bool:
-    """The magic could be the first cell of a CSV, but no text has the control characters
-    behind it.
+    """True if the object begins with the magic, with control characters behind it. The magic alone
+    could be the first cell of a CSV, but no text has such characters.
     """
     return head.startswith(MAGIC) and any(byte < 9 for byte in head[len(MAGIC) : 64])
 
@@ -167,7 +167,7 @@ def _batches(
     )
     group = metadata.row_group(number)
     stored_bytes = group.total_byte_size // group.num_rows
-    # Batches of about `STEP_BYTES` when they are decoded.
+    # With this many rows a batch has about `STEP_BYTES` when it is decoded.
     rows = STEP_BYTES // max(1, table.fixed_bytes, stored_bytes)
     found: Iterator[Any] = file.iter_batches(
         batch_size=max(1, min(MOST_STEP_ROWS, rows)),

@@ -48,12 +48,12 @@ def _within(values: Any, least: int, most: int) -> bool:
     """Are all values at least `least` and below `most`?"""
     found = pc.min_max(values)
     lowest, highest = found["min"].as_py(), found["max"].as_py()
-    # Compared as Python's integers, since `most` may not fit 64 bits.
+    # Compare them as Python's integers, because `most` may not fit 64 bits.
     return lowest is None or (least <= lowest and highest < most)
 
 
 def _far(values: Any, unit: str, end: str) -> Any:
-    """The texts one by one: some of these years do not have four digits."""
+    """Write the texts one by one, because some of these years do not have four digits."""
     moments = values.fill_null(0).to_numpy().astype(f"datetime64[{unit}]")
     texts = (_with_year(text) + end for text in np.datetime_as_string(moments).tolist())
     is_null = values.is_null().to_numpy(zero_copy_only=False)

@@ -106,7 +106,7 @@ def by_type(union: Any) -> Iterator[tuple[Any, Numbers, npt.NDArray[np.bool_]]]:
     rows that have the type.
     """
     kind, rows = union.type, len(union)
-    if union.offset:  # `type_codes` and `offsets` ignore it
+    if union.offset:  # `type_codes` and `offsets` ignore the offset
         union = union.take(pa.array(np.arange(rows)))
     codes = union.type_codes.to_numpy()
     places = union.offsets.to_numpy() if kind.mode == "dense" else np.arange(rows)

@@ -1,4 +1,4 @@
-"""Blocks of rows that are read many at a time: a block is halved where that fails.
+"""Reads many rows at a time: a block of rows that cannot be read at once is halved.
 
 Rule: a bad row slows down only its neighbours. Pure.
 """

@@ -179,7 +179,7 @@ def _refuse(constant: str) -> None:
 
 
 def _most_values(row: bytes) -> int:
-    """No row has more values than this: each but the outermost follows a comma, bracket or
+    """An upper bound of the row's values: each value but the outermost follows a comma, bracket or
     colon.
     """
     return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")

@@ -32,8 +32,8 @@ _MATCHED_ROWS: Final = 1_024
 
 
 class Patterns(NamedTuple):
-    """For one set of separators. The first three match the rest of a row up to its newline: from a
-    place inside quotes, from a place inside a cell, and from the start of a cell.
+    """The patterns for one set of separators. The first three match the rest of a row up to its
+    newline: from a place inside quotes, from a place inside a cell, and from the start of a cell.
     """
 
     quoted: re.Pattern[bytes]
@@ -179,7 +179,9 @@ class RowSplitter:
         return _without_blanks(text, self._blanks)
 
     def whole(self, data: bytes) -> Iterable[RawRows | None]:
-        """Does what `feed` does, with all bytes of the text: so the last row is complete, too."""
+        """Does what `feed` does, with all bytes of the text: so the last row is complete even
+        without a newline.
+        """
         if not data or len(data) > self._limit_bytes or (self._quotes and _QUOTE in data):
             return self.feed(data)
         return _without_blanks(data if data.endswith(b"\n") else data + b"\n", self._blanks)
@@ -231,8 +233,8 @@ def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
     """The lines without the blank ones; each ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
-    # A pattern, because `in` needs 0.12 us a row to find two bytes: as long as reading four
-    # numbers.
+    # A pattern is used here, because `in` needs 0.12 us a row to find two bytes: as long as reading
+    # four numbers.
     if _BLANK_LINES.search(text):
         text = _BLANK_LINES.sub(b"\n", text)
     # The pattern is slow and most texts of numbers have no blanks, so look for a blank first.
