@@ -27,7 +27,7 @@ KEPT: Final = 5_000
 
 class Alike(NamedTuple):
     """A line of the table: letters of one code about one object, with the same message. `letters`:
-    how many there are. `newest`: the one that failed last.
+    the number of these letters. `newest`: the letter that failed last.
     """
 
     newest: Filed
@@ -40,8 +40,8 @@ class Alike(NamedTuple):
 
 
 class Listing:
-    """The newest `limit` lines of the table, the counts of all letters, and a text for each stopped
-    line (`stops`).
+    """The newest `limit` lines of the table, and the counts of all letters. `stops`: a text for
+    each line of a worker that has stopped.
     """
 
     def __init__(self, limit: int) -> None:

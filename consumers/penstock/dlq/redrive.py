@@ -2,8 +2,8 @@
 
 Rule: a letter's reference names exactly the rows that failed. The reference is sent to the
 partition of the original message, which keeps the order of the stream. If a crash wrote a letter
-twice, its reference is sent once. Nothing is remembered from one run of the command to the next.
-Owner: the command.
+twice, that letter's reference is sent once. Nothing is remembered from one run of the command to
+the next. Owner: the command.
 """
 
 import binascii
@@ -155,8 +155,8 @@ class _Asked:
     """Remembers what was sent lately, to find repeats."""
 
     def __init__(self) -> None:
-        # Not a plain dict, because finding its first key takes ever longer as earlier keys are
-        # deleted.
+        # An `OrderedDict`, because in a plain dict it takes ever longer to find the first key as
+        # earlier keys are deleted.
         self._known: OrderedDict[Any, None] = OrderedDict()
 
     def knows(self, letter: DeadLetter) -> bool:
@@ -173,9 +173,9 @@ class _Asked:
 
     @staticmethod
     def _wanted(letter: DeadLetter) -> Any:
-        """What a letter asks for: rows of an object by a model, or, if the letter names no object,
-        its whole message. The object is a part of the result, because two messages have the same
-        offset if the input topic was created again.
+        """What a letter asks for: the answers of a model to rows of an object, or, if the letter
+        names no object, to its whole message. The object is a part of the result, because two
+        messages have the same offset if the input topic was created again.
         """
         if letter.object is None:
             return letter.source

@@ -1,9 +1,10 @@
 """Checks everything that a worker needs, and says how to correct it.
 
-Rule: the checks ask what a worker asks at its start, by the same code. The worker that runs at this
-configuration's address is also asked, because only a running worker knows the state of its streams.
-The checks change nothing, except that one check writes a small object beside the results and
-removes it again. Missing topics are created only with `fix`. Owner: the command `doctor`.
+Rule: the checks ask the services what a worker asks at its start, by the same code. They ask the
+worker that runs at this configuration's address, too, because only a running worker knows the state
+of its streams. The checks change nothing, except that one check writes a small object beside the
+results and removes it again. Missing topics are created only with `fix`. Owner: the command
+`doctor`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,7 +24,9 @@ from penstock.ops.problems.problem import BAD
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:
-    """Run the checks one after the other. `urls`: objects that a worker should be able to read."""
+    """Run the checks one after the other. `urls`: the URLs of objects that a worker should be able
+    to read.
+    """
     for one in look_at_machine(cfg, limits_here()):
         yield one
     for one in await run_checks("worker", partial(look_at_worker, cfg)):

@@ -1,4 +1,4 @@
-"""What a check found, and how a check is run: it has a deadline, and its errors become findings.
+"""Runs a check, and holds what the check found. Errors of the check become findings.
 
 Rule: each check has a deadline of its own, and a check that fails does not prevent the others.
 Owner: the command `doctor`.
@@ -34,8 +34,8 @@ class Finding(NamedTuple):
 
 
 def hurried(kafka: config.Kafka) -> config.Kafka:
-    """A shorter `kafka.timeout_ms`, so that the client's own error about an absent broker comes
-    before the deadline of the check.
+    """The same settings with a shorter `kafka.timeout_ms`, so that the client's own error about an
+    absent broker comes before the deadline of the check.
     """
     return replace(kafka, timeout_ms=min(kafka.timeout_ms, int(LOOK_S * 1000) - 1_000))
 

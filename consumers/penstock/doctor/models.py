@@ -28,7 +28,8 @@ from penstock.ports import Location
 from penstock.settings.routes import routes_of
 from penstock.settings.rows import row_options
 
-# Enough for the first row of a table that is read from its beginning, or a whole picture.
+# This is enough for the first row of a table that is read from its beginning, or for a whole
+# picture.
 HEAD_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 200

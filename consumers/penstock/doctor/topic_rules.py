@@ -20,7 +20,7 @@ MOST_BYTES: Final = "max.message.bytes"
 SETTINGS: Final = (RETENTION, POLICY, INSYNC, MOST_BYTES)
 
 # The length of a night. With a shorter retention, messages are lost if an outage begins in the
-# evening and somebody notices it only in the morning.
+# evening and nobody notices it before the morning.
 SHORT_MS: Final = 8 * 3_600_000
 _FOR_EVER: Final = float("inf")
 # Clocks of synchronised machines differ only by milliseconds, far less than this.
@@ -33,9 +33,10 @@ SKEW_SHARE: Final = 0.9
 
 
 class Part(NamedTuple):
-    """A partition of an input topic. `committed`: the group's next offset. `arrived`: how many
-    messages came in the last hour. `stopped`: the offsets at which lines stand still. `oldest_ms`:
-    the time of the oldest message without an answer. `newest_ms`: the time of the newest message.
+    """A partition of an input topic. `committed`: the offset that the group has committed; None: no
+    offset. `arrived`: how many messages came in the last hour. `stopped`: the offsets of the
+    messages at which lines have stopped. `oldest_ms`: the time of the oldest message without an
+    answer. `newest_ms`: the time of the newest message.
     """
 
     topic: str
@@ -164,7 +165,7 @@ def _retention(cfg: config.Config, facts: Facts, now_ms: int) -> Iterator[Findin
 
 def _between(cfg: config.Config, facts: Facts) -> Iterator[Finding]:
     """The topic of `kafka.rekey` must keep messages as long as the input topics do, because a
-    message that is passed on keeps its time.
+    message that is passed on to this topic keeps its time stamp.
     """
     rekey = cfg.kafka.rekey
     if rekey is None or rekey not in facts.topics:

@@ -96,7 +96,7 @@ def _text(file: File | None) -> str:
 
 
 def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
-    """The environment without its wrong variables. These are noted in `findings`."""
+    """The environment without its wrong variables, which are noted in `findings`."""
     known = dict(environ)
     for name, text in environ.items():
         try:
@@ -110,7 +110,7 @@ def _known(environ: Mapping[str, str], findings: _Findings) -> dict[str, str]:
 def _loaded(
     tree: dict[str, Any], file: File | None, environ: dict[str, str], findings: _Findings
 ) -> config.Config | None:
-    """The configuration without its wrong settings. These are noted in `findings`. None: a wrong
+    """The configuration without its wrong settings, which are noted in `findings`. None: a wrong
     setting could not be left out.
     """
     while True:
@@ -138,14 +138,14 @@ def _leave_out(tree: Any, path: Path) -> bool:
 
 
 def refused(cfg: config.Config) -> Iterator[Fatal]:
-    """The errors that would end a worker, or `penstock scenes`, at its start."""
+    """The errors by which `penstock run` or `penstock scenes` would end at its start."""
     checks: list[Callable[[], object]] = [
         lambda: check_inputs(cfg),
         lambda: stream_from(cfg.kafka.stream_from),
         lambda: results_for_worker(cfg),
         lambda: shadow_of(cfg),
         lambda: scenes.check(cfg.scenes),
-        lambda: open_model(cfg),  # makes no connection before its first request
+        lambda: open_model(cfg),  # it connects only at its first request
     ]
     try:
         checks += [partial(open_model, one) for one in cfg.with_each_model().values()]

@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-# The place of a setting: names of tables, then the key. A table of an array has its number, counted
-# from 1, after its name: ("models", 2, "name").
+# The place of a setting: names of tables, then the key. After the name of an array of tables comes
+# the number of the table, counted from 1: ("models", 2, "name").
 Path = tuple[str | int, ...]
 
 
@@ -41,8 +41,8 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
-    """The line of this path. If the file does not have the path, the line of the nearest table
-    around it.
+    """The number of the line on which this path stands. If the file does not have the path, the
+    line of the nearest table around it.
     """
     while path:
         if path in lines:

@@ -16,8 +16,8 @@ Where = TypeVar("Where", bound=Hashable)
 
 class Backlog(Generic[Where]):
     def __init__(self) -> None:
-        # For each partition three values of its last handled record: the offset after it, the time
-        # at which Kafka got it, the time at which it was handled.
+        # For each partition three values of its last handled record: the offset after the record,
+        # the time at which Kafka got the record, and the time at which it was handled.
         self._handled: dict[Where, tuple[int, int, int]] = {}
 
     def handled(self, where: Where, offset: int, came_ms: int, now_ms: int) -> None:
@@ -27,7 +27,9 @@ class Backlog(Generic[Where]):
         self._handled.clear()
 
     def is_behind(self, ends: Mapping[Where, int], now_ms: int) -> bool:
-        """`ends`: by partition, the offset after its last record, as far as that is known."""
+        """True if the worker is behind. `ends`: from a partition to the offset after its last
+        record, for the partitions of which this offset is known.
+        """
         since = now_ms - BEHIND_MS
         return any(
             came < since < handled_at and offset < ends.get(where, 0)

@@ -2,11 +2,11 @@
 
 Rule: a worker that takes over a partition first writes a claim record; the offset of that record is
 the claim's number. Each state is written with the claim of its worker. As long as only one worker
-writes, the offsets of its records are consecutive. A gap means that another worker wrote. If a
-claim is among the records in the gap, the partition is no longer ours. A state whose claim is older
-than the last claim is void. When a site ends, an "ended" state is written with the claim, and then
-a tombstone. A tombstone has no value and so no claim: without an "ended" state before it, it is
-void, too. Owner: the ledger.
+writes, the offsets of its records are consecutive. A gap means that another worker has written the
+records in the gap. If one of these records is a claim, the partition belongs to that worker now. A
+state whose claim is older than the last claim is void. When a site ends, an "ended" state is
+written with the claim, and then a tombstone. A tombstone has no value and so no claim: without an
+"ended" state before it, it is void, too. Owner: the ledger.
 """
 
 import logging
@@ -46,8 +46,8 @@ class Claim:
         return self.number.to_bytes(CLAIM_BYTES) + state
 
     def written(self, offset: int) -> range:
-        """Note our record at this offset. Returns the offsets between our last record and this one.
-        There are none unless other workers wrote in between.
+        """Note that our new record got this offset. Returns the offsets between our former record
+        and the new one: an empty range, unless other workers wrote in between.
         """
         others = range(self._next, offset)
         self._next = offset + 1
@@ -61,7 +61,7 @@ class PartitionStates:
         self._claim = -1
         self.states: dict[str, Written] = {}
         # Sites whose last record is void. Compaction keeps only the last record of a site, so the
-        # states of these sites must be written again.
+        # valid states of these sites must be written again.
         self.shadowed: set[str] = set()
 
     def add(self, record: Logged) -> None:
@@ -122,9 +122,9 @@ class ClaimedPartitions:
         return found
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
-        """Write the states. Returns the sites, with their partitions, whose states another worker
-        has written meanwhile although it had lost the partitions. Raises `Fatal` if we have lost a
-        partition ourselves.
+        """Write the states. Another worker, which has lost a partition, may have written states to
+        that partition meanwhile. Returns the sites of such states, each with its partition. Raises
+        `Fatal` if we have lost a partition ourselves.
         """
         outs = [
             Out(self._topic, each.site.encode(), self._sealed(each), each.partition)
@@ -140,8 +140,8 @@ class ClaimedPartitions:
         return None if state.packed is None else self._claims[state.partition].seal(state.packed)
 
     async def _foreign(self, partition: int, offset: int) -> set[str]:
-        """The sites whose states another worker has written since our last record. Raises `Fatal`
-        if that worker has claimed the partition.
+        """The sites of the states that another worker has written since our last record. Raises
+        `Fatal` if that worker has claimed the partition.
         """
         others = self._claims[partition].written(_known(offset))
         if not others:

@@ -30,7 +30,7 @@ DRAIN_MS = 5_000
 
 
 class Engine:
-    """One worker. Its two lines are members of two groups, one for each topic that it reads."""
+    """One worker. Each of its two lines reads one topic, in a group of its own."""
 
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()

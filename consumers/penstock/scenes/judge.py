@@ -19,9 +19,10 @@ EXAMPLES = 5
 
 
 class Report(Struct):
-    """`models`: predictions by model. `without_predictions`: scenes that were too large to hold
-    their predictions. `wait_ms`: the time from the last member's record to the scene's record:
-    median, 99th percentile, maximum.
+    """`models`: from a model's name to the number of its predictions. `closed_by`: from a reason to
+    the number of scenes that closed for it. `without_predictions`: scenes that were too large to
+    hold their predictions. `wait_ms`: median, 99th percentile and maximum of the time from the last
+    member's record to the scene's record.
     """
 
     predictions: int
@@ -49,8 +50,9 @@ class Report(Struct):
 
 class Judge:
     """Feed all predictions, then the scenes, then the late predictions, each in offset order; then
-    call `report`. `drops`: late predictions are dropped, so they are on no topic. `model`: the
-    model whose predictions make scenes; None: the predictions of any model do.
+    call `report`. `drops`: True if late predictions are dropped, so that they are on no topic.
+    `model`: the name of the model whose predictions make scenes; None: the predictions of any model
+    do.
     """
 
     def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
@@ -65,7 +67,7 @@ class Judge:
         self._last: dict[str, int] = {}
         self._places: dict[str, str] = {}
         self._late: dict[str, int] = {}
-        # Scenes without predictions, and the letters about such scenes.
+        # The scenes that hold no predictions, and the letters about such scenes.
         self._bare: set[str] = set()
         self._letters: set[str] = set()
         self._by_ours: set[str] = set()
@@ -158,8 +160,8 @@ class Judge:
         )
 
     def _key(self, id: str, model: str | None) -> str:
-        """The name of a prediction: its id. Several models may answer a row under one id, so the
-        name of every prediction but the first model's also has the model.
+        """The name of a prediction. Several models may answer a row under one id. The name of the
+        first model's prediction is the id, and the names of the others have the model after the id.
         """
         is_first = model in (None, self._first_model.get(id, model))
         return id if is_first else f"{id} by {model}"

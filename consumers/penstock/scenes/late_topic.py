@@ -1,7 +1,7 @@
 """The records of the late topic: predictions that got into no scene, and letters about scenes that
 were published without their predictions.
 
-Rule: a letter holds the prediction's record if the topic accepts a letter of that size. If not, the
+Rule: a letter holds the prediction's record if the topic accepts so large a letter. If not, the
 letter's id says where the record is. With `scenes.late = "drop"` nothing is written. Owner: the
 re-keying and the ledger, because these refuse predictions.
 """

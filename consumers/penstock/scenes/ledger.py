@@ -42,7 +42,7 @@ class Keyed(NamedTuple):
 
 
 class Ledger:
-    """Call `handle` for each batch, and `tick` often. `is_behind`: tells whether old, unhandled
+    """Call `handle` for each batch, and `tick` often. `is_behind()` is true while old, unhandled
     records lie in Kafka.
     """
 
@@ -74,7 +74,7 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """Wait for the batch in progress, then forget the partitions, because other workers may get
+        """Wait for the batch in progress, then forget our partitions, because other workers may get
         them.
         """
         self._ready.clear()
@@ -100,7 +100,9 @@ class Ledger:
         self._ready.set()
 
     async def handle(self, batch: Iterable[Keyed]) -> None:
-        """Handle a batch of the repartition topic. The batch may be committed afterwards."""
+        """Handle a batch of the repartition topic. When this method returns, the batch may be
+        committed.
+        """
         await self._ready.wait()
         async with self._lock:
             now, touched, nbytes = self._clock.now(), dict[str, Site](), 0
@@ -175,7 +177,7 @@ class Ledger:
         for name, (claim, packed) in states.states.items():
             site = self.sites[name] = Site(name, self._rules, _loaded(name, packed))
             by_batch.setdefault((claim, site.state.batch), []).append(site)
-            site.state.partition, site.state.batch = partition, 0  # 0: a batch of another owner
+            site.state.partition, site.state.batch = partition, 0  # our own batches begin at 1
             site.resume(now)
         last = by_batch.pop(max(by_batch), []) if by_batch else []
         for sites in by_batch.values():

@@ -20,7 +20,8 @@ class Out(NamedTuple):
     at_ms: int | None = None
 
 
-# Tells whether the topic accepts a record with this key and a value of this many bytes.
+# A function that says whether the topic accepts a record with this key and a value of this many
+# bytes.
 Fits = Callable[[str, bytes, int], bool]
 
 

@@ -22,9 +22,9 @@ COMMIT_S = 0.5
 # How many batches may be handed over before the results of the first one are delivered, so that the
 # next batches are read meanwhile.
 UNDER_WAY = 8
-# Partitions are merged by time, so records wait for those of a partition whose next records are not
-# read yet. They wait at most this long. A broker that answers at all sends the next records much
-# sooner.
+# The records of all partitions are merged by time. If the next records of a partition are not read
+# yet, the records of the other partitions wait for them, at most this long. A broker that answers
+# at all sends the next records much sooner.
 PATIENCE_S = 1.0
 
 Work = Callable[[Sequence[Record]], Awaitable[Awaitable[object]]]
@@ -39,9 +39,9 @@ class Source(Followed, Protocol):
 
 class Line:
     """`work` takes a batch and returns an awaitable, which ends when the batch may be committed.
-    `taken` is called with new partitions, before their first record. At each rebalance `given` is
-    called with all partitions, after their last record; the partitions that stay are then `taken`
-    again.
+    The line calls `taken` with new partitions, before their first record. At each rebalance the
+    line calls `given` with all its partitions, after their last record, and then `taken` again with
+    the partitions that stay.
     """
 
     def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:

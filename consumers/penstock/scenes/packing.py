@@ -1,8 +1,8 @@
 """Packs a site's state and its decisions into records that their topics accept.
 
-Rule: if a record would be too large, answers are left out of it, and the record says so. Of a
-state, the scene with the most bytes of answers loses them first. Members, ids and decisions are
-never left out. Owner: the ledger.
+Rule: if a record would be too large, answers are left out of it, and the record says so. In a
+state, the scene with the most bytes of answers is the first to lose its answers. Members, ids and
+decisions are never left out. Owner: the ledger.
 """
 
 from penstock.scenes.changelog import CLAIM_BYTES
@@ -25,7 +25,7 @@ class Packing:
         """Returns the packed state, with these decisions as its outbox. If the state is too large
         for the changelog, first the answers in its scenes are dropped, then the answers in the
         outbox. The second returned value is True if the state fills more than half a record even
-        without answers, so that one more batch might make it too large.
+        without answers, so that one more batch might make the state too large.
         """
         site.state.outbox = self._outbox(site.name, decisions) if any(decisions) else []
         packed = dump(site.state)

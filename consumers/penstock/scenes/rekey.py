@@ -1,5 +1,6 @@
-"""Keys each prediction by its site, and puts it on the repartition topic; or refuses the
-prediction, and puts it on the late topic.
+"""Makes the records by which predictions are passed on. An accepted prediction gets a record for
+the repartition topic, which is keyed by the prediction's site. A refused prediction gets a letter
+for the late topic.
 
 Rule: a record goes to the late topic if it is no prediction, has no site, or is too large for the
 repartition topic. No record is lost unless `scenes.late` is "drop". No I/O. Owner: the engine.
@@ -38,8 +39,9 @@ class Rekey:
         return None if place is None else (arrival, place)
 
     def out(self, value: bytes | None, where: str, at_ms: int) -> list[Out]:
-        """The record for the repartition topic, or the letter for the late topic, if there is one.
-        `where` (topic/partition/offset) names a record that has no id.
+        """The record for the repartition topic, or the letter for the late topic; nothing if a
+        refused prediction is dropped. `where` (topic/partition/offset) names a record that has no
+        id.
         """
         value = value or b""
         try:

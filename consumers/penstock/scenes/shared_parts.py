@@ -30,7 +30,7 @@ class Parts(NamedTuple):
 def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
-    """`is_behind`: tells whether old, unhandled records lie in Kafka. Raises `Fatal` for settings
+    """`is_behind()` is true while old, unhandled records lie in Kafka. Raises `Fatal` for settings
     that contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)

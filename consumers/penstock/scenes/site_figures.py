@@ -1,8 +1,8 @@
 """Figures of sites for people: the last scenes, each member's skew, completeness over time.
 
 Rule: the figures are computed from decided scenes, and decide nothing. They cost time once per
-scene, not per prediction. Their memory is bounded, and is freed with the site. A log line tells
-when a member is evicted, and when the member is back. Owner: the ledger.
+scene, not per prediction. Their memory is bounded, and is freed with the site. A line is logged
+when a member is evicted, and another when the member is back. Owner: the ledger.
 """
 
 import logging
@@ -25,8 +25,8 @@ SKEW_WEIGHT = 0.05
 
 
 class Step:
-    """The scenes of ten seconds: the number of scenes, and how many places of members in them were
-    taken.
+    """The scenes of ten seconds: the number of scenes, and the number of their members' places that
+    were taken.
     """
 
     def __init__(self, since_ms: int) -> None:
@@ -138,8 +138,8 @@ def _tell(site: str, before: set[str], now: set[str]) -> None:
 
 
 def _state(is_evicted: bool, is_absent: bool) -> str:
-    """A member's state. `late`: the member's lease still runs, but the member had no place in the
-    last scene.
+    """A member's state. `late` means that the member's lease still runs, but that the member had no
+    place in the last scene.
     """
     return "gone" if is_evicted else "late" if is_absent else "present"
 

@@ -55,7 +55,9 @@ class _Engine(Protocol):
 
 
 def fitting(most_bytes: Mapping[str, int]) -> Fits:
-    """A function that says whether a topic accepts a record, by the topic's own limit."""
+    """A function that says whether a topic accepts a record. `most_bytes`: from a topic's name to
+    the largest record that the topic accepts.
+    """
     return lambda topic, key, value_bytes: len(key) + value_bytes < most_bytes[topic]
 
 

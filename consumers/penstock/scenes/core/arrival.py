@@ -1,7 +1,7 @@
 """A prediction that has arrived: the fields of its record that a scene needs.
 
-Rule: the answer stays JSON text and is not decoded. A record that no worker can have written is
-refused as no prediction. Owner: the site that gets the prediction.
+Rule: the answer stays JSON text and is not decoded. A record that no worker can have written does
+not count as a prediction, and is refused. Owner: the site that gets the prediction.
 """
 
 from typing import NamedTuple
@@ -34,18 +34,21 @@ class _Record(Struct):
 
 
 class Answer(NamedTuple):
-    """The part of a prediction that a scene shows, as JSON text. `error` None: not rejected."""
+    """The part of a prediction that a scene shows, as JSON text. `error`: None unless the
+    prediction is a rejection.
+    """
 
     prediction: Raw
     error: Raw | None
 
 
 class Arrival(Struct, array_like=True):
-    """`feed`: names the stream and its partition of the input topic. Within a feed and for one
+    """`feed`: the input topic, the partition and the stream, as one name. Within a feed and for one
     model, `position` (offset, object, row) rises, so a record whose position does not rise is a
     repeat. `time`: epoch milliseconds; None: the record has no time. `recorded_ms`: when Kafka got
-    the record. `is_empty`: the record is the marker of an object without rows. `is_error`: the
-    record is a rejection. `value`: the whole record; empty if it was too large to be kept.
+    the record. `is_empty`: True if the record is the marker of an object without rows. `is_error`:
+    True if the record is a rejection. `value`: the whole record; empty if it was too large to be
+    kept.
     """
 
     id: str

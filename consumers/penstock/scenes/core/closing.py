@@ -48,8 +48,8 @@ class Closing:
 
     def is_led(self, scene: Open) -> bool:
         """True if the scene has a single member, and that member is beyond all others
-        (`is_beyond`). Either the member's clock is wrong or the others are still coming, so the
-        deadline must decide. If the scene were published now, all other members would be late.
+        (`is_beyond`). Either this member's clock is wrong or the other members are still coming, so
+        the deadline must decide. If the scene were published now, all other members would be late.
         """
         if len(scene.taken) > 1:
             return False
@@ -58,7 +58,7 @@ class Closing:
 
     def _is_awaited(self, scene: Open) -> bool:
         """True if this is a scene of the past (`_is_past`) and members are still on their way to
-        it. Such a scene waits until the deadline, and not only for the patience.
+        it. Such a scene waits until the deadline instead of for the patience.
         """
         member, arrival = next(iter(scene.taken.items()))
         if not _is_past(scene.times[member], arrival.recorded_ms):
@@ -67,7 +67,7 @@ class Closing:
 
 
 def _is_past(time: int, recorded_ms: int) -> bool:
-    """True if the event is much older than its record in Kafka: the prediction is from a recording,
-    or the predicting worker is behind.
+    """True if the event is much older than its record in Kafka. Either the prediction is from a
+    recording then, or the predicting worker is behind.
     """
     return time < recorded_ms - BEHIND_MS

@@ -1,9 +1,9 @@
 """The members of a site, and which of them are expected. Members are either listed in the settings,
 or learned from predictions.
 
-Rule: with a list, the members are those on the list now, whatever the state remembers. A member is
-expected while its lease runs, which each prediction renews. When the lease ends, the member is
-evicted; its next prediction brings it back. Owner: the `Site`.
+Rule: with a list, the members are those on the list now, whatever the state remembers. Each
+prediction renews its member's lease. A member is expected while its lease runs. When the lease
+ends, the member is evicted; its next prediction brings it back. Owner: the `Site`.
 """
 
 from collections.abc import Collection
@@ -21,8 +21,8 @@ class Members:
 
     def resume(self, passed_ms: int) -> None:
         """Go on after a time during which no worker listened. The leases of expected members begin
-        anew, because this time does not count as silence of the members. If the list of members has
-        changed, follow it.
+        anew, because this time does not count as silence of the members. If the list in the
+        settings has changed, follow the new list.
         """
         state = self._state
         for member in state.members.values():
@@ -34,7 +34,7 @@ class Members:
 
     def admit(self, name: str, said: int | None) -> Reason | None:
         """Renew the member's lease. Returns why the member is refused, or None if it is not
-        refused. `said`: the time of its prediction.
+        refused. `said`: the event time that the member's prediction states; None if it states none.
         """
         state = self._state
         if self._listed is not None and not state.members:
@@ -75,7 +75,7 @@ class Members:
 
     def _pass_over_silence(self) -> None:
         """If the whole site was silent for longer than a lease, count that pause as only one
-        deadline. The cause of such a pause is not a single member, and members that spoke just
+        deadline. A single member cannot be the cause of such a pause, and members that spoke just
         before the pause must still be expected.
         """
         state, rules = self._state, self._rules
@@ -112,15 +112,17 @@ class Members:
 
     @property
     def is_settled(self) -> bool:
-        """True if all members are known. Learned members count as known only when a deadline has
-        passed since the last new one. Otherwise the first member alone would make a scene complete.
+        """True if all members are known. Learned members count as known only when `deadline_ms` has
+        passed since the last new member came. Otherwise the first member alone would make a scene
+        complete.
         """
         since_change = self._state.now - self._state.changed
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
     def all_in(self, taken: Collection[str]) -> ClosedBy | None:
-        """`complete`: every member has a place in the scene. `members`: every expected member has a
-        place. None: an expected member has no place. `taken`: the members with a place.
+        """Returns `complete` if every member has a place in the scene, `members` if only evicted
+        members have none, and None if an expected member has none. `taken`: the names of the
+        members with a place.
         """
         found: ClosedBy = "complete"
         for name, member in self._state.members.items():
@@ -143,7 +145,8 @@ class Members:
 
     def are_coming(self, taken: Collection[str], time: int) -> bool:
         """True if a member is on its way to this time: the member is expected, has no place in the
-        scene, and is before the time by at most a lease.
+        scene, and its last prediction is older than this time, but by no more than a lease.
+        `taken`: the names of the members with a place in the scene.
         """
         rules = self._rules
         return any(
@@ -155,9 +158,10 @@ class Members:
         )
 
     def pace(self, name: str, since: int) -> int | None:
-        """How far ahead of the wall clock the fastest of the other members is; usually negative.
-        Only members that were heard since `since` count. None if these are fewer than two, because
-        if one clock differs from one other, nothing shows which of the two is wrong.
+        """By how many milliseconds the fastest member other than `name` is ahead of the wall clock;
+        usually negative. Only members that were heard since `since` count. Returns None if fewer
+        than two such members are left: where only two clocks differ, nothing shows which of the two
+        is wrong.
         """
         paces = [
             member.said - member.heard

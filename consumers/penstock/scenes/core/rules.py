@@ -15,8 +15,8 @@ BEHIND_MS = 1_000
 # Kafka's default retention: records that are older cannot be read again.
 FORGET_MS: Final = 7 * 24 * 3_600_000
 
-# The names of a site's members together have at most this many characters, and so have those of its
-# feeds, because a site's state must fit into one Kafka record.
+# The names of a site's members together have at most this many characters, because a site's state
+# must fit into one Kafka record. The names of a site's feeds have the same limit.
 MOST_NAMES_CHARS: Final = 128 << 10
 
 LatePolicy = Literal["topic", "amend", "drop"]
@@ -31,11 +31,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Times are in milliseconds. `is_grid`: the times of scenes are multiples of `period_ms`.
-    `leader`: the member whose predictions set the times of scenes. `listed`: by site, the members
-    of the sites that have a list. `model`: the model whose predictions make scenes; None: the
-    predictions of any model do. `forget_ms`: a site or a learned member that is silent for this
-    long is forgotten.
+    """Times are in milliseconds. `is_grid`: True if the times of scenes are multiples of
+    `period_ms`. `leader`: the name of the member whose predictions set the times of scenes.
+    `listed`: from the name of a site that has a list to the names on that list. `model`: the name
+    of the model whose predictions make scenes; None: the predictions of any model do. `forget_ms`:
+    a site or a learned member that is silent for this long is forgotten.
     """
 
     period_ms: int = 50

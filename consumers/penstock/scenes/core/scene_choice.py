@@ -29,9 +29,9 @@ def insert(scenes: list[Open], scene: Open) -> None:
 
 
 def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | None:
-    """Of the open scenes within the tolerance that lack this member, the scene whose span stays
-    smallest with this prediction. If no scene lacks the member, the first scene within the
-    tolerance.
+    """Only the open scenes within the tolerance count. Returns the one that lacks this member and
+    whose span stays smallest with this prediction. If each of them has the member already, returns
+    the first one. None: no open scene is within the tolerance.
     """
     within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
     free = [scene for scene in within if member not in scene.taken]
@@ -41,8 +41,8 @@ def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | Non
 
 
 def lead(scenes: list[Open], scene: Open, time: int, floor: int | None) -> None:
-    """Give the scene the time of the leader's prediction, unless that changes the order of scenes.
-    `floor`: the time of the last published scene.
+    """Give the scene the time of the leader's prediction, unless the scenes would then be in
+    another order. `floor`: the time of the last published scene.
     """
     at = scenes.index(scene)
     after_floor = floor is None or time > floor

@@ -24,9 +24,9 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class SceneRecords:
-    """`inline`: a JSON pointer to a number in each prediction. A scene's record also holds these
-    numbers as one row. None: no such row. `fill`: the number that stands in the row for a missing
-    one.
+    """`inline`: a JSON pointer to a number in each prediction; a scene's record then holds these
+    numbers as one row, too. None: the record has no such row. `fill`: the number that the row has
+    for a member whose number is missing.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:
@@ -53,7 +53,7 @@ class SceneRecords:
     def _vector(
         self, steps: Sequence[str], decided: Decided, answers: Mapping[str, Answer]
     ) -> list[float | None]:
-        """One number for each member, in the order of their names."""
+        """One number for each member, in the order of the members' names."""
         vector = []
         for name in sorted({*decided.taken, *decided.absent}):
             found = None
@@ -87,8 +87,8 @@ def _index(step: str) -> int:
 
 
 def _number(answer: Raw, steps: Sequence[str]) -> float | None:
-    """The number that the steps lead to. None if there is no number, or if the number is too large
-    for a model.
+    """The number that the steps lead to. None if they lead to no number, or to one that is too
+    large for a model.
     """
     try:
         for step in steps:

@@ -1,8 +1,8 @@
 """One site: takes predictions and the time, and gives decided scenes and refused predictions.
 
-Rule: each prediction is given out once, in a scene or refused. Scenes are given out in the order of
-their times. A published scene may be amended, but never contradicted. No clock, no I/O. Owner: the
-ledger that has the site's partition.
+Rule: each prediction is given out once, either in a scene or as a refused one. Scenes are given out
+in the order of their times. A published scene may be amended, but never contradicted. No clock, no
+I/O. Owner: the ledger that has the site's partition.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ class Decisions(NamedTuple):
 
 
 # After a take-over a site must be silent for this many leases before it may end, because the time
-# at which it was last heard was measured by another machine's clock.
+# at which the site was last heard was measured by another machine's clock.
 GRACE_LEASES = 10
 
 
 class Site:
-    """`now` is the time of any clock, in milliseconds. If the clock goes back, it counts as
-    standing still.
+    """Each `now` is the time of one clock, in milliseconds; any clock will do. If the clock goes
+    back, the site takes it as standing still.
     """
 
     def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
@@ -113,12 +113,12 @@ class Site:
 
     @property
     def has_decided(self) -> bool:
-        """Are there decisions to `take`?"""
+        """True if there are decisions to `take`."""
         return bool(self._scenes or self._refused)
 
     @property
     def is_over(self) -> bool:
-        """Has the site been silent for so long that it ends?"""
+        """True if the site has been silent for so long that it ends."""
         return not self.state.open and self.state.now >= self._ends_at
 
     def next_look(self) -> int | None:
@@ -142,8 +142,8 @@ class Site:
         return max(self._heard + self._rules.forget_ms, self._ends_first)
 
     def lighten(self) -> bool:
-        """Drop the answers of the scene that has the most bytes of them, because the state does not
-        fit into one record. False: no answers are left.
+        """Drop the answers of the scene that has the most bytes of answers, because the state does
+        not fit into one record. Returns False if there was no answer left to drop.
         """
         held = [scene.taken for scene in self.state.open]
         held += [scene.taken for scene in self.state.decided]
@@ -154,8 +154,8 @@ class Site:
 
     def shed(self) -> bool:
         """Decide the earlier half of the open scenes now, and drop the decided scenes that could be
-        amended. Used when the state nearly fills a record even without answers. False: nothing was
-        decided.
+        amended. Used when the state nearly fills a record even without answers. Returns False if
+        nothing was decided.
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
@@ -208,8 +208,8 @@ class Site:
         return scene
 
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
-        """Remove an open scene to make room for a new one. Returns None if there is room now, or
-        why the prediction is refused instead.
+        """Remove an open scene to make room for a new one. Returns None if there is room now. If
+        there is none, returns why the prediction is refused.
         """
         scenes = self.state.open
         if self._closing.is_beyond(member, arrival, time, self.state.now):
@@ -224,10 +224,10 @@ class Site:
         return None
 
     def _floor(self) -> int | None:
-        """No scene may open at or before this time, because a scene of this time or of a later time
-        was published, or is ready to be published. Without this floor, a member whose clock says
-        1970 would keep opening scenes before all other scenes, and the other scenes would have to
-        wait for these.
+        """The time at or before which no scene may open, because a scene of this time or of a later
+        time was published, or is ready to be published. Without this floor, a member whose clock
+        says 1970 would keep opening scenes before all other scenes, and the other scenes would have
+        to wait for these.
         """
         emitted = self.state.emitted
         floors = [] if emitted is None else [emitted + self._gap]

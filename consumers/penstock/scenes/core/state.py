@@ -18,21 +18,21 @@ from penstock.scenes.core.arrival import Arrival, Position, without_answer
 Scene = TypeVar("Scene", "Open", "Decided")
 
 Reason = Literal[
-    "late",  # its scene was closed already, or a later one was
-    "surplus",  # its member already has a place in that scene
-    "off_grid",  # farther than tolerance_ms from every scene time
-    "ahead",  # its clock is ahead of Kafka's clock, or of the clocks of the other members
+    "late",  # the prediction's scene, or a later one, was closed already
+    "surplus",  # the member already has another prediction in that scene
+    "off_grid",  # its time is farther than tolerance_ms from every scene's time
+    "ahead",  # its time is ahead of Kafka's clock, or of the other members
     "no_time",
-    "other_model",  # not predicted by scenes.model
-    "stranger",  # not on the site's list
+    "other_model",  # it is by another model than scenes.model
+    "stranger",  # the member is not on the site's list
     "crowded",  # the site has max_members already
     "overload",  # max_open scenes are open already
 ]
 
 
 class Member(Struct, array_like=True):
-    """`heard`: the time of the wall clock when the member's last prediction came. `said`: the event
-    time of that prediction.
+    """`heard`: the time of the wall clock when the member's last prediction came. `said`: the last
+    event time that a prediction of the member stated.
     """
 
     heard: int
@@ -96,7 +96,8 @@ class SiteState(Struct, array_like=True):
     `open`: the open scenes, in the order of their times. `outbox`: topic and value of each record
     that was decided together with this state; after a crash these records are published again.
     `partition`: the site's partition of the repartition topic. `batch`: the number of the owner's
-    batch that wrote the state; the decisions of earlier batches were published before.
+    batch that wrote the state; all decisions of earlier batches were published before that batch
+    was written.
     """
 
     now: int = 0

@@ -71,8 +71,8 @@ class FaustEngine:
         that come meanwhile are the next batch.
         """
         waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
-        # Not done by `noack()`, because `noack()` returns another stream, and this stream would
-        # still acknowledge the events that it has passed.
+        # `noack()` is no use here: it returns another stream, and this stream would still
+        # acknowledge the events that it has passed.
         stream.enable_acks = False
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off(work, stream, waiting))

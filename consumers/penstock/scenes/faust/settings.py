@@ -20,7 +20,7 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         # This long after a worker has died, other workers take over its sites.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
-        # A crash repeats at most this much; repeats are recognised by their ids.
+        # A crash repeats at most the records of this time. Repeats are recognised by their ids.
         "broker_commit_interval": 0.5,
         "consumer_auto_offset_reset": "earliest",
         "processing_guarantee": "at_least_once",

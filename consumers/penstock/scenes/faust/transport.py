@@ -3,7 +3,7 @@
 Rule: only these three are changed. First, the producer is idempotent: if a batch fails, no later
 records may be written, because repeats are recognised by their positions. Second, the broker may
 hold a fetch for at most 20 ms. With Faust's 1.5 s, the records of one partition would wait 1.5 s
-for those of another. Third, the application chooses whether records of open and aborted
+for the records of another. Third, the application chooses whether records of open and aborted
 transactions are read.
 """
 
