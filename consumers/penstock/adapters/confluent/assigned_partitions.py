@@ -1,9 +1,9 @@
 """The partitions of this member, each with a number that is new with every assignment.
 
 Rule: if a partition was revoked and has come back, another member may have got further with it in
-between. So no commit and no seek from before the revocation may reach the new assignment: the
-number of the assignment tells the two apart. Owner: the reads, in the event loop; the thread of the
-reads only looks.
+between. So no commit and no seek that was made before the revocation may reach the new assignment:
+its number differs from that of the old assignment. Owner: the reads. They change the numbers only
+in the event loop; the thread of the reads only looks the numbers up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from itertools import count
 
 
 class AssignedPartitions:
-    """Holds by partition the number of its assignment."""
+    """Holds, for each partition of this member, the number of its assignment."""
 
     def __init__(self) -> None:
         self._assignments: dict[int, int] = {}

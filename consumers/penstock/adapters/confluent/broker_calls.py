@@ -106,8 +106,8 @@ class BrokerCalls:
         return begins[partition], ends[partition]
 
     async def ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """The next offset of each partition. The deadline is short, because this is asked every two
-        seconds.
+        """The next offset of each partition. The deadline is short, because the worker asks this
+        question every two seconds.
         """
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 

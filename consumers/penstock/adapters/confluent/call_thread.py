@@ -1,11 +1,11 @@
 """Makes the blocking calls of a client library, one after the other, on a thread of their own.
 
 Rule: the event loop awaits the answers and never blocks on the thread. A call is skipped if its
-caller was cancelled before its turn. Within a call the library may call us back, and the callback
-may need work in the event loop. That work may need further calls, so the thread makes them while it
-waits for the work. Only a call that the library forbids within a callback waits until the outer
-call has ended. The thread is a daemon, so a call that hangs cannot keep the process from ending.
-Owner: the source.
+caller was cancelled before the call began. Within a call the library may call us back, and the
+callback may need work in the event loop. That work may need further calls, so the thread makes them
+while it waits for the work. Only a call that the library forbids within a callback waits until the
+outer call has ended. The thread is a daemon, so a call that hangs cannot keep the process from
+ending. Owner: the source.
 """
 
 import asyncio
@@ -48,9 +48,9 @@ class CallThread:
         self._calls.put(None)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """Run `work` in the event loop and return its result. Called on this thread, within a call.
-        Until the work is done, the thread makes the calls that are queued, except those that are
-        `apart`.
+        """Run `work` in the event loop and return its result. Call this only on the thread itself,
+        within a call. Until the work is done, the thread makes the calls that are queued, except
+        those that are `apart`.
         """
         done = asyncio.run_coroutine_threadsafe(work, loop)
         done.add_done_callback(lambda _: self._calls.put(None))

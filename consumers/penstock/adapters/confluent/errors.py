@@ -104,8 +104,8 @@ def is_unreleased(error: KafkaError) -> bool:
 
 
 def _lasting(error: KafkaError) -> int | None:
-    """The broker's code, if it stands for a refusal that lasts. librdkafka reports each fatal error
-    as `_FATAL`; in that case only the text tells which error the broker sent.
+    """The broker's code if it stands for a refusal that lasts, else None. librdkafka reports each
+    fatal error as `_FATAL`; in that case only the text tells which error the broker sent.
     """
     if error.code() != KafkaError._FATAL:
         return error.code() if error.code() in LASTING else None

@@ -20,14 +20,14 @@ from penstock.adapters.kafka.group.identity import GroupMember
 
 T = TypeVar("T")
 
-# librdkafka calls these within a read, with the partitions that come or go.
+# librdkafka calls such a function within a read, with the partitions that come or go.
 Callback = Callable[[Any, list[Any]], None]
 WHAT = "the start of the consumer"
 
 
 class Handle:
-    """`consumer` exists from the first `join` on. `is_incremental`: the group gives and takes
-    single partitions while the others are read.
+    """`consumer` exists from the first `join` on. `is_incremental`: True if the group gives and
+    takes single partitions while this member goes on reading its other partitions.
     """
 
     consumer: Any
@@ -70,26 +70,27 @@ class Handle:
         return described(self._membership)
 
     def note_member(self) -> None:
-        """Called on the thread: it waits until librdkafka's own thread answers."""
+        """Call this on the thread, because it blocks until librdkafka's own thread answers."""
         with suppress(RuntimeError, KafkaException):  # the consumer is closed
             self._membership = self.consumer.consumer_group_metadata()
 
     def follow_topics(self) -> None:
-        """If other topics match the pattern now, subscribe to those. Called on the thread, between
-        two reads.
+        """If other topics match the pattern now, subscribe to those. Call this on the thread,
+        between two reads.
         """
         if self._subscription.changed(self.consumer):
             self.consumer.subscribe(self.topics, **self._callbacks)
 
     def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
-        """Make a call on the thread, in its turn. `apart`: never within a rebalance, which a read,
-        a seek or the end of the consumer would disturb.
+        """Make a call on the thread, in its turn. `apart`: True if the call must not be made within
+        a rebalance. Reads, seeks and the end of the consumer need this, because they would disturb
+        the rebalance.
         """
         assert self._thread is not None, "after `join`"
         return self._thread.call(work, apart=apart)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """Let the event loop do this work. Called on the thread, within a call."""
+        """Let the event loop do this work. Call this on the thread, within a call."""
         assert self._thread is not None, "after `join`"
         return self._thread.in_loop(work, loop)
 

@@ -1,8 +1,8 @@
 """Holds records that librdkafka has handed over and the pipeline has not asked for yet.
 
 Rule: librdkafka hands over records of any partition, but the pipeline asks for some partitions
-only. The records of the other partitions wait here. A partition of which many wait is paused, so
-the memory is bounded. Each record is given out once and in order. Owner: the source.
+only. The records of the other partitions wait here. A partition is paused while many of its records
+wait, so the memory is bounded. Each record is given out once and in order. Owner: the source.
 """
 
 from collections import deque
@@ -18,8 +18,8 @@ CROWD_BYTES = 1 << 20
 
 class _Waiting:
     """The waiting records of one partition. `next_offset`: the offset after the last record that
-    came. `end`: the end of the log that librdkafka reported. It is higher than `next_offset` if the
-    last offsets of the log have no records, but markers of transactions.
+    came. `end`: the end of the log that librdkafka reported. `end` is higher than `next_offset` if
+    the last offsets of the log have no records, but markers of transactions.
     """
 
     __slots__ = ("end", "nbytes", "next_offset", "records")
@@ -80,7 +80,9 @@ class Inbox:
         return taken
 
     def crowded(self, wanted: Collection[int]) -> set[int]:
-        """Those partitions outside `wanted` of which so much waits that they must be paused."""
+        """The partitions outside `wanted` that must be paused, because so many of their records
+        wait.
+        """
         return {
             partition
             for partition, waiting in self._waiting.items()
@@ -93,8 +95,9 @@ class Inbox:
         return waiting is not None and bool(waiting.records)
 
     def read_up_to(self) -> dict[int, int]:
-        """By partition, the offset at which reading goes on. The thread of the reads calls this,
-        too, while the event loop may change the partitions: so they are copied in one step.
+        """By partition, the offset at which reading goes on. The thread of the reads also calls
+        this, and meanwhile the event loop may change the partitions: so they are copied in one
+        step.
         """
         waiting = list(self._waiting.items())
         return {partition: each.next_offset for partition, each in waiting}

@@ -21,9 +21,9 @@ COORDINATOR_MS = 5_000
 # A request without an answer fails after this time. Reads wait while a commit is under way, and a
 # member that does not read for too long is removed from the group.
 SOCKET_TIMEOUT_MS = 10_000
-# Off: librdkafka writes its log lines to standard error, past our log. Giving it a Python logger
-# makes confluent-kafka 2.16 abort the process (`CallState_get: cs != NULL`). Errors that matter
-# also arrive by `error_cb`.
+# 0 turns librdkafka's log off, because librdkafka writes its lines to standard error, past our log.
+# Giving librdkafka a Python logger makes confluent-kafka 2.16 abort the process (`CallState_get: cs
+# != NULL`). Errors that matter also arrive by `error_cb`.
 LOG_LEVEL = 0
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so the wait adds no latency.
@@ -65,8 +65,8 @@ def member_options(
 
 
 def described(metadata: bytes) -> GroupMember:
-    """The membership in the bytes that librdkafka hands to its own producers: a mark, the
-    generation, then texts that each end with a zero byte.
+    """Decode the membership from the bytes that librdkafka hands to its own producers. These bytes
+    are a mark, the generation, and then texts that each end with a zero byte.
     """
     mark, generation = metadata[: len(MARK)], metadata[len(MARK) :][:4]
     if mark != MARK:

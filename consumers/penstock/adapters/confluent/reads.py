@@ -34,9 +34,10 @@ GATHER_S = 0.003
 
 
 class Reads:
-    """`failure`: the exception that ended a read. `lost`: by partition, a position that the log
-    does not have; it stays until the partition is sought. `errors`: the other errors that came
-    among the records. `stopped`: partitions that may not be read until they are sought or assigned.
+    """`failure`: the exception that ended a read. `lost`: from a partition to a position that the
+    log does not have; the entry stays until a seek moves the partition. `errors`: the other errors
+    that came among the records. `stopped`: partitions that may not be read until a seek or a new
+    assignment.
     """
 
     def __init__(self, handle: Handle, names: PartitionNames) -> None:
@@ -78,12 +79,13 @@ class Reads:
         self._reading.add_done_callback(self._arrived)
 
     def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """Read, on the thread: all records that are there and, if many are there, those that come
-        within a moment. If none is there, wait for the first, and take those that came with it.
+        """Read on the thread. Take all records that are there; if many are there, also take those
+        that come within a moment. If no record is there, wait for the first one, and take the
+        records that came with it.
 
         A notice that a partition was read to its end comes after nearly every record of a slow
-        topic. Notices alone do not end a read, because each read costs a turn of all stages, and
-        two switches of the interpreter between threads.
+        topic. Such notices alone do not end a read, because each read costs a turn of all stages,
+        and two switches of the interpreter between threads.
         """
         self._handle.follow_topics()
         consumer = self._handle.consumer
@@ -118,7 +120,7 @@ class Reads:
         self.wake()
 
     def keep_early(self) -> None:
-        """Keep the records that the read found before a rebalance began within it. Called at the
+        """Keep the records that the read found before a rebalance began within it. Call this at the
         beginning of the rebalance.
         """
         early, self._early = self._early, []
@@ -141,9 +143,10 @@ class Reads:
     # The positions at which reading goes on.
 
     def begin(self, starts: Mapping[int, Commit]) -> set[int]:
-        """These partitions are assigned at these positions. Returns the partitions that must stay
-        paused, because their positions are undecided: a seek will set them. The caller resumes the
-        other partitions, because librdkafka keeps the pauses of earlier assignments.
+        """Note that these partitions are now assigned to us, at these positions. Returns the
+        partitions that must stay paused, because their positions are undecided: a seek will set
+        them. The caller resumes the other partitions, because librdkafka keeps the pauses of
+        earlier assignments.
         """
         self.forget(starts)
         self.ours.begin(starts)
@@ -164,9 +167,9 @@ class Reads:
         self.inbox.forget(partitions)
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        """Move to new positions. The waiting records of these partitions are dropped, also those of
-        a read under way, because the thread ends that read before it makes the seek. Partitions
-        that are revoked meanwhile are left out.
+        """Move to new positions. The waiting records of these partitions are dropped. The records
+        of a read that is under way are dropped, too, because the thread ends that read before it
+        makes the seek. Partitions that are revoked meanwhile are left out.
         """
         if not (held := self.ours.held(starts)):
             return
@@ -179,10 +182,10 @@ class Reads:
                 del self._sought[one]
 
     def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
-        """Seek, on the thread. librdkafka refuses to seek a partition that it does not fetch,
-        because it has not begun to or because the position is gone. In this case the partitions are
-        assigned anew, each at its position; the protocol `classic` requires this for all partitions
-        of the member at once.
+        """Seek on the thread. librdkafka refuses to seek a partition that it does not fetch: either
+        the fetch has not begun yet, or the position is gone. In this case the partitions are
+        assigned anew, each at its position; with the protocol `classic` all partitions of the
+        member must be assigned anew at once.
         """
         consumer, place = self._handle.consumer, self._names.place
         all_held = set(map(self._names.number, consumer.assignment()))

@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 
 class Rebalances:
-    """`changes` grows with every assignment and revocation. `joining_since_s`: None while this
-    worker is a member. `begins_at` asks for the positions of assigned partitions. `failed` gets the
-    exception that a rebalance raised, because librdkafka loses the exceptions of its callbacks.
+    """`changes` grows with every assignment and revocation. `joining_since_s`: when the present
+    join began; None while this worker is a member. `begins_at` asks for the positions of assigned
+    partitions. `failed` gets the exception that a rebalance raised, because librdkafka loses the
+    exceptions of its callbacks.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class Rebalances:
         return self._changing is not None
 
     def now_joining(self) -> None:
-        """The join begins. With the protocol `consumer` its time is not measured: a worker is a
-        member at once, and if the group has no partition for the worker, no callback tells that the
-        join has ended.
+        """The join begins. With the protocol `consumer` the time of the join is not measured: a
+        worker is a member at once, and if the group has no partition for the worker, no callback
+        tells that the join has ended.
         """
         self._reads.forget(self._reads.ours.all())
         self._reads.errors.clear()
@@ -79,7 +80,7 @@ class Rebalances:
             self._changing.cancel()
             await asyncio.wait([self._changing])
 
-    # These run on the thread of the reads.
+    # The following methods run on the thread of the reads.
 
     def on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self._handle.note_member()
@@ -110,7 +111,7 @@ class Rebalances:
             self._failed(error)
             return None
 
-    # These run in the event loop.
+    # The following methods run in the event loop.
 
     async def _as_change(self, work: Coroutine[Any, Any, T]) -> T | None:
         if self._is_over:  # the source was stopped after the thread had called
@@ -125,7 +126,7 @@ class Rebalances:
             self._changing = None
 
     async def _assigned(self, numbers: Collection[int]) -> tuple[Mapping[int, Commit], set[int]]:
-        """Where the partitions begin, and those of them that stay paused for now."""
+        """Returns where the partitions begin, and which of the partitions stay paused for now."""
         if (held := self._reads.ours.all()) and not self._handle.is_incremental:
             # If the topics change while an assignment is made, librdkafka does not call `on_revoke`
             # before the next assignment.

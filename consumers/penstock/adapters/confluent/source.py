@@ -2,7 +2,7 @@
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
 `revoked` has returned. The consumer runs on a thread of its own: there it waits for records and, in
-a rebalance, for the event loop. Owner: the consume task polls, settle commits.
+a rebalance, for the event loop. Owner: the consume task, which polls, and `settle`, which commits.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class ConfluentSource:
-    """`drain_ms`: the time that a rebalance may take; the group waits 10 s longer. `leaves`: a
-    member with an instance id leaves the group when it stops. `decided`: a position that an open
-    transaction may still move is reported as `UNDECIDED`.
+    """`drain_ms`: the time that a rebalance may take; the group waits 10 s longer. `leaves`: True
+    if a member with an instance id leaves the group when it stops. `decided`: True if a position
+    that an open transaction may still move is reported as `UNDECIDED`.
     """
 
     _rebalances: Rebalances
@@ -61,8 +61,8 @@ class ConfluentSource:
         self._settings = settings
         self._instance_id, self._leaves = instance_of(settings), leaves
         self._timeout_s = settings.timeout_ms / 1000
-        # The group removes a member that does not read for `poll_ms`, and a rebalance waits as long
-        # for each member. librdkafka accepts no time below the session.
+        # The group removes a member that does not read for `poll_ms`, and a rebalance waits that
+        # long for each member. librdkafka accepts no `poll_ms` below the session.
         patience_ms = min(drain_ms + 10_000, REQUEST_TIMEOUT_MS - 5_000)
         poll_ms = max(patience_ms, settings.session_ms)
         self._numbers = Numbers(settings.inputs)
@@ -164,12 +164,12 @@ class ConfluentSource:
 
     async def _find(self, partition: int, offset: int) -> None:
         """Find a new position for a partition whose position is lost. librdkafka reports the loss
-        only once, and does not read the partition until it is sought. If nothing was found now,
+        only once, and does not read the partition again before a seek. If nothing was found now,
         seek the lost position, so that librdkafka reports it again.
 
         `offset`: the position that librdkafka reports. It may be higher than the offset after the
         last record, because librdkafka also passes markers of transactions. It is below 0 if the
-        log was cut. A report of a lower position is out of date.
+        log was cut. A report of a position below the offset after the last record is out of date.
         """
         held = self._reads.ours.held([partition])
         reaches = self._reads.inbox.read_up_to().get(partition)
@@ -268,8 +268,8 @@ class ConfluentSource:
                 raise failure
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka calls this on the thread. After a fatal error it does nothing any more; from
-        all other errors it recovers by itself.
+        """librdkafka calls this on the thread. After a fatal error librdkafka does nothing any
+        more; from all other errors it recovers by itself.
         """
         if is_unreleased(error):
             self._is_refused = True

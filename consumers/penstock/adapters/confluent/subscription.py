@@ -18,7 +18,7 @@ from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 LOOK_S = METADATA_MAX_AGE_MS / 1000
 # Short, because no read is made meanwhile. A broker that is up answers within milliseconds.
 ANSWER_S = 1.0
-# Kafka's own topics, which aiokafka leaves out, too.
+# Kafka's own topics. Like aiokafka, we leave them out even if they match the pattern.
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 
@@ -30,8 +30,8 @@ class Subscription:
         self._looked_s: float | None = None
 
     def changed(self, consumer: Any) -> bool:
-        """Look which topics match now. True if they are not the same topics as before; without a
-        pattern always false.
+        """Look which topics match now. Returns True if other topics match than before, else False.
+        Without a pattern the result is always False.
         """
         if self._matches is None:
             return False

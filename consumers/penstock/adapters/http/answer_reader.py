@@ -1,7 +1,8 @@
 """Reads one HTTP/1.1 answer while its bytes arrive; llhttp parses them.
 
-Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. No more is
-held than the bounds that the caller gives. Pure. Owner: `connections`, one reader for each request.
+Rule: an answer that contradicts itself, or has more bytes than it announced, is refused. The reader
+holds no more bytes than the caller's bounds allow. Pure. Owner: `connections`, which makes one
+reader for each request.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import httptools
 # The most bytes of all heads and of the trailer together. It is also the most bytes that may come
 # between two pieces of the body.
 HEAD_BYTES: Final = 64 * 1024
-# How many bytes the first line of each head counts in `HEAD_BYTES`.
+# The first line of each head counts as this many bytes of `HEAD_BYTES`.
 _LINE_BYTES: Final = 20
 # How many bytes an error shows of an answer that is not HTTP.
 _SHOWN_BYTES: Final = 200
@@ -55,7 +56,7 @@ class AnswerReader:
     are read. With `believes_length`, a 200 whose Content-Length is above the bound fails before its
     body is read. After an answer, `keeps` tells whether the connection may be used again.
 
-    llhttp calls the `on_...` methods within `feed`, and `feed` raises what they raise.
+    llhttp calls the `on_...` methods within `feed`, and `feed` raises the errors of these methods.
     """
 
     fields: Fields
@@ -79,15 +80,15 @@ class AnswerReader:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> Answer | None:
-        """The answer, when it is complete. Raises `Unusable`, `TooLong`."""
+        """Returns the answer when it is complete, else None. Raises `Unusable`, `TooLong`."""
         self.has_begun = self.has_begun or data != b""
         self._silent_bytes += len(data)
         try:
             if self._parser is not None:
                 self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # The bytes after a 101 are not HTTP, and after a cut complaint no more are wanted: in
-            # both cases an error of the parser does not matter.
+            # The bytes after a 101 are not HTTP, and after a cut complaint no more bytes are
+            # wanted: in both cases an error of the parser does not matter.
             if not self._is_cut and self._status != SWITCHING:
                 raise _told(error, data) from None
         if self._is_complete or self._is_cut or self._status == SWITCHING:
@@ -97,8 +98,8 @@ class AnswerReader:
         return None
 
     def end(self) -> Answer | None:
-        """Called when the connection ends, which completes an answer without a length. None if the
-        answer was cut off.
+        """Call this when the connection ends: the end completes an answer that has no length.
+        Returns such an answer, or None if the answer was cut off.
         """
         return self._answer() if self._ends_with_connection else None
 
@@ -129,8 +130,9 @@ class AnswerReader:
         if self.believes_length and status == OK and int(length or 0) > self.most_bytes:
             raise TooLong
         self._ends_with_connection = length is None and coded is None
-        # Many servers (all on uvicorn, if the model raised) close the connection after an error
-        # without announcing it, and the next request on it would be lost.
+        # Many servers close the connection after an error answer without announcing it, and the
+        # next request on that connection would be lost. All servers on uvicorn do this if the model
+        # raised.
         if status < 400 and status != SWITCHING and parser is not None:
             self.keeps = parser.should_keep_alive()
 
@@ -156,14 +158,16 @@ class AnswerReader:
             raise Unusable(f"its head has more than {HEAD_BYTES} bytes")
 
     def _answer(self) -> Answer:
-        # The parser refers to this object. Without the circle both are freed at once, and not only
-        # when the garbage collector runs.
+        # This reader and the parser refer to each other. Once this circle is cut, both are freed at
+        # once, and not only when the garbage collector runs.
         self._parser = None
         return Answer(self._status, self._found, b"".join(self._body))
 
 
 def _told(error: Exception, data: bytes) -> Exception:
-    """The error that a method of ours raised, else what llhttp says about the bytes."""
+    """The error that one of our `on_...` methods raised; if none raised, an error with llhttp's
+    words about the bytes.
+    """
     raised = error.__context__
     if isinstance(raised, Unusable | TooLong):
         return raised

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.errors import Fatal, usage
 
-# The texts of OpenSSL, BoringSSL (in gRPC) and rustls.
+# The texts with which OpenSSL, BoringSSL (in gRPC) and rustls report such a certificate.
 _UNTRUSTED = re.compile(
     r"certificate verify failed[^()]*|CERTIFICATE_VERIFY_FAILED: [^():]*|"
     r"InvalidCertificate\(\s*(\w+)"
@@ -19,8 +19,8 @@ _UNTRUSTED = re.compile(
 
 
 def trusting(cafile: str | None, key: str) -> ssl.SSLContext:
-    """A TLS context that trusts the authorities of `cafile`, else those of the system. `key`: the
-    setting that errors name.
+    """A TLS context that trusts the authorities of `cafile`, or those of the system if `cafile` is
+    None. `key`: the setting that errors name.
     """
     if cafile is None:
         return _system()
@@ -37,7 +37,7 @@ def _system() -> ssl.SSLContext:
 
 
 def authorities(cafile: str, key: str) -> bytes:
-    """The content of `cafile`, checked, for libraries that do not take a TLS context."""
+    """The checked content of `cafile`, for libraries that do not take a TLS context."""
     trusting(cafile, key)
     return Path(cafile).read_bytes()
 

@@ -1,5 +1,5 @@
-"""Our own HTTP/1.1 connections on asyncio's transport: one request at a time on each, kept open for
-the next one. They are our own to save CPU: a POST and its answer cost a third of what a general
+"""Our own HTTP/1.1 connections on asyncio's transport. Each carries one request at a time, and
+stays open for the next request. They save CPU: a POST and its answer cost a third of what a general
 client takes.
 
 Rule: a connection is used again only after an answer that was read whole. Every request ends: by
@@ -84,12 +84,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def rested_s(self) -> float:
-        """The seconds since it was last used."""
+        """The seconds since the connection was last used."""
         return self._loop.time() - self._used_s
 
     @property
     def is_fresh(self) -> bool:
-        """True if another request may be sent on it."""
+        """True if another request may be sent on the connection."""
         return self.is_reusable and self.rested_s < IDLE_S
 
     @property
@@ -97,8 +97,8 @@ class Connection(asyncio.Protocol):
         return min(self._heard_s + self._silence_s, self._due_s)
 
     def _keep_watch(self) -> None:
-        """One timer per connection instead of one per request: if it rings too early, it is set
-        again.
+        """Set the timer. Each connection has one timer, instead of one for each request: if the
+        timer rings too early, it is set again.
         """
         ends_s = self._ends_s
         if self._watch is not None:
@@ -201,7 +201,9 @@ class Host:
         self._open: set[Connection] = set()
 
     def take(self) -> Connection | None:
-        """The idle connection used last, which is the least likely to be closed; else None."""
+        """The idle connection that was used last, because it is the least likely to be closed; None
+        if no idle connection can be used.
+        """
         while self._idle:
             connection = self._idle.pop()
             if connection.is_fresh:
@@ -226,7 +228,7 @@ class Host:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Give a connection back after an answer; it is kept if it may be used again."""
+        """Give a connection back after an answer. The connection is kept if it may be used again."""
         if connection.is_reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

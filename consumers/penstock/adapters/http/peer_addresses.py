@@ -17,7 +17,7 @@ PORT: Final = 8900
 
 
 class Address(NamedTuple):
-    """An IP address, or a name that may have many."""
+    """A port, with an IP address or with a name that may stand for many IP addresses."""
 
     host: str
     port: int

@@ -1,5 +1,5 @@
-"""Asks running workers: the one at `http.host` and `http.port` for its status and its pages, and
-also those of `http.peers` for the way of one object.
+"""Asks the running worker at `http.host` and `http.port` for its status and its pages. For the way
+of one object, the workers of `http.peers` are asked as well.
 
 Rule: if no worker listens at an address, or another server does, the result says so, and nothing is
 raised; the caller decides what this means. Owner: the commands that ask.
@@ -26,8 +26,9 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class Batch(msgspec.Struct):
-    """The request to the model that answered the object's last rows: how many rows of how many
-    objects it carried, and its number among the requests for its batch.
+    """The request to the model that answered the object's last rows. `rows`, `objects`: how many
+    rows the request carried, and of how many objects. `request`: its number among the requests that
+    were made for its batch.
     """
 
     rows: int
@@ -60,7 +61,9 @@ async def page_of(http: config.Http, path: str, within_s: float) -> bytes | None
 
 
 async def status_of(http: config.Http) -> dict[str, Any] | None:
-    """The worker's status; None if no worker answers. Raises `Fatal` if it wants another token."""
+    """The worker's status; None if no worker answers. Raises `Fatal` if the worker wants another
+    token.
+    """
     url = url_of(http)
     async with _session(http) as session:
         code, document = await _asked(session, f"{url}/api/status")
@@ -71,8 +74,8 @@ async def status_of(http: config.Http) -> dict[str, Any] | None:
 
 
 async def way_of(http: config.Http, id: str, model: str, output_topic: str) -> Way | str:
-    """The way of the object that the record `id` answers, as told by the worker that delivered it.
-    If no worker tells it, a text that says why.
+    """The way of the object that the record `id` answers, as told by the worker that delivered the
+    record. If no worker tells the way, a text that says why.
     """
     query = {"id": id, "model": model, "output": output_topic}
     try:
@@ -127,8 +130,8 @@ def _session(http: config.Http) -> aiohttp.ClientSession:
 async def _asked(
     session: aiohttp.ClientSession, url: str, query: dict[str, str] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """The answer's status code and its JSON object, which is empty if the answer is anything else.
-    Code 0: no answer came.
+    """The answer's status code and its JSON object; the object is empty if the answer is not a JSON
+    object. Code 0: no answer came.
     """
     try:
         async with session.get(url, params=query, allow_redirects=False) as answer:

@@ -9,8 +9,9 @@ from penstock.packages import missing_extra
 def open_source(
     settings: config.Kafka, *, drain_ms: int, leaves: bool = False, decided: bool = False
 ) -> MemberSource:
-    """`leaves`: a member with an instance id leaves the group when it stops. `decided`: a position
-    that an open transaction may still move is reported as `UNDECIDED`, for exactly once.
+    """`leaves`: True if a member with an instance id leaves the group when it stops. `decided`:
+    True if a position that an open transaction may still move is reported as `UNDECIDED`, for
+    exactly once.
     """
     if settings.client == "aiokafka":
         return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)

@@ -15,7 +15,7 @@ from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit, Rebalance, Record, Where
 
-# The most bytes of all records that are kept.
+# The most bytes that the kept records of all partitions have together.
 MOST_BYTES = 64 << 20
 
 

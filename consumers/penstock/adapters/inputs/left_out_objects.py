@@ -20,7 +20,7 @@ from penstock.errors import Poison, first_cause
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Record, Results
 
-# How many results are asked for at a time.
+# How many results are looked up at a time.
 LOOKS: Final = 64
 
 

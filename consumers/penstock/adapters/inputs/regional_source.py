@@ -1,4 +1,5 @@
-"""One source over several groups: that of its own region, and those of the regions that it helps.
+"""One source over several groups: the group of the worker's own region, and the groups of the
+regions that the worker helps.
 
 Rule: a worker helps a region by joining that region's group, and stops helping by leaving the
 group. As in any rebalance, the group decides which member reads which partition from which offset.
@@ -18,8 +19,9 @@ class RegionalSource:
     """Implements the ports `Source` and `Neighbours`. `poll` reads our own region only; records of
     a helped region are polled from the member that `join` returned.
 
-    `make`: makes the source of a region, without starting it. `region_of`: the region of each topic
-    of another region. `look`: asks for lag and workers of a region's group (None: of our own).
+    `make`: makes the source of a region, without starting it. `region_of`: from each topic of
+    another region to the name of that region. `look`: asks for the lag and the workers of a
+    region's group; None stands for our own region.
     """
 
     def __init__(
@@ -99,8 +101,8 @@ class RegionalSource:
         return [self._own, *self._helping.values()]
 
     def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
-        """The partitions by the member that reads them. Partitions of a region that we have left
-        are omitted.
+        """From each member to the partitions that it reads. Partitions of a region that we have
+        left are omitted.
         """
         found: dict[Source, list[int]] = defaultdict(list)
         for number in partitions:

@@ -34,8 +34,8 @@ from penstock.process.stopping import stopped_after
 
 Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient)
 
-# Must be longer than the rebalance timeout: aiokafka bounds JoinGroup by it like any other request,
-# and the broker answers JoinGroup only when all members have joined.
+# This must be longer than the rebalance timeout: the request timeout of aiokafka also bounds
+# JoinGroup, and the broker answers JoinGroup only when all members have joined.
 REQUEST_TIMEOUT_MS = 40_000
 # A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
@@ -175,7 +175,9 @@ def _remedy(error: BaseException) -> str:
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
-    """False if the connection ends during the handshake: a broker that stops causes this, too."""
+    """True if TLS failed for a lasting reason, such as a certificate that is not trusted. False if
+    the connection only ended during the handshake, because a broker that stops also causes that.
+    """
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
 
@@ -207,9 +209,10 @@ async def _bounded(
 
 
 async def reach(settings: config.Kafka) -> None:
-    """Connect to one of the brokers, with the settings of all clients, and disconnect. Raises
-    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong.
-    aiokafka's own start raises one error for all of these, and logs every try.
+    """Connect to one of the brokers, with the settings that all clients use, and disconnect. Raises
+    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong. The
+    start of aiokafka's own clients raises one and the same error in all of these cases, and logs
+    every try.
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     failure: PenstockError | None = None

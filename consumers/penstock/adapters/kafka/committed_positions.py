@@ -67,7 +67,7 @@ async def positions(
                 found[TopicPartition(topic, number)] = UNDECIDED
                 continue
             check_code(code)
-            # confluent-kafka writes the zero byte that ends a C string into the metadata, too.
+            # confluent-kafka also writes into the metadata the zero byte that ends a C string.
             text = (metadata or "").rstrip("\0")
             commit = Commit(offset, text) if offset != NO_OFFSET else None
             found[TopicPartition(topic, number)] = commit
@@ -79,7 +79,7 @@ async def positions(
 async def decided_positions(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Commit | None]:
-    """`positions`, asked again for a moment while some are undecided."""
+    """Ask for `positions`, and for a moment ask again while some of them are undecided."""
     found: dict[TopicPartition, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
     for _ in range(TRIES):
         asked = [where for where, at in found.items() if at == UNDECIDED]
@@ -107,7 +107,7 @@ async def words(
 
 class GroupPositions:
     """A group's positions by a client of aiokafka, for a source whose own library cannot send the
-    request. `decided`: a position that an open transaction may still move is reported as
+    request. `decided`: True if a position that an open transaction may still move is reported as
     `UNDECIDED`.
     """
 

@@ -1,8 +1,8 @@
 """Reads topics from given offsets and goes on while they grow, without a consumer group.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. One read takes more
-records than a source's, because a delay here delays only what is shown. Owner: the task that
-watches.
+records than a read of a source, because a delay here delays only what is shown. Owner: the task
+that watches.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,7 +23,7 @@ NO_BEGINS: Final[Mapping[Where, int]] = {}
 
 
 class Bite(NamedTuple):
-    """The next records of one partition. They follow the records of the bite before."""
+    """The next records of one partition. They follow the records of the partition's former bite."""
 
     topic: str
     partition: int
@@ -63,8 +63,8 @@ async def following(
     topics: Mapping[str, int],
     begins: Mapping[Where, int] = NO_BEGINS,
 ) -> AsyncIterator[Follower]:
-    """`topics`: how many partitions each topic has. `begins`: the first offset to be read of a
-    partition, if that is not 0.
+    """`topics`: from the name of each topic to the number of its partitions. `begins`: from a
+    partition to the first offset that is read; the other partitions are read from offset 0.
     """
     consumer = AIOKafkaConsumer(
         **connection(settings),

@@ -14,7 +14,7 @@ class Numbers:
     """`number` gives the number of a partition, and `of` the partition of a number."""
 
     def __init__(self, topics: Sequence[str]) -> None:
-        """`topics`: the input topics; empty if they are given by a pattern."""
+        """`topics`: the input topics; empty if a pattern selects them."""
         self._topic = topics[0] if len(topics) == 1 else None
         self._numbers: dict[TopicPartition, int] = {}
         self._met: list[TopicPartition] = []

@@ -13,8 +13,8 @@ REMEMBERED_KEYS = 100_000
 
 
 def hashed(partitions: int) -> Callable[[str], int]:
-    """A function that gives the partition of a key, whose UTF-8 bytes are hashed, in a topic with
-    this many partitions.
+    """A function from a key to its partition in a topic with this many partitions. The function
+    hashes the UTF-8 bytes of the key.
     """
 
     @lru_cache(maxsize=REMEMBERED_KEYS)

@@ -1,7 +1,8 @@
 """Reads and writes positions of consumer groups for commands, which are not members of the groups.
 
 Rule: while the group has members, only they may commit, and Kafka refuses a command's commit. Only
-one process at a time may write a position: the last write holds. Owner: the command.
+one process at a time may write a position, because a later write replaces an earlier one. Owner:
+the command.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -138,8 +139,8 @@ async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]
     partitions have already.
 
     The words of a partition are the metadata of a commit, in a second group that has no members, so
-    they survive restarts. If no worker acts on a word, it expires with that group's positions,
-    after the broker's `offsets.retention.minutes` (a week).
+    they survive restarts. If no worker acts on a word, the word expires with the second group's
+    positions, after the broker's `offsets.retention.minutes` (a week).
     """
     group = lines_group(settings.group)
     consumer = _member_of_none(settings, group)

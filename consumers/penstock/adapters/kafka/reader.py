@@ -1,4 +1,5 @@
-"""Reads topics without a group: asks which offsets they hold, then reads these, and none beyond.
+"""Reads topics without a group: asks which offsets they hold, then reads these offsets and none
+beyond.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
 by positions and not by counting records, because offsets have gaps. Owner: the command that reads.
@@ -24,18 +25,20 @@ from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit
 
-# The most records of one read. Judging so many takes a few ms, after which the network gets its
-# turn.
+# The most records of one read. Handling so many records takes a few ms, after which the network
+# gets its turn.
 MAX_RECORDS = 2_000
 FETCH_BYTES = 4 << 20
-# Longer than the longest pause of a broker that moves a partition's leader.
+# How long a read may wait for records. This is longer than the longest pause of a broker that moves
+# a partition's leader.
 SILENCE_MS = 30_000
 # The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
 # The figures of a binary search, which throws away most of what it reads: so its fetches are small.
 PROBE_BYTES = 256 << 10
-# How long a fetch at a partition's end waits for records; meanwhile it holds up the next probe.
+# How long a fetch at a partition's end waits for records; meanwhile this fetch holds up the next
+# probe.
 AT_THE_END_MS = 20
 # How long a probe waits for records. None come if only markers of transactions are left before the
 # end.
@@ -45,7 +48,7 @@ PROBE_S = 10.0
 # The pause between two questions for the group's coordinator.
 COORDINATOR_S = 0.5
 
-# The first offset and the offset after the last, by partition.
+# From a partition to its first offset and the offset after its last record.
 Spans = Mapping[int, tuple[int, int]]
 
 # Partition, offset, key and value of a record.
@@ -97,7 +100,7 @@ class Reader:
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's commits by partition; partitions without one are left out. Waits until the
         group has a coordinator: the first question about a group lets the brokers create the topic
-        of commits, and before it exists, no broker coordinates a group.
+        of commits, and before this topic exists, no broker coordinates a group.
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
@@ -114,7 +117,7 @@ class Reader:
             return None
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
-        """For each input partition with stopped lines, the offsets at which these stand."""
+        """For each input partition with stopped lines, the offsets at which the lines stand."""
         return {
             partition: [commit.next_offset + beyond for beyond in mark.beyond]
             for partition, commit in (await self.committed(topic, partitions)).items()
@@ -214,8 +217,8 @@ class Reader:
         found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
-        """`at`: the positions of the partitions that are not read to their end. Returns their
-        positions after the read.
+        """`at`: the positions before the read of the partitions that were not at their end. Returns
+        the positions after the read of those that are still not at their end.
         """
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
@@ -231,7 +234,7 @@ class Reader:
         """A reader for a binary search."""
         async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
             # aiokafka cannot stop a consumer whose tasks have not begun. If the search reads
-            # nothing, the consumer would be stopped before that.
+            # nothing, the consumer would be stopped before its tasks begin.
             await asyncio.sleep(0)
             yield Prober(consumer)
 

@@ -138,7 +138,7 @@ class MembersOffsets(
         member: tuple[int, str, str | None],
         topics: Sequence[tuple[str, list[tuple[int, int, str]]]],
     ) -> None:
-        """`producer`: its transactional id, the group, the producer's id and its epoch."""
+        """`producer`: the producer's transactional id, the group, the producer's id, and its epoch."""
         offsets: list[Any] = [
             (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
             for name, partitions in topics
@@ -212,7 +212,9 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The oldest version with the instance id, as in `NamedCommit` and `LeaveGroup`."""
+    """The oldest version of the request that carries the instance id. `NamedCommit` and
+    `LeaveGroup` are chosen in the same way.
+    """
 
 
 class NamedCommit(

@@ -52,12 +52,13 @@ class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
 
     @classmethod
     def on_assignment(cls, assignment: Any) -> None:
-        """Nothing is remembered."""
+        """Does nothing: the assignor remembers no assignment."""
 
 
 class SingleOwnerSource(KafkaSource):
-    """Its records have value and headers unchanged. `before`: the group of the workers, which read
-    these topics until now. That group's positions are used as long as our group has none.
+    """Hands over each record with value and headers unchanged. `before`: the group of the workers,
+    which read these topics until now. That group's positions are used as long as our group has
+    none.
     """
 
     assignor = OneOwner

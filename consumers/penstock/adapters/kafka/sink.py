@@ -48,8 +48,8 @@ class KafkaSink:
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
         self._compression = None if compression == "none" else compression
-        # The most bytes of a batch by topic. `partitions` fills it; the transactional producers
-        # read it, too.
+        # From a topic to the most bytes of a batch. `partitions` fills this mapping; the sink and
+        # the transactional producers read it.
         self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
         self._is_anew = False

@@ -3,7 +3,7 @@
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
 `revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would
 only log it. A rebalance may take `kafka.timeout_ms`, and each call to the broker has a deadline of
-its own. Owner: the consume task polls, settle commits.
+its own. Owner: the consume task, which polls, and `settle`, which commits.
 """
 
 import asyncio
@@ -66,11 +66,12 @@ NO_PARTITION = -1
 
 
 class KafkaSource(SourceQuestions):
-    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, 35 s at most.
-    `numbers`: the numbers of partitions that the worker's sources share. `client_id`: this member's
-    name in the group. `isolation`: with "read_committed", records of open and of aborted
-    transactions are left out. `leaves`: a member with an instance id leaves the group when it
-    stops. `decided`: a position that an open transaction may still move is reported as `UNDECIDED`.
+    """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, but never more than
+    35 s. `numbers`: the numbers of partitions that the worker's sources share. `client_id`: this
+    member's name in the group. `isolation`: with "read_committed", records of open and of aborted
+    transactions are left out. `leaves`: True if a member with an instance id leaves the group when
+    it stops. `decided`: True if a position that an open transaction may still move is reported as
+    `UNDECIDED`.
     """
 
     # How the group divides the partitions; None: by `sticky`.

@@ -1,4 +1,5 @@
-"""The questions of a source: where the group is, how far it has read, where the input ends.
+"""The questions of a source: where the group is, how far this member has read, where the input
+ends.
 
 Rule: nothing here joins, reads or commits. A question to the broker has a deadline and raises
 `Transient` past it. Owner: the source.
@@ -24,8 +25,8 @@ END_OFFSETS_S = 5.0
 
 
 class SourceQuestions:
-    """The base of `KafkaSource`, which keeps `_ours` up to date. `decided`: a position that an open
-    transaction may still move is reported as `UNDECIDED`.
+    """The base of `KafkaSource`, which keeps `_ours` up to date. `decided`: True if a position that
+    an open transaction may still move is reported as `UNDECIDED`.
     """
 
     def __init__(

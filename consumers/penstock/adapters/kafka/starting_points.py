@@ -44,8 +44,8 @@ class Gone(Exception):
 
 @contextmanager
 def for_ourselves() -> Iterator[None]:
-    """Goes around a read by aiokafka: raises `Gone` for positions without records, and suppresses
-    the errors that do no harm.
+    """Put a read by aiokafka into this block: it raises `Gone` for positions without records, and
+    suppresses the errors that do no harm.
     """
     try:
         yield

@@ -61,8 +61,8 @@ async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None
 
 
 async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
-    """`max.message.bytes` of the topic. None if the broker does not know the request or refuses
-    it to us.
+    """`max.message.bytes` of the topic. None if the broker does not know this request or refuses
+    it.
     """
     return await _number(client, topic, MOST_BYTES)
 
@@ -81,8 +81,8 @@ async def _number(client: AIOKafkaClient, topic: str, name: str) -> int | None:
 async def topic_settings(
     client: AIOKafkaClient, topic: str, names: Sequence[str]
 ) -> Mapping[str, str]:
-    """The topic's settings with these names. Empty if the broker does not know the request, or
-    refuses it to us.
+    """The topic's settings with these names. Empty if the broker does not know this request or
+    refuses it.
     """
     request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, list(names))], False)
     try:

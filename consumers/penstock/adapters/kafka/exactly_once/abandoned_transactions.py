@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 # Ten times what a transaction takes on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# Longer than `ABANDONED_S`, so that a living member can end its transaction: perhaps no position
-# waits for that end.
+# Longer than `ABANDONED_S`: if no position waits for the end of a transaction, there is more time
+# for a living member to end it.
 LEFT_S = 2.0
 # Several, because the first look may come while a coordinator loads its log.
 LOOKS = 3
@@ -61,8 +61,8 @@ def id_of(group: str, worker: str) -> str:
 
 
 def is_of(transactional_id: str, group: str) -> bool:
-    """True if the id is one of this group's workers. The group's name may have slashes, the
-    worker's may not.
+    """True if the id belongs to a worker of this group. The group's name may have slashes, the
+    worker's name may not.
     """
     return transactional_id.rsplit("/", 2)[:-2] == [group]
 
@@ -116,9 +116,9 @@ class Abandoned:
 async def take_back_left(
     client: AIOKafkaClient, group: str, spared: str, wall_ms: Callable[[], int]
 ) -> None:
-    """Abort what workers of the group left open, except for ids that begin with `spared`. A
-    transaction that began long ago by our clock is aborted at once; any other one when the next
-    look finds it still open.
+    """Abort the transactions that workers of the group left open, except those whose ids begin with
+    `spared`. A transaction that began long ago by our clock is aborted at once; any other one is
+    aborted when the next look finds it still open.
     """
     seen: set[_Seen] = set()
     for _ in range(LOOKS):
@@ -137,8 +137,8 @@ async def take_back_left(
 async def _all_open(
     client: AIOKafkaClient, group: str, spared: str | None = None
 ) -> tuple[dict[_Seen, int], bool]:
-    """The open transactions with the broker that coordinates each, and whether all brokers
-    answered.
+    """Returns the open transactions, each with the broker that coordinates it, and whether all
+    brokers answered.
     """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     asked = (_open_at(client, node, group) for node in nodes)
@@ -159,7 +159,7 @@ async def _all_open(
 
 async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
     """The open transactions of the group that this broker coordinates. None: the broker is away, or
-    loads its log, or another broker coordinates them now.
+    it loads its log, or another broker coordinates the transactions now.
     """
     with suppress(Transient, TimeoutError):
         async with asyncio.timeout(LOOK_S):
@@ -190,7 +190,9 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
 
 
 async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
-    """Raises `Transient`, or `Fatal` if we do not have the right to use that id."""
+    """Abort the transaction. Raises `Transient`, or `Fatal` if we do not have the right to use its
+    id.
+    """
     with translated(f"the end of the open transaction of {one.transactional_id}"):
         request = InitProducerIdRequest(one.transactional_id, one.timeout_ms)
         code = (await client.send(node, request)).error_code

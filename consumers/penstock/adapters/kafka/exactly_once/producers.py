@@ -1,8 +1,9 @@
 """The transactional producers of a worker, and the names under which they start.
 
-Rule: the transactional ids are the worker's own. Nobody else starts with one of them, except to
-abort what a dead worker left open. With `kafka.instance_id` a restarted worker has the same ids, so
-its start aborts at once what the former process had begun. Owner: the worker.
+Rule: the transactional ids are the worker's own. Another process uses one of them only to abort the
+transactions that a dead worker left open. With `kafka.instance_id` a restarted worker has the same
+ids, so its start aborts at once the transactions that the former process had begun. Owner: the
+worker.
 """
 
 import asyncio
@@ -31,8 +32,9 @@ LOOKS_S = 30.0
 
 
 class KafkaProducers:
-    """`batch_bytes`: by topic, the most bytes of a batch; the sink fills this mapping. `member_of`:
-    the source's method. `groups`: by topic, the group of another region that reads it.
+    """`batch_bytes`: from a topic to the most bytes of a batch; the sink fills this mapping.
+    `member_of`: the source's method of this name. `groups`: from a topic of another region to the
+    group that reads the topic.
     """
 
     def __init__(
@@ -60,8 +62,8 @@ class KafkaProducers:
         return id_of(self._settings.group, self._worker) + str(number)
 
     async def take_back_left(self) -> None:
-        """Abort what dead workers left open, by a connection of its own. If that fails, the broker
-        aborts it later.
+        """Abort the transactions that dead workers left open, over a connection made for this
+        purpose. If that fails, the broker aborts them later.
         """
         group, what = self._settings.group, "a look at open transactions"
         try:

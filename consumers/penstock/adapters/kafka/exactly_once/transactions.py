@@ -229,8 +229,8 @@ async def open_transactions(
     member_of: Callable[[str], GroupMember] | None = None,
     compression: str = "none",
 ) -> KafkaTransactions:
-    """Transactions whose producer is started; if its start fails, it is closed. The start fences
-    all former producers with this id: they cannot write any more.
+    """Returns transactions whose producer is started. If the start fails, the producer is closed.
+    The start fences all former producers with this id: they cannot write any more.
     """
     producer = transactional_producer(settings, id_, compression)
     transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)

@@ -35,8 +35,8 @@ class ConsumerTerms(NamedTuple):
 
 
 async def consumer_terms(client: AIOKafkaClient, group: str) -> ConsumerTerms | None:
-    """None: the broker refuses to tell us. Raises `Fatal` if the broker does not know the protocol,
-    and aiokafka's errors.
+    """The session and the heartbeat of the group. None: the broker refuses to tell us. Raises
+    `Fatal` if the broker does not know the protocol, and raises aiokafka's errors.
     """
     request = DescribeConfigsRequest([(GROUP, group, [SESSION, HEARTBEAT])], False)
     answer = await client.send(client.get_random_node(), request)

@@ -1,9 +1,9 @@
 """Who a member is to its group: its generation, its member id, and its instance id.
 
-Rule: a transaction carries all three, and the group refuses it if the group has gone on without the
-member. Under its instance id a member keeps its partitions over a restart, so two members may never
-have one id. `{hostname}` in the setting tells members apart where each has a host of its own, as in
-a StatefulSet; a supervisor adds the number of each of its processes. Owner: the sources.
+Rule: a transaction carries all three, and is refused if the group has gone on without the member.
+Under its instance id a member keeps its partitions over a restart, so two members may never have
+the same instance id. `{hostname}` in the setting tells members apart where each has a host of its
+own, as in a StatefulSet; a supervisor adds the number of each of its processes. Owner: the sources.
 """
 
 import re
@@ -20,8 +20,8 @@ _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def instance_of(settings: config.Kafka) -> str | None:
-    """The instance id. None: a member without one, whose partitions move as soon as it leaves.
-    Raises `Fatal` if Kafka does not accept the id.
+    """The member's instance id. None: the member has none, so its partitions move as soon as it
+    leaves. Raises `Fatal` if Kafka does not accept the id.
     """
     if settings.instance_id is None:
         return None
@@ -43,8 +43,8 @@ class GroupMember(NamedTuple):
     instance_id: str | None
 
     def check(self) -> None:
-        """Raises `Fenced` if this worker is not in the group now, because Kafka would accept its
-        transactions without checking them.
+        """Raises `Fenced` if this worker is not in the group now: it has no generation or no member
+        id then, and Kafka would accept its transactions without checking them.
         """
         if self.generation < 0 or not self.member_id:
             raise Fenced("this worker is not in the group at the moment")

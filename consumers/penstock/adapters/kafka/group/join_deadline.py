@@ -41,8 +41,8 @@ class JoinDeadline:
         self._asked_s = self._silent_s = -math.inf
 
     async def check(self, since_s: float | None) -> None:
-        """`since_s`: when the current rebalance began; None: this worker is a member. Raises
-        `Fatal`.
+        """Raises `Fatal` if the join has taken too long. `since_s`: when the current rebalance
+        began; None: this worker is a member.
         """
         if since_s is None:
             return

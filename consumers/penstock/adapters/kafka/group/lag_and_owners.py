@@ -27,8 +27,8 @@ CLOSE_S: Final = 2.0
 
 
 class _Looker:
-    """Has a client, which starts with the first question. `what` names the client in the texts of
-    errors.
+    """Keeps a client, and starts it before the first question. `what` names the client in the texts
+    of errors.
     """
 
     def __init__(self, settings: config.Kafka, what: str) -> None:
@@ -49,14 +49,18 @@ class _Looker:
 
 
 class GroupStanding(_Looker):
-    """`helpers`: the prefix of the client ids of workers that help a group."""
+    """Tells the lag and the number of workers of any group. `helpers`: the prefix of the client ids
+    of workers that help a group.
+    """
 
     def __init__(self, settings: config.Kafka, helpers: str) -> None:
         super().__init__(settings, "a client that looks at other regions")
         self._helpers = helpers
 
     async def of(self, group: config.Kafka) -> RegionState:
-        """Lag and workers of the group of these settings. Raises `Transient` or `Fatal`."""
+        """The lag and the workers of the group that these settings name. Raises `Transient` or
+        `Fatal`.
+        """
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
@@ -92,7 +96,7 @@ class Placed(NamedTuple):
 
 
 class GroupView(_Looker):
-    """All partitions of a group's inputs."""
+    """Shows all partitions of a group's inputs."""
 
     def __init__(self, settings: config.Kafka) -> None:
         super().__init__(settings, "a client that looks at the group")

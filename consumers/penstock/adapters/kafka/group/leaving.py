@@ -1,8 +1,8 @@
-"""Leaves a group on behalf of a member with an instance id that stops for good or is dead.
+"""Leaves a group on behalf of a member that has an instance id and stops for good or is dead.
 
-Rule: the request names the member by its instance id, so the caller need not know the member id
-that the broker gave it. The group moves the member's partitions at once, and not after its session.
-Owner: the source that stops, and the supervisor of a dead process.
+Rule: the request names the member by its instance id, so the caller need not know the id that the
+broker gave to the member. The group moves the member's partitions at once, and not only after the
+member's session. Owner: the source that stops, and the supervisor of a dead process.
 """
 
 import logging
@@ -24,8 +24,8 @@ UNKNOWN_MEMBER_ID: Final = 25
 
 
 async def leave_at_last(settings: config.Kafka, instance_id: str) -> None:
-    """For a member that stops. If the request fails, only a warning is logged: the group notices
-    after the session that the member is gone.
+    """Call this for a member that stops. If the request fails, only a warning is logged: the group
+    notices after the session that the member is gone.
     """
     try:
         await leave_for(settings, instance_id, LEAVE_S)

@@ -82,7 +82,7 @@ class InstanceIdWait:
         self._last_s = -math.inf
 
     def end(self) -> None:
-        """The group has given us the id. The next wait may last as long as this one."""
+        """Call this when the group has given us the id: the next wait may again last the full time."""
         self._since_s = None
 
     async def pause(self, instance_id: str | None) -> None:

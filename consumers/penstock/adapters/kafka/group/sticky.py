@@ -1,9 +1,9 @@
 """How the group divides its partitions: they stay with their members, as far as even shares allow.
 
 Rule: each member tells which partitions it had, and in which generation. If two members tell that
-they had the same partition, it stays with the member of the later generation: the other member was
-expelled meanwhile. While one member divides the partitions for all, its own lanes stand still. So
-the work of dividing may grow only with the number of partitions. Owner: the source.
+they had the same partition, the partition stays with the member of the later generation: the other
+member was expelled meanwhile. While one member divides the partitions for all, its own lanes stand
+still. So the work of dividing may not grow faster than the number of partitions. Owner: the source.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ def sticky() -> type[StickyPartitionAssignor]:
             topics = {topic for one in members.values() for topic in one.subscription}
             if any(set(one.subscription) != topics for one in members.values()):
                 # Members have different topics for a while when workers with other topics replace
-                # the former ones, or when only some know a new topic that matches
+                # the former ones, or when only some members know a new topic that matches
                 # kafka.input_pattern.
                 return dict(super().assign(cluster, members))
             known = {topic: cluster.partitions_for_topic(topic) or () for topic in topics}
@@ -53,7 +53,7 @@ def divided(
     partitions: Collection[TopicPartition], had: Mapping[str, Had]
 ) -> dict[str, list[TopicPartition]]:
     """The partitions of each member. Shares differ by one at most, and no partition moves without
-    need. `had`: by member its last generation, and its partitions in that generation.
+    need. `had`: from each member to its last generation and its partitions in that generation.
     """
     kept, free = _kept(partitions, had)
     least, more = divmod(len(partitions), len(had))
@@ -77,7 +77,7 @@ def divided(
 def _kept(
     partitions: Collection[TopicPartition], had: Mapping[str, Had]
 ) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
-    """By member those of the partitions that it had, and the partitions that no member had."""
+    """Returns which of the partitions each member had, and the partitions that no member had."""
     owners: dict[TopicPartition, tuple[int, str]] = {}
     for name, (generation, its) in had.items():
         for one in its:

@@ -4,9 +4,10 @@ Rule: aiokafka makes the requests; we set its pauses, and tell the worker if aio
 
 A broker gets one request at a time. If the request names every partition that we read, the broker
 may wait long (`WHOLE_MS`): a record of any of them ends the wait. If the request leaves out a
-partition (one that is paused, or whose records have not been taken yet), the broker may wait only
-briefly (`PART_MS`), because this partition cannot be asked for before the answer. aiokafka has one
-figure for both cases, and the short one would cost an idle worker fifty requests a second.
+partition, because the partition is paused or its former records have not been taken yet, the broker
+may wait only briefly (`PART_MS`), because this partition cannot be asked for before the answer.
+aiokafka has one figure for both cases, and the short one would cost an idle worker fifty requests a
+second.
 
 This file uses private parts of aiokafka 0.14's fetcher, because there is no public way. Owner: the
 source, after its start.
@@ -23,9 +24,9 @@ from aiokafka import errors as kafka_errors
 
 from penstock.errors import Fatal
 
-# aiokafka's own figure (`fetch_max_wait_ms`), and librdkafka's.
+# The default of aiokafka's `fetch_max_wait_ms`. librdkafka has the same default.
 WHOLE_MS = 500
-# The longest time that a partition left out of a request waits for the next one.
+# The longest time that a partition left out of a request waits for the next request.
 PART_MS = 20
 # The pause after an answer that came early and empty. Without it, a broker that refuses the request
 # would be asked 1,500 times a second.

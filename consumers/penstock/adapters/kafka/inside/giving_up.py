@@ -1,8 +1,9 @@
 """Keeps every batch of a producer until the producer is given up; then unsent batches are dropped.
 
 Rule: the caller, never aiokafka, decides how long a batch waits. aiokafka's `stop` first sends all
-waiting batches, however long that takes, and its task retries for ever. Giving up waits for neither
-of them. This file uses private parts of aiokafka 0.14, because there is no public way.
+waiting batches, however long that takes, and its task retries for ever. Giving up waits neither for
+these batches nor for the task. This file uses private parts of aiokafka 0.14, because there is no
+public way.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ def keep_batches(producer: AIOKafkaProducer) -> None:
 
 
 async def give_up(producer: AIOKafkaProducer) -> None:
-    """End the producer. Batches that it has not sent are lost. Safe to call after `stop`, even if
-    `stop` has failed.
+    """End the producer. Batches that it has not sent are lost. This may be called after `stop`,
+    even if `stop` has failed.
     """
     producer._closed = True
     for future in _left_behind(producer):

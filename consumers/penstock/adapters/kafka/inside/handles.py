@@ -21,7 +21,9 @@ def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
 
 
 def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
-    """Position and known ends of a partition; None if the consumer does not have it."""
+    """The position and the known ends of a partition; None if the consumer does not have the
+    partition.
+    """
     subscription = consumer._subscription.subscription
     if subscription is None or subscription.assignment is None:
         return None

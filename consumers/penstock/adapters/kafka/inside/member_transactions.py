@@ -19,7 +19,7 @@ from penstock.adapters.kafka.inside.giving_up import seen
 from penstock.adapters.kafka.requests import MembersOffsets
 from penstock.errors import Fenced
 
-# The codes of the answer that the group has gone on without this member.
+# The codes with which the broker says that the group has gone on without this member.
 UNKNOWN_MEMBER: Final = 25
 NO_MEMBER: Final = (22, UNKNOWN_MEMBER, 27, 82, 110)
 # With the protocol `consumer`, a member learns its new epoch by its next heartbeat. Until that
@@ -29,7 +29,7 @@ STALE_EPOCH: Final = 113
 
 
 class NotMemberError(kafka_errors.KafkaError):  # type: ignore[misc]
-    """`code`: the broker's."""
+    """`code`: the error code that the broker sent."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"error {code}")
@@ -81,7 +81,9 @@ def _fail(sender: Any, why: Exception) -> None:
 
 
 def commit_as(producer: AIOKafkaProducer, member: Callable[[], GroupMember]) -> None:
-    """Call this before the producer starts. `member` is called whenever positions are sent."""
+    """Call this before the producer starts. `member` tells who we are to the group; it is called
+    whenever positions are sent.
+    """
     sender = producer._sender
 
     async def commit(offsets: Any, group: str) -> None:

@@ -1,11 +1,11 @@
 """Makes producers, fills their batches, and sets the pauses between a producer's questions.
 
 Rule: aiokafka sends. A batch has the same bytes as one that aiokafka's own `append` has filled; a
-test compares them. Our filling skips the work that `append` repeats for each record: it takes 0.12
-µs a record instead of 0.27 µs. Two pauses are set: before the producer asks again for the leader of
-a partition that has none, and before it asks again whether the markers of its last transaction are
-written. This file uses private parts of aiokafka 0.14's batch and accumulator, and a number of its
-sender's module, because there is no public way.
+test compares them. Our filling skips the work that `append` repeats for each record: our filling
+takes 0.12 µs a record, `append` 0.27 µs. Two pauses are set: before the producer asks again for the
+leader of a partition that has none, and before it asks again whether the markers of its last
+transaction are written. This file uses private parts of aiokafka 0.14's batch and accumulator, and
+a constant of the module of its sender, because there is no public way.
 """
 
 import asyncio
@@ -26,11 +26,12 @@ from penstock.ports import Headers, Outgoing
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
 BATCH_BYTES = 1_000_000
 # The most bytes that a record takes besides key and value: the header of its batch (61 bytes),
-# varints, offsets, the count of headers, and a header `traceparent` (70).
+# varints, offsets, the count of headers, and a header `traceparent` (70 bytes).
 RECORD_OVERHEAD_BYTES = 256
 _NO_HEADERS: Headers = []
 
-# About the time of an election. Without a pause the broker would be asked 500 times a second.
+# The pause between two questions for a leader: about the time of an election. Without a pause the
+# broker would be asked 500 times a second.
 STALE_S = 0.05
 # A broker writes the markers of a transaction some milliseconds after it has answered the commit,
 # and refuses the producer's next transaction until then. aiokafka's own pause is 20 ms.
