@@ -60,7 +60,7 @@ def _store(name: str) -> Any:
 
 
 def common(command: Any) -> Any:
-    """Options of every command, which gets them as its first argument, a `Context`."""
+    """Adds the options of every command. The command gets them as its first argument, a `Context`."""
     command = click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -79,14 +79,16 @@ def common(command: Any) -> Any:
 
 @contextmanager
 def reading(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of (done, total)."""
+    """Shows a bar. The caller gets a function, which it calls with what is done and the total."""
     with bar() as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def wide_console() -> Console:
-    """A console for tables. If the output is no terminal, it is wide enough for long names."""
+    """A console for tables. If the output is no terminal, the console is wide enough for long
+    names.
+    """
     console = Console()
     return console if console.is_terminal else Console(width=WIDE_COLUMNS)
 

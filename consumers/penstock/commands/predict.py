@@ -23,7 +23,8 @@ from penstock.commands.common_options import (
 from penstock.commands.summary_of_predict import Tally
 from penstock.errors import EXIT_DONE, usage
 
-# Written out here: to list them from `requests` would load numpy and pyarrow for a line of help.
+# The forms are written out here, because to list them from `requests` would load numpy and pyarrow
+# for a line of help.
 REQUEST_HELP = (
     "json, instances, inputs, ndjson, float32, bytes, raw, arrow, or what a package adds."
 )

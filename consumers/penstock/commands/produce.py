@@ -20,7 +20,7 @@ from penstock.library.progress_bar import bar
 if TYPE_CHECKING:
     from penstock.jobs.produce import Produced, Stream
 
-# Streams that are listed: they fit on a screen.
+# At most this many streams are listed, because they must fit on a screen.
 MOST_LINES = 20
 
 

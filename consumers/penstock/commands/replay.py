@@ -69,7 +69,8 @@ def replay(
 
     Ends by itself. Ctrl-C drains; the same command goes on where it was.
     """
-    # Called before the imports, because these take a second of CPU, which live workers may need.
+    # Lower the priority before the imports, because the imports take a second of CPU, which live
+    # workers may need.
     os.nice(NICE)
 
     from penstock.replay.diff import Compares
@@ -105,7 +106,9 @@ def replay(
 
 @contextmanager
 def replaying() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar of (done, total), with a text beside it."""
+    """Shows a bar with a text beside it. The caller gets a function, which it calls with what is
+    done, the total and the text.
+    """
     columns = (
         BarColumn(),
         TextColumn("{task.fields[said]}"),

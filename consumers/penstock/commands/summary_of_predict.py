@@ -24,7 +24,7 @@ _CODES: Mapping[str, int] = {
 }
 
 
-# All objects without rows are counted; this many are named.
+# All objects without rows are counted; the first of them, at most this many, are named.
 SHOWN_EMPTY = 3
 
 

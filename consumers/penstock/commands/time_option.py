@@ -32,14 +32,16 @@ class When(click.ParamType):
 
 
 class WhenWritten(When):
-    """As `When`, but converted to a `Moment`, which keeps the text."""
+    """Like `When`, but converted to a `Moment`, which keeps the text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return Moment(value, super().convert(value, param, ctx))
 
 
 def epoch_ms(text: str) -> int:
-    """Raises `ValueError` for a text that is neither ISO-8601 nor an age."""
+    """The time in epoch milliseconds. Raises `ValueError` for a text that is neither ISO-8601 nor
+    an age.
+    """
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
         return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
     moment = datetime.fromisoformat(text)

@@ -27,8 +27,9 @@ AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 class Resolved(NamedTuple):
-    """A configuration. `sources`: where each key was set that is not at its default. `overridden`:
-    the keys of the file that a variable sets to another value, each with that variable.
+    """A configuration. `sources`: from a key to the place where it was set, for keys that are not
+    at their default. `overridden`: the keys of the file that a variable sets to another value, each
+    with that variable.
     """
 
     config: Config
@@ -37,7 +38,9 @@ class Resolved(NamedTuple):
 
 
 class WrongSetting(Fatal):
-    """A value that its key does not take. `path`: the tables and the key, in the file's order."""
+    """A value that its key does not take. `path`: the tables, from the outermost on, and then the
+    key.
+    """
 
     def __init__(self, path: tuple[str | int, ...], message: str) -> None:
         super().__init__(message, exit_code=EXIT_USAGE)

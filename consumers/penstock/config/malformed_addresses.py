@@ -20,9 +20,9 @@ _PATH: Final = ("/", "./", "../", "~")
 
 
 class _Kind(NamedTuple):
-    """The form that a key's addresses must have. `schemes`: those that the key takes; empty: every
-    scheme that a store knows. `bare`: what the message suggests in place of an address without a
-    scheme.
+    """The form that a key's addresses must have. `schemes`: the schemes that the key takes; empty:
+    every scheme that a store knows. `bare`: what the message suggests in place of an address
+    without a scheme.
     """
 
     schemes: tuple[str, ...]

@@ -62,7 +62,7 @@ class Model(Section, frozen=True):
     token_file: str | None = None
     ssl_cafile: str | None = None
     canary: str | None = None
-    # None: the port after that of `url`, which is TorchServe's own default.
+    # None: the port number of `url` plus one, as in TorchServe's own defaults.
     management_url: str | None = None
     shadow: Shadow | None = None
 

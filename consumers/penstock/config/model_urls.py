@@ -16,8 +16,8 @@ _OIP: Final = re.compile(
 _KSERVE_V1: Final = re.compile(r"/v1/models/(?P<name>[^/:]+):predict/?")
 _EMBEDDINGS: Final = re.compile(r"/v1/embeddings/?")
 _MLFLOW: Final = re.compile(r"/invocations/?")
-# By protocol or preset, what recognises its paths. If two servers share a path, the preset of
-# either works for both.
+# From a protocol or preset to the function that recognises its paths. If two servers share a path,
+# the preset of either works for both.
 PATHS: Final[Mapping[str, Callable[[str], re.Match[str] | None]]] = {
     "torchserve": _TORCHSERVE.fullmatch,
     "oip": _OIP.fullmatch,

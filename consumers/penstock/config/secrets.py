@@ -1,7 +1,8 @@
 """Which values may never be printed: secret keys, and the credentials in addresses.
 
 Rule: a key of ours is secret by its name. An option of another library is secret, at any depth,
-unless its name is known to be harmless. Owner: `Config`, which masks them when it is printed.
+unless its name is known to be harmless. Owner: `Config`, which masks such values when it is
+printed.
 """
 
 import re
@@ -17,7 +18,7 @@ URL_KEYS = frozenset({"url", "endpoint", "endpoint_url", "management_url"})
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
 # Options of fsspec's packages that say where a store is and how to read it, and never hold
-# credentials of their own. Addresses among them are shown without the credentials in them.
+# credentials of their own. Addresses among these options are shown without their credentials.
 HARMLESS_OPTIONS: Final = frozenset(
     {
         "account", "account_host", "account_name", "anon", "base_url", "block_size", "bucket",
@@ -30,7 +31,8 @@ HARMLESS_OPTIONS: Final = frozenset(
         "username", "verify", "workspace",
     }
 )  # fmt: skip
-# A secret such as `AccountKey=...;` or `Bearer ...` has parts, and a library may print one alone.
+# A secret such as `AccountKey=...;` or `Bearer ...` has parts, and a library may print one part
+# alone.
 _PART: Final = re.compile(r"[^\s;=&]{8,}=*")
 
 

@@ -106,7 +106,7 @@ class TopLevel(Section, frozen=True):
 
 
 class Region(Section, frozen=True):
-    """The topics, stores and model servers of a region. None: those of the other sections."""
+    """The topics, stores and model servers of a region. None: what the other sections say holds."""
 
     topics: Annotated[list[str], Meta(min_length=1)] | None = None
     stores: Annotated[list[str], Meta(min_length=1)] | None = None
@@ -115,8 +115,8 @@ class Region(Section, frozen=True):
     fallback: list[str] = field(default_factory=list)
     # One second of 1,000 references/s: a healthy region never has such a lag for long.
     help_lag: Positive = 1_000
-    # Longer than `session_ms`, after which a group notices a dead member. So the restart of a
-    # worker calls for no help.
+    # This is longer than `session_ms`, after which a group notices a dead member. So the restart of
+    # a worker calls for no help.
     help_after_ms: Positive = 10_000
 
 
@@ -202,8 +202,8 @@ class Limits(Section, frozen=True):
     object_bytes: Positive | None = None
     expansion_ratio: Positive = 200
     expanded_bytes: Positive | None = None
-    # A compressed table may hold a row in less than a bit, so a small object may have this many.
-    # Reading them takes seconds.
+    # A compressed table may hold a row in less than a bit, so a small object may have this many
+    # rows. Reading these takes seconds.
     rows: Positive = 100_000_000
     members: Positive = 100_000
     member_bytes: Positive | None = None
@@ -219,7 +219,9 @@ class Limits(Section, frozen=True):
     # An object up to this size is decoded in the worker. That takes at most 8 ms of its event
     # loop, in pieces.
     inline_bytes: Positive = 256 << 10
-    # Above these a stream stops instead of turning its whole topic into dead letters; 0: never.
+    # A stream stops if more than `dlq_ratio` of its last 100 objects fail, or more than
+    # `dlq_consecutive` objects in a row. Else it could turn its whole topic into dead letters. 0:
+    # no such limit.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100
     # Services that start together are all up within a minute.
@@ -265,7 +267,7 @@ class Traces(Section, frozen=True):
     endpoint: str | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 0.01
     slowest: Annotated[float, Meta(ge=0, le=1)] = 0.01
-    # Most of them carry the receiver's credentials, so every value is kept as a secret.
+    # Most headers carry the receiver's credentials, so every value is kept as a secret.
     headers: dict[str, str] = field(default_factory=dict)
 
 

@@ -13,7 +13,7 @@ from penstock.config.sections import Section
 
 
 class Wrong(NamedTuple):
-    """`path`: the tables and the key; in an array of tables a number that counts from 1."""
+    """`path`: the tables and the key; a table of an array is a number that counts from 1."""
 
     path: tuple[str | int, ...]
     said: str

@@ -79,8 +79,8 @@ def variable(section: str, key: str) -> str:
 
 def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
     """The value that TOML would have given for a variable's text. An empty text unsets an optional
-    key. Raises `ValueError` for a text that does not fit the key: JSON for a key that takes one
-    text, or a malformed list or table.
+    key. Raises `ValueError` for a text that does not fit the key, such as JSON for a key that takes
+    one text, or a malformed list or table.
     """
     kinds = _kinds(hint)
     if not text and type(None) in kinds:

@@ -3,9 +3,10 @@
 Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
 rows stand once, in the metadata of the schema (`penstock.messages.block`). The columns `row` and
 `prediction` are always there, other columns only if a row has a value in them. A block is no larger
-than the topic takes: a single row that is too large is replaced by an error, and an error that is
-still too large is shortened. `records` turns a block into the records of its rows. Owner: the
-publish stage. Source: Arrow Columnar Format, "IPC Streaming Format".
+than the topic takes: if a block of a single row is too large, an error takes the place of the
+answer; if the block is still too large, the attributes and then the object's name are left out.
+`records` turns a block into the records of its rows. Owner: the publish stage. Source: Arrow
+Columnar Format, "IPC Streaming Format".
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from penstock.messages.block import HEAD, RECORD, decode_head
 from penstock.messages.prediction import Result
 
 _ALWAYS: Final = ("row", "prediction")
-# A message without a length.
+# A message of length 0, which ends a stream.
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _NO_ROWS: Final = pa.RecordBatch.from_arrays(
     [pa.nulls(0, SCHEMA.field(name).type) for name in _ALWAYS],
@@ -68,7 +69,7 @@ def _written(key: bytes, about: bytes, rows: Any) -> bytes:
     return b"".join((schema.serialize(), rows.serialize(), _END_OF_STREAM))
 
 
-# By how many bytes a block without rows is larger than its record in JSON; 64 are for padding.
+# By how many bytes a block without rows is larger than the JSON record in it; 64 are for padding.
 FRAME_BYTES: Final = len(alone(b"")) + 64
 
 
@@ -163,7 +164,7 @@ class ArrowRecords(Records):
 
     def _add_blocks(self, ticket: Ticket, rows: Any, last_rows: int | None, out: Encoded) -> None:
         """Add blocks of the batch `rows`. `last_rows`: the object's row count, if the last row of
-        the batch is the object's last.
+        the batch is the object's last row.
         """
         frame, key = self._frame_of(ticket), ticket.stream.encode()
         start, most = 0, self._most_rows
@@ -186,7 +187,9 @@ class ArrowRecords(Records):
     def _too_large(
         self, ticket: Ticket, row: Any, last_rows: int | None, nbytes: int, out: Encoded
     ) -> bytes:
-        """A block with the error of a single row that is too large, shortened until it fits."""
+        """A block for a single row whose own block is too large: an error takes the place of the
+        answer. The head of the block is shortened until the block fits.
+        """
         number, member = row["row"][0].as_py(), row["member"][0].as_py()
         code, message = row["error_code"][0].as_py(), row["error_message"][0].as_py()
         if code is None:
@@ -204,7 +207,7 @@ class ArrowRecords(Records):
 
 
 def _last_rows(release: Release) -> int | None:
-    """The object's row count if the last row of the release is the object's last; else None."""
+    """The object's row count if the release ends with the object's last row; else None."""
     ticket = release.ticket
     is_last = release.finished and release.blocks[-1].next is None and ticket.failure is None
     return ticket.rows if is_last else None

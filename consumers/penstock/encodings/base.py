@@ -17,8 +17,8 @@ STEP_BYTES = 1 << 20
 
 
 class Rows(NamedTuple):
-    """Consecutive rows of one member; `answers` are JSON, `null` where `errors` (by index) has the
-    reason.
+    """Consecutive rows of one member; `answers` are JSON. `errors`: from the index of a rejected
+    row to the reason; the answer of such a row is `null`.
     """
 
     first_row: int
@@ -56,9 +56,9 @@ def times_of(rows: Rows) -> Sequence[int | None]:
 
 
 class Encoding(Protocol):
-    """One result object. `add` rows in order; when it `is_due`, `take` the bytes that are ready;
-    `close` gives the rest. `take` and `close` may be called in a thread, but only one of the three
-    at a time.
+    """One result object. Call `add` with rows in order. When `is_due` is true, call `take`, which
+    gives the bytes that are ready. `close` gives the rest. `take` and `close` may be called in a
+    thread, but only one of the three at a time.
     """
 
     @property

@@ -13,7 +13,7 @@ HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_mess
 
 
 class CsvLines(Lines):
-    """`Lines`, but of CSV."""
+    """`Lines` in the form of CSV."""
 
     def __init__(self) -> None:
         super().__init__()

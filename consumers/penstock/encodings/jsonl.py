@@ -10,7 +10,8 @@ from typing import Final
 from penstock.encodings.base import STEP_BYTES, Rows
 from penstock.messages.prediction import as_text, failure
 
-# Makes zlib write gzip's container, without name and time: equal lines give equal bytes.
+# With this number zlib writes gzip's container, without name and time, so that equal lines give
+# equal bytes.
 _GZIP: Final = 31
 # Level 3 takes a third of the time of level 6, and makes a tenth more bytes.
 _LEVEL: Final = 3

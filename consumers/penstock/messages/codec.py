@@ -28,7 +28,8 @@ __all__ = [
 
 class References(NamedTuple):
     """The objects that one message names, at least one, in the order of their answers. `announced`:
-    their store sent the message, so its Kafka key is the name of an object, not of a stream.
+    True if the store of the objects sent the message. Then the message's Kafka key is the name of
+    an object, not of a stream.
     """
 
     items: tuple[Reference, ...]

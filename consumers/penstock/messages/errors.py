@@ -13,7 +13,9 @@ class SchemaError(ValueError):
 
 
 def decoder_of(kind: Any, what: str) -> Callable[[bytes], Any]:
-    """A function that decodes values of this type, or raises `SchemaError`: "not `what`"."""
+    """A function that decodes values of this type, or raises `SchemaError` with the text "not
+    `what`".
+    """
     decode = msgspec.json.Decoder(kind).decode
 
     def checked(value: bytes) -> Any:

@@ -28,7 +28,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """File name to JSON Schema: one for each topic, and for each output of a command in JSON."""
+    """From a file's name to its JSON Schema: one for each topic, and one for each command's JSON."""
     return {
         f"reference{SUFFIX}": _input(),
         f"prediction{SUFFIX}": _plain(Prediction, "Prediction"),
@@ -71,7 +71,7 @@ def _either(title: str, kinds: Sequence[Any], definitions: dict[str, Any]) -> di
 
 
 def _input() -> dict[str, Any]:
-    """Our own forms only; those of notifications are described by the stores that send them."""
+    """The schema of our own forms only. The stores that send notifications describe theirs."""
     (reference, inline), definitions = _components(Reference, Inline)
     by_name = definitions["Reference"]
     by_name["properties"]["url"] = {

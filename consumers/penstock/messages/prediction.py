@@ -31,7 +31,7 @@ class Source(Struct, frozen=True):
 
 class ObjectId(Struct, frozen=True, omit_defaults=True):
     """The object that was read. `version`: its version id or entity tag, None if unknown; `store`:
-    as the reference named it.
+    the store, as the reference named it.
     """
 
     bucket: str
@@ -69,7 +69,7 @@ class Prediction(Struct, kw_only=True):
     last record has `last` and `rows`. `object` is None for inline rows, and for a message that is
     not a reference. `prediction` is any JSON; if it is None and there is an `error`, the row was
     rejected. A marker with `duplicate_of` says that its object was announced before: the answers
-    are those whose ids begin with this text.
+    are those whose ids begin with the text of `duplicate_of`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -151,15 +151,15 @@ class RecordFrame:
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
-        """The head of an Arrow block: `penstock.messages.block.BlockHead` in JSON. `last_rows`:
-        the object's row count, if the last of these rows is the object's last.
+        """The head of an Arrow block: `penstock.messages.block.BlockHead` in JSON. `last_rows`: the
+        object's row count if the last row of the block is the object's last row; else None.
         """
         end = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
         return b"%b%b%b%b}" % (self._id[:-1], self._before_row, end, self._tail[:-1])
 
     def rows(self, first_row: int, answers: Sequence[bytes], member: str | None) -> list[bytes]:
-        """Records of rows before the object's last one; `answers[i]` is that of row `first_row +
-        i`.
+        """Records of rows before the object's last one; `answers[i]` is the answer to row
+        `first_row + i`.
         """
         record = self._format(member)
         return [record % (row, row, answer) for row, answer in enumerate(answers, first_row)]
@@ -178,7 +178,7 @@ class RecordFrame:
         last_rows: int | None = None,
     ) -> list[bytes]:
         """Records of rows without prediction, all for one reason. `last_rows`: the object's row
-        count, if the last of these rows is the object's last.
+        count if the last of these rows is the object's last row; else None.
         """
         error = b'"prediction":null,"error":%b}' % failure(code, message)
         record = self._until_answer(member) + error.replace(b"%", b"%%")
@@ -266,5 +266,5 @@ def printable(message: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with its lone surrogates replaced: names that are not UTF-8 have them."""
+    """The text with its lone surrogates replaced: names that are not UTF-8 have such surrogates."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -53,7 +53,7 @@ MAX_RANGES = 4_096
 MAX_TIME_CHARS = 64
 Iso8601 = Annotated[str, Meta(max_length=MAX_TIME_CHARS)]
 
-# S3's own limit for a version id; its entity tags are below 100.
+# S3's own limit for a version id; S3's entity tags have fewer than 100 characters.
 MAX_VERSION_CHARS = 1_024
 _VERSION_PATTERN = f"^[ -~]{{1,{MAX_VERSION_CHARS}}}$"
 _VERSION = re.compile(_VERSION_PATTERN)
@@ -68,9 +68,9 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `store`: the name of a configured store, or the kind of store, by the scheme of its URL (`gs`,
     or `az@account` with the account). `event_time`: epoch milliseconds or ISO-8601, which becomes
-    epoch milliseconds. `rows`: the half-open ranges wanted, ascending and disjoint; None is all of
-    them. `size` in bytes. `etag` as the sender wrote it, with or without quotes. `model`: which of
-    several models answers; None: the routes decide.
+    epoch milliseconds. `rows`: half-open ranges of the wanted rows, ascending and disjoint; None:
+    all rows. `size` in bytes. `etag` as the sender wrote it, with or without quotes. `model`: which
+    of several models answers; None: the routes decide.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]
@@ -108,7 +108,8 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Inline(Struct, frozen=True, kw_only=True):
     """Rows that the message itself carries. Each of `rows` is the JSON text of one row, as it came.
 
-    Raises `SchemaError` for a bad time. `event_time`, `attributes` and `model` as in `Reference`.
+    Raises `SchemaError` for a bad time. `event_time`, `attributes` and `model` mean the same as in
+    `Reference`.
     """
 
     rows: tuple[Raw, ...]

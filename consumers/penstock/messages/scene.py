@@ -43,11 +43,11 @@ class Seat(Struct, kw_only=True, omit_defaults=True):
 
 class Scene(Struct, kw_only=True, omit_defaults=True):
     """One record of the scene topic: the predictions of all members for one instant. `id` is
-    `site/time`; `time`: epoch milliseconds; `span_ms`: between its earliest and its latest member.
-    A later `revision` adds members that came late. `closed_by` is `complete` only if every member
-    is in it; `missing` and `evicted` count the members with these statuses. If there is an `error`,
-    members have a status and an id, but no prediction. With `inline`, `event_time` and `attributes`
-    the scene is also an input for a second `penstock run`.
+    `site/time`; `time`: epoch milliseconds; `span_ms`: the time between the scene's earliest and
+    its latest member. A later `revision` adds members that came late. `closed_by` is `complete`
+    only if every member is in the scene; `missing` and `evicted` count the members with these
+    statuses. If there is an `error`, members have a status and an id, but no prediction. With
+    `inline`, `event_time` and `attributes` the scene is also an input for a second `penstock run`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -67,10 +67,10 @@ class Scene(Struct, kw_only=True, omit_defaults=True):
 
 
 class Late(Struct, kw_only=True):
-    """One record of the late topic. It has the `reason` why a prediction is in no scene, or why a
-    scene (by its `id`) was published without its predictions. Of a prediction, `scene` is the scene
-    it would have been in, `model` the model that predicted, and `record` its own record as it came,
-    or null if that was too large for this topic.
+    """One record of the late topic. `reason`: why a prediction is in no scene, or why the scene
+    with this `id` was published without predictions. For a prediction, `scene` is the scene in
+    which it would have been, `model` the model that predicted, and `record` the prediction's own
+    record as it came, or null if that record was too large for this topic.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -107,8 +107,8 @@ def encode_scene(
     error: Failure | None = None,
     inline: list[float | None] | None = None,
 ) -> bytes:
-    """`seats`: the encoded places of members that answered, merged with the `absent` ones
-    by name.
+    """`seats`: from a member's name to its encoded place, for members that answered. `absent`: from
+    the name of each other member to its status.
     """
     members: dict[str, Any] = {
         name: seats[name] if name in seats else {"status": absent[name]}

@@ -34,8 +34,8 @@ class Said(Struct, frozen=True, omit_defaults=True):
 
 
 class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
-    """A row on which two models disagree. `id`: of its record on the output topic; `at`: when the
-    answers were compared, in epoch milliseconds.
+    """A row on which two models disagree. `id`: the id of the row's record on the output topic;
+    `at`: when the answers were compared, in epoch milliseconds.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -52,11 +52,11 @@ class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
 
 class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
     """What one worker compared between `since` and `until` (epoch milliseconds). Records with the
-    same `id` are the same summary. `streams` has the rows and agreed rows of each stream, some
-    streams together as `(others)`; they add up to `rows` and `agreed`. `dropped` rows, for which
-    there was no room, and `unanswered` rows, which the shadow did not answer, were not compared.
-    `unsent` counts disagreements without a record. `live_took` and `shadow_took` count calls by
-    time: key k is up to 0.1 ms * 10^(k/20).
+    same `id` are the same summary. `streams`: from a stream's name to its rows and its agreed rows;
+    some streams count together as `(others)`. These numbers add up to `rows` and `agreed`.
+    `dropped` rows, for which there was no room, and `unanswered` rows, which the shadow did not
+    answer, were not compared. `unsent` counts disagreements without a record. `live_took` and
+    `shadow_took` count calls by time: key k counts calls of up to 0.1 ms * 10^(k/20).
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

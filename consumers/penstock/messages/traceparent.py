@@ -22,7 +22,9 @@ _QUOTED: Final = b'"traceparent"'
 
 
 class Caller(NamedTuple):
-    """The span that caused a message; `is_sampled`: the service of that span records it."""
+    """The span that caused a message; `is_sampled`: True if the service of that span records the
+    span.
+    """
 
     trace_id: int
     span_id: int

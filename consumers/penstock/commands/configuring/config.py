@@ -72,7 +72,8 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    # Imported here: this loads every client, and the configuration is printed without that wait.
+    # The import stands here, because it loads every client: the configuration is printed without
+    # that wait.
     from penstock.lint.check import refused
 
     config.check_files(resolved)
@@ -105,7 +106,8 @@ def begin(path: Path | None, given: Mapping[str, str | None]) -> None:
     """Write the file. An answer that is not `given` is asked for on a terminal; without a terminal
     the default is taken.
     """
-    # Imported here: this loads every client, which a command without `--init` need not wait for.
+    # The import stands here, because it loads every client, for which a command without `--init`
+    # need not wait.
     from penstock.lint.check import lint
 
     path = path or FILE

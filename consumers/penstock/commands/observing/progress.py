@@ -12,7 +12,7 @@ from penstock.commands.common_options import Context, common, run_async, say
 if TYPE_CHECKING:
     from penstock.messages.progress import Progress
 
-# Between two looks with --watch.
+# The time between two looks with --watch.
 EVERY_S = 2.0
 
 
