@@ -35,8 +35,8 @@ PROBE_ROWS: Final = 32
 
 
 class ModelCalls:
-    """`enter`, then `send`, `probe` or `leave`. Raises what the model port raises. `slowest_s`: the
-    longest time that an answered request with rows took.
+    """For each request call `enter`, then `send`, `probe` or `leave`. These raise what the model
+    port raises. `slowest_s`: the longest time that an answered request with rows took.
     """
 
     def __init__(
@@ -126,7 +126,9 @@ class ModelCalls:
         return await self.probe(await self._gate.enter(rank))
 
     async def until_healthy(self, rank: Rank | None) -> bool:
-        """Probe until the server is healthy. True if it counted as gone at any time meanwhile."""
+        """Probe until the server is healthy. Returns True if the server counted as gone at any time
+        meanwhile.
+        """
         failures, was_gone = 0, self.health.is_gone
         while not await self.is_healthy(rank):
             failures += 1
@@ -141,7 +143,9 @@ class ModelCalls:
         self._telemetry.retried("predict")
 
     async def pause(self, failures: int) -> None:
-        """Wait before the same rows are sent again. An open breaker does the waiting itself."""
+        """Wait before the same rows are sent again. While the breaker is open, this returns at
+        once, because callers then wait at the gate.
+        """
         if not self._gate.is_open:
             delay_s = RETRY.delay_s(failures, 0.0, self.jitter())
             assert delay_s is not None, "this backoff never ends"

@@ -1,8 +1,9 @@
 """Logs a service that does not answer: once when that begins, and once when it ends.
 
-Rule: every task that asks the service reports the result here; many tasks share one object. If
-`patience_s` is given, an outage that lasts longer ends the process. If the service answers but does
-not do its work, that is logged, too, at most once a minute. Owner: the stage that asks.
+Rule: every task that asks the service reports the result here; all tasks that ask one service share
+one `Outage`. If `patience_s` is given, an outage that lasts longer ends the process. If the service
+answers but does not do its work, that is logged, too, at most once a minute. Owner: the stage that
+asks.
 """
 
 import logging
@@ -27,8 +28,8 @@ MODEL: Final = "model server"
 
 
 class Outage:
-    """`patience_s`: how long an outage may last. None: without end, as in a worker, which keeps its
-    partitions meanwhile.
+    """`patience_s`: how long an outage may last. None: without end. A worker has no such limit, and
+    keeps its partitions during an outage.
     """
 
     def __init__(self, service: str, clock: Clock, patience_s: float | None) -> None:
@@ -50,12 +51,13 @@ class Outage:
         return now_s - self._since_s
 
     def unreachable(self, error: Transient) -> None:
-        """The service did not answer. Raises `Fatal` when this has lasted too long."""
+        """The service did not answer. Raises `Fatal` when the outage has lasted too long."""
         if self.away_s is None:
             self._since_s = None  # an earlier failure has ended by itself
         now_s = self._clock.now()
-        # It is also worth a line if the service did answer until now, but failed. A service may do
-        # both in turn, so such lines are at least `QUIET_S` apart.
+        # A line is due as well if the service answered until now, but did not do its work. A
+        # service may change between these two states often, so such lines are at least `QUIET_S`
+        # apart.
         is_worse = self._until_s < math.inf and now_s >= self._worse_quiet_until_s
         is_news = self._since_s is None or is_worse
         if is_news:

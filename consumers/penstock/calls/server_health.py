@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 # After this many broken connections without an answer between them, the server counts as silent.
 SILENT_HANG_UPS: Final = 3
-# After this many the server counts as gone. A server that breaks half of all connections by chance
-# breaks ten of them one after the other in one case of a thousand.
+# After this many such connections the server counts as gone. A server that breaks half of all
+# connections by chance breaks ten of them one after the other in one case of a thousand.
 GONE_HANG_UPS: Final = 10
 # The least time between two log lines about a server that fails now and then.
 QUIET_S: Final = 60.0
 # For this long after an outage the answer "no such model" counts as "still loading", because a
-# restarted server gives that answer until it has loaded the model. For that MLServer takes some
-# seconds, or a minute with a large network.
+# restarted server gives that answer until it has loaded the model. MLServer takes some seconds to
+# load a model, and a minute to load a large network.
 LOADING_S: Final = 120.0
 
 _OUTCOMES: Final[dict[type[Transient], str]] = {
@@ -183,7 +183,7 @@ class ServerHealth:
         return why is not None
 
     def _look_at_answer(self, refusal: Poison | None) -> None:
-        """Log that the server answers 200 with something that is no answer of a model."""
+        """Log it if the server keeps answering 200 with something that is no answer of a model."""
         said, now_s = self._rows.odd(refusal), self._clock.now()
         if said is not None and now_s >= self._odd_quiet_until_s:
             self._odd_quiet_until_s = now_s + QUIET_S

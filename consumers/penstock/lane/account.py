@@ -52,13 +52,13 @@ class LaneAccount:
         self._stops: dict[str, LineStop] = {}
         self._streams = StreamOrder() if by_stream else None
         self._order: Order = PartitionOrder() if self._streams is None else self._streams
-        self._leaving: Sequence[Release] = ()  # with the broker, which has not acknowledged them
+        self._leaving: Sequence[Release] = ()  # the broker has not acknowledged them
         self._deliveries = 0
 
     @property
     def progress(self) -> Commit:
-        """The position to commit now: the next record, and what is delivered of
-        it and beyond it.
+        """The position to commit now: the next record, and what is delivered of that record and
+        beyond it.
         """
         progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
@@ -80,8 +80,8 @@ class LaneAccount:
 
         Only if the group is at the lane's own last commit, and that commit covers all that was
         delivered. If a commit failed, or did not count because the member was expelled, another
-        member may meanwhile have repeated a part of what was delivered. If the lane went on from
-        its own position, the rest of that repeat would be missing for readers.
+        member may meanwhile have begun to publish the delivered answers again. If the lane then
+        went on from its own position, readers would never get the rest of these repeated answers.
         """
         return start == self.committed == self.progress
 
@@ -96,7 +96,7 @@ class LaneAccount:
         return next(iter(self._stops.values()), None) if self._streams is None else None
 
     def line_of(self, ticket: Ticket) -> str:
-        """The line of this ticket, which stops as one: its stream, or "" for the whole lane."""
+        """The name of the ticket's line: its stream, or "" if the whole lane is one line."""
         return "" if self._streams is None else ticket.stream
 
     @property
@@ -115,7 +115,7 @@ class LaneAccount:
     @property
     def snapshot(self) -> Snapshot | None:
         """How far the lane is, and which stage must act next, for the watchdog. None: the lane owes
-        nothing, or waits for somebody outside.
+        nothing, or waits for its group or for an operator.
         """
         if self.suspended:
             return None  # the lane waits for the group, whose rebalance has its own time limit

@@ -35,7 +35,7 @@ class Budget:
         self.spent_bytes = 0
         self.messages_bytes = 0
         self.peak_bytes = 0
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # when each may go on
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # may each go on?
 
     def __repr__(self) -> str:
         return f"{self.spent_bytes} of {self.limit_bytes} bytes held, {len(self._waiting)} waiting"
@@ -50,14 +50,14 @@ class Budget:
 
     @property
     def has_room_for_messages(self) -> bool:
-        """Long messages may take a quarter of the budget, so that there is room left to read
-        objects.
+        """True while long messages take less than a quarter of the budget. The rest of the budget
+        is kept for reading objects.
         """
         return self.messages_bytes < self.limit_bytes // 4
 
     async def room(self, may_overdraw: Callable[[], bool]) -> None:
         """Return when there is room, or when `may_overdraw()` says that this reader must go on.
-        Both are asked again at every `review`.
+        Both conditions are checked again at every `review`.
         """
 
         def may_go_on() -> bool:

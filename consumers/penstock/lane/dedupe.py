@@ -61,8 +61,8 @@ class Dedupe:
                 del self._reading[name]
 
     def rejected(self, ticket: Ticket) -> None:
-        """Some rows of the ticket were answered by errors, so if its object is announced again, it
-        is answered again.
+        """Some rows of the ticket were answered by errors, so if the object is announced again, the
+        object is answered again.
         """
         ticket.has_errors = True
         announced = self._announced.get(ticket.owner)
@@ -70,8 +70,9 @@ class Dedupe:
             announced.forget(ticket)
 
     def is_duplicate(self, ticket: Ticket) -> bool:
-        """Was the object answered for an earlier announcement? Never true once some of its rows
-        were answered for this announcement: then its other rows are answered, too.
+        """Was the object answered for an earlier announcement? Once some rows of the object were
+        answered for this announcement, the result is False, so that its other rows are answered as
+        well.
         """
         announced = self._announced.get(ticket.owner)
         if announced is None or ticket.next_row or ticket.published_rows:
@@ -82,7 +83,7 @@ class Dedupe:
 
 class Announced:
     """The objects that one lane has read. `read` adds an object; `first` returns the earlier object
-    of the same version. The version that was not asked for longest is forgotten first.
+    of the same version. If there are too many versions, the least recently used one is forgotten.
     """
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
@@ -90,8 +91,8 @@ class Announced:
         self._answered: dict[_Version, FirstAnswer] = {}
 
     def first(self, ticket: Ticket) -> FirstAnswer | None:
-        """The earlier object of this ticket's version, if it was answered. Asked when this object
-        is open, because its version is known only then.
+        """The earlier object of the ticket's version, if that object was answered. Call this when
+        the ticket's own object is open, because its version is known only then.
         """
         version = _version(ticket)
         answered = self._answered.pop(version, None) if version else None

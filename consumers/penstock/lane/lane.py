@@ -55,8 +55,8 @@ class Lane(ReceivingLane):
         stream_share: StreamShare | None = None,
     ) -> None:
         """`number`: the source's number of the partition. `stream_share`: given if order is kept
-        per stream only. `fetchers`: by model. `passing`: the places, as stream and offset, whose
-        dead letters an operator let pass; they stop no line.
+        per stream only. `fetchers`: by model. `passing`: streams and offsets: an operator lets the
+        dead letters of these records pass, so they stop no line.
         """
         super().__init__(
             where,
@@ -114,8 +114,8 @@ class Lane(ReceivingLane):
 
     def account(self, releases: Sequence[Release], stops: Iterable[LineStop] = ()) -> None:
         """Add to `progress` what these releases deliver, and the stops behind them. A transaction
-        carries this position, so its publisher calls this before the delivery; if the delivery
-        fails, the lane is over, and the position is lost with it.
+        carries the new position, so the publisher of a transaction calls this before the delivery.
+        If the delivery fails, the lane is over, and the position is lost with the lane.
         """
         self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:

@@ -36,8 +36,8 @@ class Fetchers(Protocol):
 
 
 class ReceivingLane(LaneAccount):
-    """`receive` records. Fetchers take tickets from `fetch_queues`, and call `fetched` at the end
-    of each.
+    """`receive` records. Fetchers take tickets from `fetch_queues`, and call `fetched` when a
+    ticket's object was read.
     """
 
     def __init__(
@@ -202,14 +202,16 @@ class ReceivingLane(LaneAccount):
         return is_stuck and self._order.is_head(ticket)
 
     def hold(self, nbytes: int) -> None:
-        # A closed lane has given everything back already, so nothing would refund this.
+        # A closed lane has given back all its bytes already, so bytes that it spent now would never
+        # be given back.
         if self.alive:
             self._held.spend(nbytes)
 
     def fetched(self, ticket: Ticket) -> None:
         self.fetch_queues[ticket.model].fetched(ticket)
         self._offer()
-        # The object's last block waited for this; if it is answered, it may leave now.
+        # Until now it was not certain which block is the object's last. If that block is answered,
+        # it may leave now.
         if ticket.has_answers:
             self.wake()
 

@@ -94,8 +94,8 @@ class Passage(Protocol):
 
 class Producers(Protocol):
     """The transactional producers of a worker, known by number. Their transactions carry the
-    worker's membership: the group refuses them, by `Fenced`, once it has gone on without this
-    member.
+    worker's membership: the group refuses these transactions, by `Fenced`, once the group has gone
+    on without this member.
     """
 
     async def open(self, number: int) -> Passage:

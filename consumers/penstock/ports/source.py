@@ -39,8 +39,8 @@ class Commit(NamedTuple):
     metadata: str = ""
 
 
-# A start in `assigned`: the transaction of another member is still open and may move the position.
-# `rewind` tells the position once that is decided.
+# Stands in `assigned` for a start that is not known yet, because an open transaction of another
+# member may still move the position. `rewind` tells the position once that transaction has ended.
 UNDECIDED = Commit(-1)
 
 

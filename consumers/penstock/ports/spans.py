@@ -42,12 +42,12 @@ class Spans(Protocol):
 
     @property
     def exported(self) -> int:
-        """Spans that the receiver took."""
+        """How many spans the receiver took."""
         ...
 
     @property
     def dropped(self) -> int:
-        """Spans that the receiver did not take, or that came faster than they could be sent."""
+        """How many spans the receiver did not take, or came faster than they could be sent."""
         ...
 
     def send(self, spans: Sequence[Span]) -> None: ...

@@ -17,7 +17,9 @@ from penstock.tracing.tracer import Tracer
 
 
 class DeliveryTimes:
-    """One per pipeline. `paces`: by model, only for models whose window is learned."""
+    """One per pipeline. `paces`: from a model to its pace, for the models whose window
+    is learned.
+    """
 
     def __init__(
         self,

@@ -3,9 +3,10 @@ objects of a lane are fetched in order.
 
 Rule: one fetcher reads an object from the first try to the last. `core.health.retry` decides what
 is tried again and for how long; object_reader.py makes one try. A fetcher whose object needs a
-decoder reads it to the end, and a new fetcher takes the next object meanwhile. Each store has its
-own fetchers, so that a store that is away does not delay the objects of other stores. Owner: the
-pipeline runs `fetch_forever` for each store, with as many fetchers as its `concurrency` says.
+decoder reads that object to the end, and a new fetcher takes the next object meanwhile. Each store
+has its own fetchers, so that a store that is away does not delay the objects of other stores.
+Owner: the pipeline runs `fetch_forever` for each store, with as many fetchers as its `concurrency`
+says.
 """
 
 import asyncio
@@ -33,7 +34,9 @@ SHOWN_KEY_CHARS = 200
 
 
 class _Pool:
-    """The idle fetchers of one store, and the lanes that have tickets for it, each lane once."""
+    """The idle fetchers of one store, and the lanes that have tickets for that store, each lane
+    once.
+    """
 
     def __init__(self) -> None:
         self.lanes: deque[ReceivingLane] = deque()

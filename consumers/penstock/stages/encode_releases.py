@@ -1,5 +1,5 @@
-"""Encodes releases into records and letters: of each line, the releases before the first one that
-the line refuses.
+"""Encodes releases into records and letters. Of each line it encodes the releases before the first
+one that the line refuses.
 
 Rule: a line refuses a release because of its dead letters; the releases behind that one in the line
 are not even encoded. An unforeseen exception at encoding costs only the row whose record cannot be
@@ -87,8 +87,9 @@ class Encode:
                     if ticket.trace is not None:
                         ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # Reported before the letters leave: if the object is announced again, it must
-                    # be read again, and not count as a duplicate of an object that failed.
+                    # The failure is reported before the letters leave: if the object is announced
+                    # again, the object must be read again, and not count as a duplicate of one that
+                    # failed.
                     if self._dedupe is not None:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))
@@ -127,8 +128,9 @@ def _encoded(records: Records, guard: Guard, release: Release) -> Iterator[tuple
 
 
 def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) -> Encoded:
-    """The record of one row, or of the end of an object. To encode it is tried once more; if that
-    fails, an error takes its place. If the error cannot be encoded either, the process ends.
+    """The record of one row, or of the end of an object. A second try is made to encode this
+    record; if it fails, an error takes the record's place. If the error cannot be encoded either,
+    the process ends.
     """
     try:
         with guard:

@@ -1,4 +1,4 @@
-"""Turns bytes into blocks of rows, on their ticket's chain and in the window.
+"""Turns bytes into blocks of rows, and puts the blocks on their ticket's chain and into the window.
 
 Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
 of plain text are decoded here, in turns of a few milliseconds. All other objects are decoded by a
@@ -42,7 +42,9 @@ class _HowToRead(NamedTuple):
 
 
 class Expand:
-    """One reading per try: in this process (`begin_inline`) or by a decoder (`begin`)."""
+    """Makes a reading for each try: one in this process (`begin_inline`) or by a
+    decoder (`begin`).
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Expand:
             return ranged_format(self._options, **self._how_to_read(ticket)._asdict()) is None
 
     def is_large(self, ticket: Ticket) -> bool:
-        """Does its reference say that it needs a decoder for its size?"""
+        """Does the ticket's reference say that the object is so large that it needs a decoder?"""
         reference = ticket.reference
         return reference is not None and (reference.size or 0) > self.inline_bytes
 
@@ -211,7 +213,7 @@ class _Rows:
         return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))
 
     def _add_bad(self, run: Run, first: int, rows: int) -> None:
-        """Bad rows next to each other become one block, also with different reasons."""
+        """Bad rows next to each other become one block, even if their reasons differ."""
         bad = self._bad
         if bad is None or (bad.first_row + bad.reasons.rows, bad.member) != (first, run.member):
             self._end_bad()

@@ -1,4 +1,4 @@
-"""What a failed call says about its rows: refused, lost with the server, or nothing.
+"""What a failed call says about its rows: that they were refused, that they were lost, or nothing.
 
 Rule: only what a healthy server did with a row counts against the row. So a row that was lost is
 tried again only when the server is well. Owner: the predict stage; rows that are answered at once
@@ -91,11 +91,11 @@ class FailedCalls:
             await self._between_trials(search, after_s, rank)
 
     async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
-        """After a hang-up send a row that is known to be good. If it is not answered either, the
-        hang-ups do not count against the suspected row. The good row is sent twice after the first
-        hang-up, later once, so that a server that breaks every second or third connection is not in
-        step with us. If the server is gone right after the hang-up, the suspected row counts as the
-        cause, and the next trial waits until the server is back.
+        """After a hang-up send a row that is known to be good. If the good row is not answered
+        either, the hang-ups do not count against the suspected row. The good row is sent twice
+        after the first hang-up, later once, so that a server that breaks every second or third
+        connection is not in step with us. If the server is gone right after the hang-up, the
+        suspected row counts as the cause, and the next trial waits until the server is back.
         """
         for probe in range(2 if search.losses.count == 1 else 1):
             if await self._calls.is_healthy(rank):
@@ -128,7 +128,8 @@ class FailedCalls:
                 search.smaller()
                 return
         elif self._calls.has_canary and not await self._calls.is_healthy(rank):
-            # The server also refuses a row that it took before: the fault is not this row's.
+            # The server now refuses even the canary, which it took before. So the fault is not this
+            # row's.
             self._apply_limits()
             search.again()
             await self._calls.pause(search.failures)

@@ -28,7 +28,8 @@ REST_S = 60.0
 
 class HelpRegions:
     """`stop` ends the reading for other regions; `idle` returns when it has ended. `helped`: the
-    regions that are helped now. `standings`: the last known state of each region.
+    regions that are helped now. `standings`: from each region to its state at the last look; None:
+    the state was not known.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class HelpRegions:
 
 class _Ours:
     """The partitions that another region's group has assigned to us. While we leave that group, no
-    further ones are taken.
+    further partitions are taken.
     """
 
     def __init__(self, rebalance: Rebalance) -> None:

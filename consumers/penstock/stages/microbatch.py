@@ -106,7 +106,7 @@ class Microbatch:
 
     def is_crowded(self, stream: str) -> bool:
         if self._share is None and self._window.rows <= AHEAD_ROWS:
-            return False  # all streams together have less than one may have: no need to look it up
+            return False  # all streams together have fewer rows than one stream may have
         ahead = max(AHEAD_ROWS, AHEAD_BATCHES * self._window.limits.max_rows)
         return self._window.rows_of(stream) > ahead or self.is_over_share
 
@@ -196,8 +196,8 @@ class Microbatch:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Called by the event loop, which only logs an exception: after one no row would leave the
-        worker any more. So an exception is given to the callers, and ends the worker.
+        """Called by the event loop, which would only log an exception of this method; the worker
+        would run on without batches. So the exception is given to the callers, and ends the worker.
         """
         try:
             self._hand_out()

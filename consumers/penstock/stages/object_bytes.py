@@ -63,8 +63,8 @@ class Versions:
         """
         reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
         assert reference is not None
-        # Version id and entity tag are both given: a replica has version ids of its own, so it is
-        # asked by the entity tag.
+        # Version id and entity tag are both given: a replica has version ids of its own, so a
+        # replica is asked by the entity tag.
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
     def pinned(self, ticket: Ticket) -> Location:

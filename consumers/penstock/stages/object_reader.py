@@ -28,14 +28,16 @@ PROBE_KEY = "penstock-probe"
 
 @dataclass(frozen=True, slots=True)
 class ObjectTerms:
-    """How objects are fetched and read. `stores`: how many fetchers each model has, by store."""
+    """How objects are fetched and read. `stores`: from a store's name to the number of its
+    fetchers; each model has that many.
+    """
 
     fetchers: int
     object_bytes: int | None
     inline_bytes: int
     pin: bool
     wait_for_object_s: float
-    more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of stores beside `[objects]`
+    more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of other stores
 
     @property
     def stores(self) -> Mapping[str, int]:
@@ -43,9 +45,9 @@ class ObjectTerms:
 
 
 class Fetcher:
-    """One fetcher of a store. When it leaves, `begin_another` starts a new fetcher in its place.
-    The one that left only reads its object to the end; each further try of that object needs a
-    seat.
+    """One fetcher of a store. When a fetcher leaves, `begin_another` starts a new fetcher in its
+    place. The fetcher that left reads its object to the end and takes no other object; each further
+    try of its object needs a seat.
     """
 
     def __init__(self, begin_another: Callable[[], object]) -> None:
@@ -111,7 +113,9 @@ class ObjectReader:
                     if await self._read_here(ticket, supply, permit):
                         return
                     needs_decoder = True
-                    # To wait for a seat the object lets go of its bytes and its connection.
+                    # While an object waits for a seat, it must hold no bytes and no connection. So
+                    # if no seat is free, the object is closed here, and opened again when it has a
+                    # seat.
                     if not self._admission.has_seat(ticket):
                         continue
                 fetcher.leave()
@@ -124,14 +128,14 @@ class ObjectReader:
                 if died.was_alone:
                     died.poison.stage = "expand"
                     raise died.poison from died
-                # An earlier object may have damaged the decoder: this one gets one more try, by a
-                # fresh decoder.
+                # An earlier object may have damaged the decoder, so this object gets one more try,
+                # by a fresh decoder.
                 is_new = True
             finally:
                 await supply.aclose()
 
     async def _read_here(self, ticket: Ticket, supply: Supply, permit: Permit) -> bool:
-        """Read the object without a decoder. False: it needs one."""
+        """Read the object without a decoder. False: the object needs a decoder."""
         if not await self._begin(ticket, supply):
             return True
         whole = await supply.whole(self._expand.inline_bytes)

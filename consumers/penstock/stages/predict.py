@@ -83,11 +83,13 @@ class Predict:
         while True:
             batch = await self._microbatch.take()
             try:
-                # Every batch is a search: if nothing is refused, it is one request and ends here.
+                # Every batch is a search. If no row is refused, the search has one request and ends
+                # here.
                 if blocks := self._without_suspects(batch.blocks):
                     await self._answer(self._search_of(blocks))
             finally:
-                # After a failure, too: otherwise this call slot would count as taken for ever.
+                # Done after a failure as well, because otherwise this call slot would count as
+                # taken for ever.
                 self._microbatch.done(batch)
 
     def _search_of(self, blocks: list[Block]) -> Search:
@@ -189,8 +191,8 @@ class Predict:
             if search.hang_ups and not search.has_suspects:
                 self._calls.health.hang_ups_were_chance(search.hang_ups)
                 search.hang_ups = 0
-            # The rows are taken before the answers are given out, because a block with an answer
-            # has let go of its rows.
+            # The shadow takes the rows before the answers are given out, because a block with an
+            # answer has let go of its rows.
             copied = None if self._shadow is None else self._shadow.wants(part)
             if self._sampling is not None:
                 self._sampling.take(part, answers)
@@ -199,7 +201,8 @@ class Predict:
                 now_s = self._clock.now()
                 self._pace.answered(search.rows, now_s - began_s, now_s)
             self._apply_limits()
-            # The lanes first: copying for the shadow must not delay the live answers.
+            # The lanes are woken first, because copying for the shadow must not delay the live
+            # answers.
             if copied is not None and self._shadow is not None:
                 self._wake(part)
                 self._shadow.offer(copied, part, answers)

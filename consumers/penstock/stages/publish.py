@@ -118,7 +118,7 @@ class Publish:
             step = await self._step(lane, found, results)
         except Transient as error:
             # The answers in the broken upload are gone, and an open lane cannot ask the model
-            # again. The next assignment of the partition asks it.
+            # again. The next assignment of the partition asks the model for them.
             raise Fatal(
                 f"results cannot be written; they will be repeated: {error}",
                 exit_code=EXIT_UNREACHABLE,
@@ -190,8 +190,8 @@ class Publish:
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
             self._times.delivered(step.releases, step.released_s)
-        # Lines stop only now that the answers before the refused ones are delivered, so that the
-        # line goes on exactly there. The first stop may close the lane.
+        # A line stops only now, when the answers before the refused ones are delivered, so that the
+        # line later goes on exactly at the refused ones. The first stop may close the lane.
         for one in step.refused:
             if lane.alive:
                 lane.stop(one.stop, one.releases)
@@ -207,7 +207,9 @@ class Publish:
             return []
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """Does the topic take this record alone? In an array its brackets count, too."""
+        """Does the topic take this record alone? If records are sent in arrays, an array's brackets
+        count as well.
+        """
         frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
         return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
 

@@ -45,8 +45,8 @@ class Seats:
 
 
 class Admission:
-    """What the objects of one model need to be read: room, and for a decoder a `seat`, then the
-    `decoder`.
+    """What the objects of one model must have before they are read: room; and if an object needs a
+    decoder, first a `seat`, then the `decoder`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Admission:
 
     @property
     def is_decoder_wanted(self) -> bool:
-        """Does an object that must go on wait for a decoder that another object has?"""
+        """Does an object that must go on wait for a decoder or a seat that another object has?"""
         return self.decoders.is_wanted or self._seats.is_wanted
 
     def has_seat(self, ticket: Ticket) -> bool:
@@ -84,7 +84,9 @@ class Admission:
 
     @asynccontextmanager
     async def decoder(self, ticket: Ticket, tries: Tries, *, new: bool) -> AsyncIterator[Decoder]:
-        """A decoder, lent for one try. `new`: a fresh process that has decoded nothing yet."""
+        """A decoder, lent for one try. `new`: the decoder must be a fresh process, which has
+        decoded nothing yet.
+        """
         began_s = self.clock.now()
         must_go_on = partial(ticket.owner.may_overdraw, ticket)
         async with self.decoders.lent(must_go_on, self.budget.review, new=new) as decoder:
@@ -99,8 +101,8 @@ class Admission:
 
 
 class Permit:
-    """The permit of one try at one object. While the try `has_decoder`, it gives the decoder up to
-    an object that must go on.
+    """The permit of one try at one object. While the try `has_decoder`, the permit makes it give
+    the decoder up to an object that must go on.
     """
 
     __slots__ = ("_admission", "_ticket", "_tries", "has_decoder")

@@ -115,7 +115,9 @@ class Rekeyer:
         return {}
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """Drop the work as at a revoke: it is short, and begins again at the committed position."""
+        """Drop the work as `revoked` does. The work takes little time, and begins again at the
+        committed position.
+        """
         await self.revoked(partitions)
 
     async def revoked(self, partitions: Collection[int]) -> None:
@@ -165,8 +167,8 @@ class Rekeyer:
         self._merge.add(read)
         if not len(self._merge):
             return
-        # Asked after the read, so that the ends include all that was written before the records at
-        # hand.
+        # The ends are asked for after the read, so that they include all that was written before
+        # the records at hand.
         ends = await self._ends()
         async with self._publishing:
             if life != self._life:

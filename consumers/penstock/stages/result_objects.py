@@ -3,9 +3,10 @@
 Rule: a result is complete before its record leaves and before any row of its object counts as
 delivered. An interrupted result is given up and written again from the object's first row: the part
 that was written is invisible, and a compressed format cannot be continued. After an unforeseen
-exception a result that these releases began is written once more. If an earlier release began it,
-its first rows are no longer in memory, so the object is answered by that error. Owner: the publish
-stage, one `LaneResults` per lane; results that a lane leaves open are given up.
+exception the result is written once more, if the releases that are being written began it. If an
+earlier release began the result, the first rows are no longer in memory, so the object is answered
+by that error. Owner: the publish stage, one `LaneResults` per lane; results that a lane leaves open
+are given up.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ from penstock.telemetry.worker import Telemetry
 
 # Fewer bytes than this are encoded faster than a thread is started for them.
 IN_THREAD_BYTES = 64 * 1024
-# Small objects that end together are written together, with this many requests at a time.
+# The results of small objects that end together are completed together, at most this many at a
+# time.
 AT_A_TIME = 16
 
 # Runs the work in a thread, so that it does not hold up the event loop.
@@ -141,13 +143,14 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
-        # All rows so far of each result that these releases began and that was not tried again.
+        # All rows so far of each result that the releases in progress began and that was not tried
+        # again.
         self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
-        """Write the rows of these releases. Returns for each release that ends its object the
-        result, or the reason why the result failed; None for the others. After `Transient` and
-        `Fatal` the lane cannot go on.
+        """Write the rows of these releases. Returns one value for each release: the result, or the
+        reason why it failed; None if the release does not end an object that has a result. After
+        `Transient` and `Fatal` the lane cannot go on.
         """
         for release in releases:
             if release.blocks:

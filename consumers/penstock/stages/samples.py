@@ -64,7 +64,9 @@ class Samples:
         self._taken_s: dict[str, float] = {}
 
     def look(self, streams: Collection[str]) -> list[Sample]:
-        """The newest first."""
+        """From now on these streams are in view. Returns the samples that are kept of them, the
+        newest first.
+        """
         self._until_s = self.clock.now() + LOOKED_S
         if self._in_view != streams:
             self._in_view = frozenset(streams)
@@ -98,8 +100,8 @@ class Samples:
 
 
 class Sampling:
-    """Takes the samples of one model. `pixels`: how pictures are decoded for this model; None: they
-    are not.
+    """Takes the samples of one model. `pixels`: how pictures are decoded for this model; None:
+    pictures are not decoded.
     """
 
     def __init__(self, samples: Samples, model: str, pixels: PixelOptions | None) -> None:

@@ -2,9 +2,8 @@
 
 Rule: the shadow never delays live work and never makes it fail. A batch is copied after it was
 answered, into a buffer of the shadow; if the buffer is full, the batch is not copied. Errors of the
-shadow end here. It is asked once for each copy: rows that it does not answer are counted, and not
-asked again.
-Owner: the pipeline runs `run`, and calls `end` when all live work is over.
+shadow end here. The shadow is asked once for each copy; rows that it does not answer are only
+counted. Owner: the pipeline runs `run`, and calls `end` when all live work is over.
 """
 
 import asyncio
@@ -86,8 +85,8 @@ class Shadow:
         return self._outage.away_s
 
     def wants(self, blocks: Sequence[Block]) -> Sequence[Payload] | None:
-        """The rows of a batch that was just answered, if it is to be copied. Called before its
-        blocks let go of the rows.
+        """The rows of a batch that was just answered; None: the batch is not to be copied. Call
+        this before the blocks of the batch let go of their rows.
         """
         if self.is_over or self._draw() * 100 >= self.plan.percent:
             return None
