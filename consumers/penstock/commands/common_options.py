@@ -60,7 +60,9 @@ def _store(name: str) -> Any:
 
 
 def common(command: Any) -> Any:
-    """Adds the options of every command. The command gets them as its first argument, a `Context`."""
+    """Adds the options that every command has. The command gets them as its first argument, a
+    `Context`.
+    """
     command = click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),

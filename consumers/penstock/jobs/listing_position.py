@@ -104,7 +104,9 @@ class Position:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
 
     async def be_sure(self) -> None:
-        """Call this before anything is sent. Raises `Fatal` if another start owns the position now."""
+        """Call this before anything is sent. Raises `Fatal` if by now another start owns the
+        position.
+        """
         if asyncio.get_running_loop().time() >= self._sure_until_s:
             await self._ask()
 

@@ -28,7 +28,9 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """From a file's name to its JSON Schema: one for each topic, and one for each command's JSON."""
+    """From a file's name to its JSON Schema: one for each topic, and one for each command that
+    prints JSON.
+    """
     return {
         f"reference{SUFFIX}": _input(),
         f"prediction{SUFFIX}": _plain(Prediction, "Prediction"),
