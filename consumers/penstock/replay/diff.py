@@ -1,11 +1,11 @@
 """Compares a replay's answers with the former ones.
 
 Rule: when the replay is done, both kinds of answers are read from their topics, and paired by the
-row's place in the input. The partitions are read one after the other, but both topics side by side,
-so that memory holds only the rows by which one topic is ahead of the other. A former answer counts
-if its message is in the range. If the order of the output allows it, the reading stops at the end
-of the range. A new answer counts if it was written since this replay began, because an earlier
-replay may have written to the same topic. Owner: the command.
+row's place in the input. One partition is read after the other, on both topics side by side, so
+that memory holds only the rows by which one topic is ahead of the other. A former answer counts if
+its message is in the range. If the order of the output allows it, the reading stops at the end of
+the range. A new answer counts if it was written since this replay began, because an earlier replay
+may have written to the same topic. Owner: the command.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,9 @@ class _Record(Struct, gc=False):
 
 
 class _Answer(NamedTuple):
-    """The parts of an answer that are compared. `error`: its code; empty without an error."""
+    """The parts of an answer that are compared. `error`: the error's code; empty if the answer is
+    no error.
+    """
 
     id: str
     stream: str
@@ -96,7 +98,9 @@ async def difference(plan: Plan, decided: Decided, how: Compares) -> Difference:
 
 
 def check(plan: Plan) -> None:
-    """Raises `Fatal` (exit 2) if a comparison is impossible. Called before anything is replayed."""
+    """Raises `Fatal` (exit 2) if a comparison is impossible. Must be called before anything is
+    replayed.
+    """
     live, options = plan.live, plan.options
     if options.model is not None and options.against is None and routes_of(live).fans_out:
         raise usage(
@@ -155,8 +159,8 @@ def _as_it_is(values: Values) -> Values:
 
 
 class Pairing:
-    """Call `begin` for each group of partitions, `take` for the values of their records, `end` for
-    the group; after the last group call `report`.
+    """For each group of partitions call `begin`, then `take` with the values of the group's
+    records, then `end`. After the last group call `report`.
     """
 
     def __init__(self, plan: Plan, spans: Spans, agreement: Agreement) -> None:
@@ -164,7 +168,7 @@ class Pairing:
             (part.topic, part.partition): span for part, span in spans.items()
         }
         self._plan = plan
-        # Without --model each model's answers are compared with its own former ones.
+        # Without --model, each model's new answers are compared with the same model's former ones.
         self._by_model = plan.options.model is None
         self._agreement = agreement
         self._pairs: Pairs[_Answer] = Pairs(AHEAD_BYTES)
@@ -188,7 +192,9 @@ class Pairing:
 
     @property
     def is_behind_the_range(self) -> bool:
-        """Have the former answers passed the end of the range in all partitions of the group?"""
+        """True if the former answers have passed the end of the range in all partitions of the
+        group.
+        """
         return self._is_ordered and not self._left
 
     @property

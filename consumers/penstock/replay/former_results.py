@@ -1,7 +1,8 @@
 """Reads former answers from result objects, as if each row had a record on the topic.
 
-Rule: a result object counts only if its bytes have the checksum that is in the record with its
-name, because the object may be gone, or may have been written again since. Owner: the comparison.
+Rule: the record that names a result object also states its checksum. The object counts only if its
+bytes have that checksum, because it may be gone, or may have been written again since. Owner: the
+comparison.
 """
 
 import asyncio
@@ -30,13 +31,14 @@ log = logging.getLogger(__name__)
 
 # How many rows are decoded at a time: few, so that neither side of the comparison gets far ahead.
 ROWS: Final = 2_000
-# Each record that names a result contains these bytes. The record of a row contains them only if a
-# text in it does.
+# Each record that names a result contains these bytes. The record of a row contains them only
+# inside a text.
 _MARK: Final = b'"result":'
 
 # The values of records, in lists as they come.
 Values = AsyncGenerator[list[bytes]]
-# Tells for an id, a stream and a model whether the answers to this object are compared.
+# A function of an id, a stream and a model, which says whether the answers to this object are
+# compared.
 Wanted = Callable[[str, str, str], bool]
 
 

@@ -41,9 +41,9 @@ async def replay(
     compares: Compares | None = None,
 ) -> Replayed | None:
     """Run to the end of the range, or until SIGTERM or SIGINT. Returns the summary, or None if the
-    replay was stopped before it began or while it compared. `behind_s`: how long the live group may
-    leave a message uncommitted before the replay waits for the group; 0: the replay never waits.
-    `compares`: if given, the answers are compared with the former ones at the end.
+    replay was stopped before it began or while it compared. `behind_s`: the live group may leave a
+    message uncommitted for this long before the replay waits for the group; 0: the replay never
+    waits. `compares`: if given, the answers are compared with the former ones at the end.
     """
     if compares is not None:
         check(plan)
@@ -139,7 +139,7 @@ class _Replay:
 
         def bounded(source: Source) -> Source:
             sources.append(BoundedSource(source, ends))
-            sources[0].is_held = True  # until `Watch` has looked at the live group
+            sources[0].is_held = True  # held until `Watch` has looked at the live group
             return sources[0]
 
         async with open_worker(self.plan.cfg, Variant(bounded, self.plan.settings)) as pipeline:

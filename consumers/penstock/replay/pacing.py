@@ -1,11 +1,11 @@
-"""Watches a group whose work has an end. Ends the group's work there, and holds it while the live
-group is behind. The positions of both groups are looked at every second.
+"""Watches a group whose work has an end: lets the group's work end there, and holds the work while
+the live group is behind. The watch looks at the positions of both groups every second.
 
-Rule: the positions are asked of the broker, not of the worker. Therefore several processes end when
-the work of all is done, and a process that was started again knows the progress. If the broker does
-not answer, the watch changes nothing, because the worker itself decides how long it waits for
-Kafka. The decision on the range is written again from time to time, because Kafka forgets the
-commits of a group without members after `offsets.retention.minutes`, and a job may take longer.
+Rule: the positions are asked of the broker, not of the worker. Therefore each of several processes
+ends when the work of all is done, and a process that was started again knows the progress. If the
+broker does not answer, the watch changes nothing, because the worker itself decides how long it
+waits for Kafka. The decision on the range is written again from time to time, because Kafka forgets
+the commits of a group without members after `offsets.retention.minutes`, and a job may take longer.
 Owner: the replay or the job, which runs the watch beside the pipeline.
 """
 
@@ -126,7 +126,7 @@ class Watch:
 
     async def _keep(self) -> bool:
         """Write the decision on the range again, unless another range has been decided since.
-        Returns False if the broker did not take it; the caller tries again later.
+        Returns False if the broker did not accept the commit; the caller then tries again later.
         """
         group, written = self._kept
         try:
@@ -187,10 +187,10 @@ def check_lines(
     marked: Set[Where],
 ) -> None:
     """Raises `Fatal` if all unfinished partitions have stopped lines, so that no more work can be
-    done. For our own partitions (`ours`), `stopped` has the places of the stopped lines. For
-    partitions of other workers, the commits tell (`marked`). A worker without a stopped line of its
-    own goes on, because a worker with a stopped line ends, and its partitions may then move to this
-    worker.
+    done. `stopped`: from a partition of ours (`ours`) to the places of its stopped lines. `marked`:
+    the partitions whose commits say that a line has stopped; they tell of the partitions of other
+    workers. A worker without a stopped line of its own goes on, because a worker with a stopped
+    line ends, and its partitions may then move to this worker.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

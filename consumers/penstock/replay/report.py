@@ -71,9 +71,7 @@ def lines(found: Difference) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """A percentage. Only a share of exactly 1 is shown as 100 %. Any smaller share is shown as at
-    most 99.9999 %.
-    """
+    """A percentage. A share of exactly 1 is shown as 100 %, any smaller share as at most 99.9999 %."""
     return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
 
 

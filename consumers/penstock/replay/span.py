@@ -2,8 +2,8 @@
 
 Rule: a range is decided once. It is kept in the commits of a group that never has members,
 `<group>.range`: the committed offset of a partition is the end of its range, and the metadata holds
-the beginning and the options. Therefore a later start needs no file to replay the same records. It
-is refused if its options differ. Owner: the command, before the worker.
+the beginning and the options. Therefore a later start needs no file to replay the same records. A
+later start with other options is refused. Owner: the command, before the worker.
 """
 
 import logging
@@ -50,7 +50,7 @@ class Decided(NamedTuple):
 
 
 class _Written(Struct, forbid_unknown_fields=True):
-    """The metadata of a partition's end."""
+    """The metadata of the commit that holds the end of a partition's range."""
 
     v: int
     begin: int

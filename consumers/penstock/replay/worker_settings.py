@@ -1,4 +1,4 @@
-"""The configuration of the worker that replays, made from the live worker's.
+"""Makes the configuration of the worker that replays from the configuration of the live worker.
 
 Rule: the settings that decide the content of an answer stay (formats, rows, request, batches).
 Other settings change: where answers go, which model answers, and how much work is taken at a time.
@@ -38,8 +38,8 @@ T = TypeVar("T", config.Objects, config.Store)
 @dataclass(frozen=True, slots=True)
 class Options:
     """The command's options. `since` and `until` are the texts that were given, `since_ms` and
-    `until_ms` the times that they mean. `against`: the model whose former answers are compared, if
-    several models answered. `protocol`: the protocol of the server of `model`.
+    `until_ms` the times that they mean. `against`: the name of the model whose former answers are
+    compared, if several models answered. `protocol`: the protocol of the server of `model`.
     """
 
     to: str

@@ -1,8 +1,8 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: every version of an object is also told to the deployments, which know its right answers. When
-an object changes, the errors that readers may get from the change are noted in `unsteady`, and the
-checks allow them. Owner: one simulation.
+Rule: the bucket tells every version of an object to the deployments, because they know the right
+answers to it. When an object changes, the errors that readers may get from the change are noted in
+`unsteady`, and the checks allow them. Owner: one simulation.
 """
 
 from random import Random
@@ -27,7 +27,8 @@ class Draws(NamedTuple):
 
 class Bucket:
     """`message` draws a message and stores most of the objects that it names. Objects in `cursed`
-    can never be opened; the transfer of an object in `cut` always breaks at the same byte.
+    can never be opened. `cut`: from the name of an object to the number of bytes after which its
+    transfer always breaks.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Bucket:
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
-        """The next message. An object that it names is stored now or never."""
+        """The next message. The objects that it names are stored by now; an object that is missing
+        then is never stored.
+        """
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
         else:

@@ -92,8 +92,8 @@ class Deployments:
             truths.announced(record, asked)
 
     def change(self, partitions: int) -> None:
-        """Begin another deployment. Either everything may differ from the last one, or only the row
-        options and what the troubles change.
+        """Begin another deployment. Either everything may differ from the last deployment, or only
+        the row options and the settings that the world's troubles change.
         """
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)

@@ -30,8 +30,9 @@ class Faults:
 
 NO_FAULTS = Faults()
 
-# The pipeline rejects rows if the model's process dies each time that it gets them. So a process
-# that died by chance must not die again with the same rows.
+# The pipeline rejects rows if the model's process dies each time that it gets them. A process that
+# has died by chance must therefore not die again with the same rows, so chance spares it for this
+# long.
 BETWEEN_DEATHS_S = 60.0
 
 
@@ -84,7 +85,7 @@ class FaultInjector:
         return True
 
     def delay_s(self) -> float:
-        """Often no delay at all, because races happen within one turn of the loop."""
+        """The delay of an answer; often none, because races happen within one turn of the loop."""
         most_s, drawn = self.faults.delay_s, self._random.random()
         if not most_s or drawn < 0.4:
             return 0.0

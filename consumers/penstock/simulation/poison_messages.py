@@ -43,8 +43,8 @@ UNLIKE = (
 
 
 class PoisonMessages:
-    """`put` stores an object. `cut`: by key, the number of bytes after which the object's transfer
-    always breaks. `slow`: how many objects take minutes until they are given up.
+    """`put` stores an object. `cut`: from an object's key to the number of bytes after which the
+    object's transfer always breaks. `slow`: how many objects take minutes until they are given up.
     """
 
     def __init__(self, random: Random, put: Callable[[str, bytes], str], streams: int) -> None:

@@ -2,8 +2,8 @@
 true.
 
 Rule: when a record that names a result arrives on the topic, it is compared with the bytes that
-were complete by then. So a reader finds the result as soon as it finds the record. Owner: one
-simulation.
+were complete by then. So a reader that finds a record also finds the result that the record names.
+Owner: one simulation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,5 @@
-"""What decides about a world: the scenario of the test, and settings drawn from the seed.
+"""A world is decided by two things, both of which are here: the scenario of the test, and settings
+that are drawn from the seed.
 
 Rule: sizes are small and limits tight, so that a world reaches each limit within a few seconds.
 Owner: one simulation.
@@ -89,8 +90,8 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         publish=PublishTerms(same_partition),
         letters=LetterTerms(DEAD_LETTERS, partitions),
         input_partitions=partitions,
-        # Off with order by stream: there a pointer to an earlier answer may be published before
-        # that answer, if the answer is of another stream.
+        # With order by stream, `dedupe` is off: a pointer to an earlier answer of another stream
+        # might be published before that answer.
         dedupe=not by_stream and pick((False, True, True)),
     )
     return _with_another_model(made, random) if random.random() < 0.3 else made

@@ -2,7 +2,8 @@
 opinion.
 
 Rule: the shadow draws from a source of its own and notes nothing in the history. So a world has the
-same history with and without it, unless it disturbs live work. Owner: one simulation.
+same history with a shadow and without one, unless the shadow disturbs live work. Owner: one
+simulation.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ class SimulatedShadow:
 
 
 class ShadowSink:
-    """The producer of the shadow's topic, which often fails."""
+    """A producer for the shadow's topic. It often fails."""
 
     def __init__(self, process: Process, random: Random) -> None:
         self._process = process

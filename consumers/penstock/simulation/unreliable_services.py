@@ -31,8 +31,8 @@ AskModel = Callable[[Sequence[Payload]], Answers]
 @dataclass(eq=False)
 class SimulatedObjects:
     """The bucket that all workers share, through this worker's connection. Objects in `cursed` can
-    never be opened; the transfer of an object in `cut` always breaks after that many bytes. `broke`
-    is called when any other transfer breaks.
+    never be opened. `cut`: from the name of an object to the number of bytes after which its
+    transfer always breaks. `broke` is called when any other transfer breaks.
     """
 
     objects: MemoryObjects

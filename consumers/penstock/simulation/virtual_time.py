@@ -63,7 +63,8 @@ class _JumpingSelector(selectors.SelectSelector):
             if timeout is None:
                 raise Deadlock("every task waits and no timer is set")
             if timeout:
-                # Not `now_s + timeout`: the sum's last digits depend on how many timers have rung.
+                # The timer's own time and not `now_s + timeout`, because the last digits of that
+                # sum depend on how many timers have rung.
                 self.now_s = self._next_timer_s()
         return events
 

@@ -18,8 +18,8 @@ from penstock.simulation.world import World
 
 MOST_WORKERS = 3
 LOOK_S = 0.5
-# How long at most a worker works as a zombie after a freeze: until its next heartbeat tells it that
-# the group has gone on without it.
+# After a freeze a worker works as a zombie until its next heartbeat tells it that the group has
+# gone on without it. That takes at most this long.
 HEARTBEAT_S = 3.0
 
 

@@ -8,8 +8,8 @@ import asyncio
 
 
 class Process:
-    """`is_cut`: the process is dead, and all that it has sent and that has not arrived is lost.
-    `going` is set unless the process is paused.
+    """`is_cut`: True if the process is dead, and everything that it has sent and that has not
+    arrived yet is lost. `going` is set unless the process is paused.
     """
 
     def __init__(self) -> None:
@@ -38,6 +38,8 @@ class Process:
             self.going.set()
 
     def die(self, *, is_cut: bool) -> None:
-        """`is_cut`: everything that the process has sent and that has not arrived yet is lost."""
+        """`is_cut`: True if everything that the process has sent and that has not arrived yet is
+        lost.
+        """
         self.alive, self.is_cut = False, is_cut
         self.going.set()

@@ -42,11 +42,11 @@ from penstock.telemetry.worker import Telemetry
 
 # The limit in worlds with small records: a letter that names 300 ranges of rows does not fit.
 MOST_RECORD_BYTES = 6_000
-# How often transfers break in worlds where objects are replaced. High, so that the next try often
-# meets another object.
+# How often transfers break in worlds where objects are replaced. The share is high, so that the
+# next try often meets another object.
 OFTEN = 0.2
-# The share of the worlds in which two models answer the same rows. Small, because a world with two
-# models takes twice the time.
+# The share of the worlds in which two models answer the same rows. The share is small, because a
+# world with two models takes twice the time.
 FANNED_OUT = 0.15
 # How far beyond a partition's end a position is moved: so far that the end never reaches it.
 FAR = 1_000
@@ -71,7 +71,8 @@ class World:
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
         self.results = MemoryResults()
         self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
-        # No result objects with small records: a row may fit into a result and not into a record.
+        # Worlds with small records have no result objects, because a row may fit into a result but
+        # not into a record.
         plan = None if self.troubles.small_records else drawn_plan(source("results"))
         self.deployments = Deployments(
             source("settings"),

@@ -43,7 +43,9 @@ class Arrivals:
     def accept(
         self, source: SimulatedSource[Life], deployment: Deployment, outgoing: Outgoing
     ) -> Accepted:
-        """The records belong to the life that their partition has now."""
+        """Check the sizes of the records now, and their content when they reach the topic. Answers
+        are checked by the life that their partition has now.
+        """
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
             self._check_kept(source.life, outgoing)
@@ -68,8 +70,8 @@ class Arrivals:
             )
 
     def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
-        """A life may keep the bytes of a message in one of its dead letters only; with several
-        models, in one letter of each model.
+        """A life may keep the bytes of a message in only one of its dead letters. If several models
+        answer, one letter of each model may keep them.
         """
         for value in outgoing.values:
             if b'"value_b64":"' not in value:

@@ -17,13 +17,16 @@ from penstock.simulation.worker import Worker
 # Far more turns than any world needs at one instant. If time does not pass during so many turns,
 # tasks wake each other without end.
 MOST_TURNS = 300_000
-# How much more memory refused rows may take: a decoded row counts at least 136 bytes, and a row
-# that is refused alone becomes a block of its own with an error, which counts about 900 bytes.
+# Refused rows may take this many times the memory of decoded rows: a decoded row counts at least
+# 136 bytes, and a row that is refused alone becomes a block of its own with an error, which counts
+# about 900 bytes.
 GROWTH = 8
 
 
 class _Limits(NamedTuple):
-    """The limits of a worker, which never change. `calls`: the most calls of each model."""
+    """The limits of a worker, which never change. `calls`: for each model, the most calls at one
+    time.
+    """
 
     objects: int
     is_by_stream: bool
@@ -73,11 +76,12 @@ class Bounds:
         self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
     def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
-        """The budget and the decoding steps that may exceed it, all times `GROWTH`, because refused
-        rows take more memory than decoded ones. One step may have begun while a byte was left. Each
-        object at the head of a queue may have two more: its next step, and the step that is kept
-        until it is known whether it was the object's last. With order by stream each head may have
-        four, because heads do not wait for each other's deliveries.
+        """The most bytes that may be held: the budget and the decoding steps that may exceed it,
+        all times `GROWTH`, because refused rows take more memory than decoded ones. One step may
+        have begun while a byte of the budget was left. Each object at the head of a queue may have
+        two more steps: its next one, and one that is kept until it is known whether the object goes
+        on after it. With order by stream each head may have four, because heads do not wait for
+        each other's deliveries.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
@@ -100,7 +104,8 @@ def _limits(worker: Worker, deployment: Deployment) -> _Limits:
         settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(deployment),
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],
-        # Each model has its fetchers; objects that need a decoder have as many seats again.
+        # Each model has its own fetchers. Objects that need a decoder have further seats, as many
+        # as one model has fetchers.
         settings.objects.fetchers * (len(worker.models) + 1),
     )
 

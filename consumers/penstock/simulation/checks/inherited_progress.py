@@ -16,8 +16,8 @@ from penstock.simulation.checks.truth import Truth, Truths
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a worker reads objects (`truths`), and its optional promises. `from_first_row`: rows are
-    only in result objects, which are always written from the first row on.
+    """How a worker reads objects (`truths`), and its optional promises. `from_first_row`: True if
+    rows are only in result objects, because these are always written from the first row on.
     """
 
     truths: Truths
@@ -49,8 +49,8 @@ class Inherited:
         return self._terms.truths.of(log.asked(number), log.records[number[0]], version)
 
     def begins(self, number: Number, version: str | None, row: int | None) -> int:
-        """The row at which this life must begin the object, if the first row that it publishes is
-        `row`.
+        """The row at which this life must begin the object. `row`: the first row of the object that
+        this life publishes.
         """
         allowed = self._may_begin(number, version)
         if len(allowed) > 1:
@@ -86,8 +86,9 @@ class Inherited:
         self, number: Number, before: tuple[str | None, int] | None, *, is_written: bool
     ) -> bool:
         """True if the object may end without a record that says so. Only a deployment without
-        markers allows this. With `is_written`, a failed object must have its dead letter already.
-        `before`: the version of the object, and how many rows of it this life has published.
+        markers allows this. With `is_written`, an object that failed may end in this way only if
+        its dead letter was delivered. `before`: the version of the object, and how many rows of it
+        this life has published.
         """
         if self._terms.markers:
             return False

@@ -158,8 +158,8 @@ class Life(Watched):
 
     def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
         """The object whose turn it is: the first one of the queue that was not done before this
-        life, has not ended, and must have a record. `found`: the object that the record published
-        now is about: its offset, and its number within its message.
+        life, has not ended, and must have a record. `found`: the object of the record that is
+        published now, as the offset of its message and its number within the message.
         """
         log = self._log
         index, of_record = self._heads.get(queue, (self._first, 0))
@@ -201,8 +201,8 @@ class Life(Watched):
         return reached
 
     def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
-        """How far this object was published before the record. All of its rows must be of one
-        version.
+        """How far the object `head` was published before this record. All rows of the object must
+        be of one version.
         """
         before = self._published.get(head)
         if before is None:
@@ -245,7 +245,7 @@ class Life(Watched):
 
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
         """Check a marker that points to an earlier answer: this life must have given that answer,
-        to its end, for this version of this object.
+        to the end, from the same version of the same object.
         """
         log, name = self._log, record["duplicate_of"]
         _, partition, offset, _, row = name.rsplit("/", 4)

@@ -1,4 +1,4 @@
-"""What all workers together have put on the output topic in the end; and what is missing.
+"""Finds out what all workers together have put on the output topic in the end, and what is missing.
 
 Rule: only the records decide, never the state of a worker. Owner: one simulation.
 """
@@ -102,7 +102,9 @@ class Outcome:
 
 
 def letters(found: Mapping[str, Any]) -> Iterator[Letter]:
-    """The entries that one dead letter stands for: the rest of its object, and each of its rows."""
+    """Splits one dead letter into a `Letter` for the rest of its object and a `Letter` for each of
+    its rows.
+    """
     offset, key, code = found["source"]["offset"], (found["object"] or {}).get("key"), found["code"]
     model = found["model"]
     yield Letter(offset, key, None, code, model)

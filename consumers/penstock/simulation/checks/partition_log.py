@@ -34,10 +34,10 @@ class Bound(NamedTuple):
 
 
 class PartitionLog:
-    """`fan`: routes that may name several models for an object, which then has a number for each of
-    them. `letters`: the dead letters that were delivered. `unsteady`: objects whose answer depends
-    on when they are read, with the error codes that are allowed. `silent`: objects that rightly got
-    no record.
+    """`fan`: the routes, if they may name several models for an object. Such an object has a number
+    for each of its models. `letters`: the dead letters that were delivered. `unsteady`: from the
+    name of an object whose answer depends on when it is read to the error codes that are allowed
+    for it. `silent`: objects that rightly got no record.
     """
 
     def __init__(self, records: Sequence[Record], fan: Routes | None = None) -> None:
@@ -70,8 +70,8 @@ class PartitionLog:
         return self._asked[index]
 
     def answered(self, offset: int, id: str, model: str) -> int | None:
-        """The number, within its record, of the object that a record with this id and model
-        answers.
+        """The number of an object within the input record at `offset`. `id` and `model` are those
+        of the output record that answers the object.
         """
         object_index = int(id.rsplit("/", 2)[1])
         return self._find(
@@ -93,8 +93,8 @@ class PartitionLog:
         return self.objects(number[0])[number[1]]
 
     def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
-        """Note a committed cursor. Returns False if its digest was committed for another version
-        before.
+        """Note a committed cursor. Returns False if the same digest was committed for another
+        version before.
         """
         name = self.asked(number).name
         before = self._bound.get((number, digest))

@@ -182,7 +182,7 @@ class Truths:
         rows: list[Row] = []
         failure = None
         try:
-            # Inline rows are decoded in one piece, like the pipeline does.
+            # Inline rows are decoded in one piece, as in the pipeline.
             chunk_bytes = self._chunk_bytes if key else max(1, len(data))
             for runs in decoded(
                 self.options, data, chunk_bytes, key=key, format=format, compression=compression

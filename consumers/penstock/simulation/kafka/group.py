@@ -120,8 +120,8 @@ class Group:
         return self.committed.get(partition, Commit(0))
 
     def move(self, partition: int, offset: int) -> None:
-        """Move the position and keep its metadata. An operator moves positions so, and so does a
-        topic that is deleted and made again.
+        """Move the position and keep its metadata. This happens when an operator moves a position,
+        or when a topic is deleted and made again.
         """
         if self.is_undecided(partition):
             return  # the end of a transaction would move it again
@@ -188,7 +188,9 @@ class Group:
             self._forget(opened)
 
     def take_back_older(self, than_s: float) -> None:
-        """Take back transactions of all members. A member that lives repeats its transaction."""
+        """Take back the transactions of all members that were begun at least `than_s` ago. A living
+        member repeats its transaction.
+        """
         latest_s = asyncio.get_running_loop().time() - than_s
         for opened in [one for one in self._open if one.began_s <= latest_s]:
             self.take_back(opened)

@@ -1,11 +1,11 @@
 """The transactional producers of one worker, in memory: the records and positions of a transaction
 become visible together, or never.
 
-Rule: as with a real broker, a transaction begins, sends its positions, and ends. The group refuses
-the positions if it has gone on without this member; otherwise they wait at the group, and nobody
-may read them before the transaction's end. A request that is on the wire may arrive after the
-worker's death, and a worker that dies before the end leaves an open transaction. Owner: the
-simulation, one of each per worker.
+Rule: as with a real broker, a transaction begins, sends its positions, and ends. If the group has
+gone on without this member, it refuses the positions. Otherwise the positions wait at the group,
+and nobody may read them before the transaction's end. A request that is on the wire may arrive
+after the worker's death, and a worker that dies before the end leaves an open transaction. Owner:
+the simulation, one `SimulatedProducers` per worker.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ class SimulatedProducers:
         return "group"
 
     async def take_back_left(self) -> None:
-        """Nothing to do: in this world only positions wait for an open transaction, and the source
-        that asks for a position takes the transaction back.
+        """Does nothing. In this world only the positions wait for an open transaction, and the
+        source that asks for a position takes the transaction back.
         """
 
     async def open(self, number: int) -> "SimulatedPassage":
@@ -113,7 +113,7 @@ class SimulatedProducers:
         return found
 
     async def close(self, number: int) -> None:
-        """Take back the last transaction if it is open, unless that request is lost."""
+        """Take back the last transaction if it is open, unless the request to do so is lost."""
         await self.injector.delay()
         is_lost = not self.process.alive or self.process.is_cut
         if self.is_slow and self.injector.happens(self.injector.faults.commit_fails):

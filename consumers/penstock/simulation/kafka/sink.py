@@ -34,8 +34,9 @@ LOOK_S = 0.5
 
 @dataclass(eq=False)
 class SimulatedSink:
-    """This worker's producer. `count`: how many partitions a topic has. `accept`: decides what
-    happens to a batch. `is_slow`: the producer keeps batches for a while before they leave.
+    """This worker's producer. `count` returns the number of partitions of each topic. `accept`
+    decides what happens to a batch. `is_slow`: True if the producer keeps batches for a while
+    before they leave.
     """
 
     count: Callable[[], int]

@@ -34,9 +34,9 @@ ABANDONED_S = 1.0
 
 class SimulatedSource(Generic[W]):
     """`watch`: makes the checks of a life, see `Lives`. `drain_s` and `margin_s`: together the time
-    in which the group expects a hand-back. `exactly_once`: positions that an open transaction may
-    move are reported as `UNDECIDED`. `is_in_trouble`: the broker may not tell positions for a
-    while.
+    in which the group expects a hand-back. `exactly_once`: True if positions that an open
+    transaction may move are reported as `UNDECIDED`. `is_in_trouble`: True if the broker sometimes
+    does not tell positions for a while.
     """
 
     def __init__(

@@ -40,8 +40,8 @@ def _where(number: int) -> Where:
 
 
 class Region:
-    """`members`: the members of the region's own workers. `helpers`: those of other regions'
-    workers.
+    """Two lists of members of the region's group. `members`: those of the region's own workers.
+    `helpers`: those of the workers of other regions.
     """
 
     def __init__(self, name: str, topic: Topic, random: Random, history: History) -> None:

@@ -68,7 +68,7 @@ class _World:
         try:
             await self._live()
         except* Violation:
-            pass  # the history keeps it, and it is raised below without the group around it
+            pass  # the history keeps the error; it is raised below, without its group
         return self._judged()
 
     async def _live(self) -> None:
