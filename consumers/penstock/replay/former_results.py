@@ -1,8 +1,8 @@
 """Reads former answers from result objects, as if each row had a record on the topic.
 
-Rule: the record that names a result object also states its checksum. The object counts only if its
-bytes have that checksum, because it may be gone, or may have been written again since. Owner: the
-comparison.
+Rule: the record that names a result object states the object's checksum, too. The object counts
+only if its bytes have that checksum, because the object may be gone, or may have been written again
+since. Owner: the comparison.
 """
 
 import asyncio

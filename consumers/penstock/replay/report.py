@@ -71,7 +71,9 @@ def lines(found: Difference) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """A percentage. A share of exactly 1 is shown as 100 %, any smaller share as at most 99.9999 %."""
+    """A share as a percentage. Only a share of exactly 1 is shown as 100 %; a smaller share is
+    shown as at most 99.9999 %.
+    """
     return "100 %" if share == 1.0 else f"{min(100 * share, 99.9999):.4f} %"
 
 

@@ -7,8 +7,8 @@
     progress    when nothing fails any more, each partition moves; no message ends worker after
                 worker; a stop and a hand-back end in time, whatever fails in them
 
-Some of the worlds have order by stream or exactly once; in these worlds the promises that belong to
-that setting are checked instead. In half of the worlds settings, partitions and objects change from
+Some of the worlds have order by stream or exactly once; in these worlds the promises of these two
+settings are checked instead. In half of the worlds settings, partitions and objects change from
 deployment to deployment, or some messages are poison.
 
 Rule: one seed gives one history, on every machine. Owner: the test that calls `simulate`.

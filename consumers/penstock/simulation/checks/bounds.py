@@ -79,9 +79,9 @@ class Bounds:
         """The most bytes that may be held: the budget and the decoding steps that may exceed it,
         all times `GROWTH`, because refused rows take more memory than decoded ones. One step may
         have begun while a byte of the budget was left. Each object at the head of a queue may have
-        two more steps: its next one, and one that is kept until it is known whether the object goes
-        on after it. With order by stream each head may have four, because heads do not wait for
-        each other's deliveries.
+        two more steps: the next one, and one that is kept until it is known whether the object goes
+        on after that step. With order by stream each head may have four, because heads do not wait
+        for each other's deliveries.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)

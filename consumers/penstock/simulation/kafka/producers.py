@@ -1,11 +1,11 @@
 """The transactional producers of one worker, in memory: the records and positions of a transaction
 become visible together, or never.
 
-Rule: as with a real broker, a transaction begins, sends its positions, and ends. If the group has
-gone on without this member, it refuses the positions. Otherwise the positions wait at the group,
-and nobody may read them before the transaction's end. A request that is on the wire may arrive
-after the worker's death, and a worker that dies before the end leaves an open transaction. Owner:
-the simulation, one `SimulatedProducers` per worker.
+Rule: as with a real broker, a transaction begins, sends its positions, and ends. A group that has
+gone on without this member refuses the positions. Otherwise the positions wait at the group, and
+nobody may read them before the transaction's end. A request that is on the wire may arrive after
+the worker's death, and a worker that dies before the end leaves an open transaction. Owner: the
+simulation, one `SimulatedProducers` per worker.
 """
 
 import asyncio
