@@ -24,7 +24,8 @@ from penstock.ports import UNDECIDED, Commit
 
 log = logging.getLogger(__name__)
 
-# If the position from which a line is to go on cannot be read, the pause before the next try.
+# How long to wait before the next try, if the position from which a line is to go on could not be
+# read.
 REWIND_AGAIN_S = 2.0
 
 
@@ -48,7 +49,8 @@ class Assignments:
         self._handing_back = HandingBack(
             wiring, self._open, stopping, exactly_once=self.exactly_once
         )
-        # Held while partitions are suspended or handed back: one request at a time.
+        # Held while partitions are suspended or handed back, so that one such request runs at a
+        # time.
         self._busy = asyncio.Lock()
         # How often each partition was asked back, and which ones are being handed back now.
         self._asked_back: Counter[int] = Counter()
@@ -80,17 +82,19 @@ class Assignments:
             self._takeover.pool.tasks = tasks
 
     def stop(self) -> None:
-        """Called once all partitions are handed back."""
+        """Call this once all partitions are handed back."""
         if self._takeover is not None:
             self._takeover.pool.stop()
 
     async def end(self) -> None:
-        """Called once no task runs any more."""
+        """Call this once no task runs any more."""
         if self._takeover is not None:
             await self._takeover.pool.close()
 
     def may_begin_again(self, lane: Lane) -> bool:
-        """False if the lane is over, or while a rebalance or a stop may take the partition."""
+        """True if the lane still lives, and neither a rebalance nor a stop is about to take its
+        partition.
+        """
         is_there = self._lanes.get(lane.number) is lane
         return is_there and not (self._leaving[lane.number] or lane.suspended)
 
@@ -161,7 +165,9 @@ class Assignments:
             )
 
     async def begin_again(self, partition: int) -> None:
-        """Close the lane and open it anew, as if the partition were handed back and came again."""
+        """Close the partition's lane and open a new one, as if the partition were handed back and
+        came again.
+        """
         asked_back = self._asked_back[partition]
         await self.revoked([partition])
         if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
@@ -199,8 +205,9 @@ class Assignments:
     @asynccontextmanager
     async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[Sequence[int]]:
         """Marks the partitions as being handed back until the end of the block, even if a step in
-        the block fails: at each of its waits a lane may end and its partition be taken over anew.
-        A rebalance that comes during the drain of a stop waits for the drain, then finds no lane.
+        the block fails. The marks are needed because, while the block waits, a lane may end and its
+        partition be taken over anew. A rebalance that comes during the drain of a stop waits for
+        the drain, then finds no lane.
         """
         those = tuple(partitions)  # the caller's collection may change meanwhile
         self._asked_back.update(those)

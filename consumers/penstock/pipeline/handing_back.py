@@ -1,9 +1,10 @@
-"""How lanes are suspended in a rebalance, and drained and closed when their partitions go for good.
+"""How lanes are suspended in a rebalance, and how they are drained and closed when their partitions
+go for good.
 
 Rule: in both cases what is on its way to the broker is awaited, `delivery.drain_ms` at most, and
 what is delivered is committed. A suspended lane keeps its work: its partition may come back. A
 drained lane finishes the objects that fit into the time and drops the rest. Owner: the assignments,
-which run one of these at a time.
+which suspend or hand back one set of partitions at a time.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class HandingBack:
-    """`stopping` is set while the worker stops: then nothing goes on after the drain. With
+    """`stopping` is set while the worker stops: no lane goes on after that drain. With
     `exactly_once` there is nothing to commit, because transactions carry the positions.
     """
 
@@ -88,7 +89,9 @@ class HandingBack:
         return ()
 
     async def _close(self, partitions: Sequence[int], late: Collection[Lane]) -> None:
-        """`late`: lanes whose records may not all have reached the broker."""
+        """Close the lanes of these partitions. `late`: lanes whose records may not all have reached
+        the broker.
+        """
         await self._open.end(partitions)
         # The producer drops all records that it still holds, so that none arrives after the
         # partition's next owner began. Lanes that are not suspended may have records there, too.

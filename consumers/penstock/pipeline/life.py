@@ -65,8 +65,8 @@ class Pipeline:
             self.stop()
 
     async def end(self) -> None:
-        """Called after `run`, when all partitions are handed back: the shadow has a moment to write
-        what it compared.
+        """Call this after `run`, when all partitions are handed back. The shadow then has a moment
+        to write what it compared.
         """
         if self.wiring.shadow is not None:
             await self.wiring.shadow.end()
@@ -195,8 +195,8 @@ class Pipeline:
         return found
 
     def _end_if_all_stopped(self) -> None:
-        """The source is asked for the number of partitions, because some may have been added since
-        the start.
+        """End the worker if the lines of all partitions are stopped. The source is asked for the
+        number of partitions, because some may have been added since the start.
         """
         stopped = [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
         if len(stopped) < max(self._settings.input_partitions, self._source.partitions()):

@@ -1,8 +1,8 @@
 """The open lanes of a worker, each with the task that publishes its answers.
 
 Rule: a lane is closed first, then its task is cancelled and waited for, because records of its
-partition may still leave until the task has ended. With exactly once a partition has its task
-before it has a lane, while it is taken over. Owner: the assignments.
+partition may still leave until the task has ended. With exactly once a partition has a task, but no
+lane yet, while it is taken over. Owner: the assignments.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class OpenLanes:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         # The number of lanes begun so far; the last one has this generation.
         self.generation = 0
-        # By partition the streams and offsets that an operator lets pass.
+        # From each partition to the streams and offsets whose dead letters an operator lets pass.
         self.passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
 
     @property
@@ -60,7 +60,7 @@ class OpenLanes:
         return lane
 
     def close(self, lane: Lane) -> None:
-        """Close the lane and drop its work. Calling it again changes nothing."""
+        """Close the lane and drop its work. A second call changes nothing."""
         if self._lanes.get(lane.number) is lane:
             log.info("closed %r", lane, extra=of_place(lane.topic, lane.partition))
             lane.close()

@@ -1,4 +1,5 @@
-"""The settings of a pipeline as plain values: one for each stage, which no other stage reads.
+"""The settings of a pipeline as plain values. Each stage has an object of its own, which no other
+stage reads.
 
 Rule: the package `settings` makes them from the configuration, which no part of the pipeline sees.
 Owner: the wiring.

@@ -29,8 +29,8 @@ UNDECIDED_S = 0.1
 
 
 class Takeover:
-    """`begin` opens a lane at a position, `end` closes it (safe to call twice). A partition whose
-    transactions fail for `patience_s` ends the worker.
+    """`begin` opens a lane at a position; `end` closes a lane, and may be called twice. If the
+    transactions of a partition fail for `patience_s`, the worker ends.
     """
 
     def __init__(

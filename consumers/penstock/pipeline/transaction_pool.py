@@ -50,8 +50,8 @@ class _Share:
         if error is None:
             self.done.set_result(None)
         else:
-            # Each lane raises a copy of its own: an exception that several tasks raise would
-            # collect the tracebacks of all.
+            # Each lane raises its own copy of the exception: if several tasks raised one exception,
+            # it would collect the tracebacks of all these tasks.
             self.done.set_exception(copy(error))
 
 
@@ -69,7 +69,9 @@ class _Transaction:
             share.transaction = self
 
     async def take_back(self) -> None:
-        """Cancel the transaction and wait for its end: after that it publishes nothing more."""
+        """Cancel the transaction and wait for its end. When this returns, the transaction publishes
+        nothing more.
+        """
         self.cancel()
         await asyncio.wait([self.task])
 
@@ -80,7 +82,7 @@ class _Transaction:
 
 
 class TransactionPool:
-    """`tasks` is where the transactions run."""
+    """`tasks`: the group in which the transactions run."""
 
     tasks: asyncio.TaskGroup
 
@@ -100,8 +102,9 @@ class TransactionPool:
         self._taking_back: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Open the producers that are not open, so that the first answers need not wait for that.
-        The start of a producer takes back what a former process of our name had begun.
+        """Open the producers that are not open yet, so that the first answers need not wait for a
+        producer. When a producer is opened, the broker takes back the transaction that a former
+        process of our name left open.
         """
         closed = [number for number in self._idle if number not in self._open]
         for number in closed:
@@ -120,9 +123,9 @@ class TransactionPool:
         """The records and the partition's new position become visible together, or neither. For
         each partition one task at a time calls this.
 
-        After a failure or a cancellation the caller does not know whether they became visible:
-        `Source.rewind` says where to go on. If the transaction was not decided when it was
-        cancelled, nothing of it becomes visible. Raises `Fenced`, `Transient`, `Fatal`.
+        After a failure or a cancellation the caller does not know whether records and position
+        became visible: `Source.rewind` says where to go on. If the transaction was cancelled before
+        it was decided, nothing of it becomes visible. Raises `Fenced`, `Transient`, `Fatal`.
         """
         share = _Share(where, outgoing, position)
         self._waiting[share] = None
@@ -232,10 +235,12 @@ class TransactionPool:
             share.ended()
 
     def _end(self, transaction: _Transaction, is_alone: bool, task: asyncio.Task[None]) -> None:
-        """The producer is free. Also called for a task that was cancelled before it began.
+        """Called when the task of a transaction has ended, even if it was cancelled before it
+        began: its producer is free now.
 
-        A producer that has failed is opened again at once. Its start takes back the transaction
-        that it may have left open, and readers of committed records wait for that.
+        If the producer has failed, it is opened again at once. It may have left its last
+        transaction open. Readers of committed records wait for that transaction until the opening
+        takes it back.
         """
         self._alone -= is_alone
         self._running.discard(transaction)
@@ -254,8 +259,9 @@ class TransactionPool:
             await passage.close()
 
     def stop(self) -> None:
-        """Called once no lane is left. What still runs then is the start of a producer, or the
-        search for transactions of workers that are gone.
+        """Call this once no lane is left. At most two kinds of tasks still run then, and are
+        cancelled: those that open a producer, and the one that searches for transactions of workers
+        that are gone.
         """
         self._is_stopping = True
         if self._taking_back is not None:
@@ -264,7 +270,7 @@ class TransactionPool:
             transaction.cancel()
 
     async def close(self) -> None:
-        """Called once no transaction runs."""
+        """Close all producers. Call this once no transaction runs."""
         async with asyncio.TaskGroup() as tasks:
             for number in list(self._open):
                 tasks.create_task(self._close(number))

@@ -41,8 +41,8 @@ from penstock.tracing.tracer import Tracer
 
 class Wiring:
     """One per pipeline. `lane` opens a partition's way through the stages; `lanes`: the open ones,
-    by partition. `jitter` is drawn before every retry, from [0, 1); `draw` decides which batches a
-    shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
+    by partition. `jitter` returns a random number from [0, 1) before every retry; `draw` decides
+    which batches a shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Wiring:
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.times.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
-        # With one model the worker's own metrics say all about it.
+        # If there is only one model, the worker's own metrics say all about that model.
         per_model = self.telemetry.of_models(names) if settings.models else {}
         servers: dict[str | None, Model] = {None: adapters.model}
         servers.update(adapters.models)

@@ -34,11 +34,13 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, or the negative number of the signal that ended it; None: it runs."""
+        """The exit code of the process, or the negative number of the signal that ended it; None:
+        the process still runs.
+        """
         return self._process.returncode
 
     async def line(self) -> bytes:
-        """The next line that it prints; empty after the last."""
+        """The next line that the process prints; empty after the last line."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
@@ -56,7 +58,9 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     async def ended(self) -> int:
-        """Wait for its end and return the exit code; kill it after `STOP_S`."""
+        """Wait until the process ends, and return its exit code. After `STOP_S` the process is
+        killed.
+        """
         try:
             async with asyncio.timeout(STOP_S):
                 return await self.wait()
@@ -120,8 +124,8 @@ async def running(
 
 
 async def address(child: Child, log: Path) -> str:
-    """The first line of a service, which it prints once it is up. Raises `Fatal` if the service
-    ends before that or is silent for `START_S`.
+    """The first line that a service prints, which is its address. A service prints it once it is
+    up. Raises `Fatal` if the service ends before or prints nothing for `START_S`.
     """
     try:
         async with asyncio.timeout(START_S):

@@ -13,8 +13,8 @@ SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 
 class SystemClock:
     def now(self) -> float:
-        # The same as `loop.time()`, which would need the running loop: finding it costs Python 3.11
-        # a getpid.
+        # This is the clock of `loop.time()`. To call that, the running loop would have to be found,
+        # which costs a getpid in Python 3.11.
         return time.monotonic()
 
     def wall_ms(self) -> int:
@@ -23,8 +23,8 @@ class SystemClock:
 
 def wanted_cpu_s() -> float:
     """How long the calling thread has worked, or waited for a processor. The wait counts, because a
-    thread that is held up by a container's limit or by its neighbours is as busy as one that works.
-    If the system does not tell the wait, the work counts alone.
+    thread that a container's limit or other processes hold up is as busy as one that works. If the
+    system does not tell the wait, the work counts alone.
     """
     try:
         worked_ns, waited_ns, *_ = SCHEDULED.read_text().split()

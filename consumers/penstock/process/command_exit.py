@@ -27,8 +27,8 @@ def leave_when_asked() -> None:
     """SIGTERM and SIGINT end this process with code 0 until it sets its own handlers: while a
     worker loads its libraries there is nothing to drain yet.
 
-    The handler calls `os._exit`. An exception would not do: if it is raised in a callback of
-    Python's import system, Python only reports it, and the process would go on starting.
+    The handler calls `os._exit`. It does not raise an exception: in a callback of Python's import
+    system, Python would only report the exception, and the process would go on starting.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(EXIT_DONE))

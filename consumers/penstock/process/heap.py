@@ -1,10 +1,10 @@
 """Sets glibc's allocator to one heap for all threads, and to keep freed memory for later use.
 
 Rule: only for a process of our own, at its start. Other C libraries do not have these settings, and
-nothing is done there. With a heap per thread, freed buffers pile up in each: 366 MB were seen
-instead of 277 MB. With the default thresholds, buffers of a few hundred KiB are returned to the
-system and faulted in again page by page: 0.5 page faults a row, which took a fifth of all CPU time,
-instead of 0.05 page faults a row. Owner: the command line.
+nothing is done there. With a heap for each thread, freed buffers pile up in each heap: 366 MB were
+seen instead of 277 MB. With the default thresholds, buffers of a few hundred KiB are returned to
+the system and faulted in again page by page: 0.5 page faults a row, which took a fifth of all CPU
+time, instead of 0.05 page faults a row. Owner: the command line.
 """
 
 import ctypes

@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.errors import EXIT_DONE
 
-# An option for our own programs that start `penstock`, not for people.
+# This option is for our own programs that start `penstock`, not for people.
 OPTION: Final = "--end-with-parent"
 # The option of a process that waits in reserve until its parent gives it a place.
 RESERVE: Final = "--reserve"
@@ -23,7 +23,7 @@ RESERVE: Final = "--reserve"
 def wait_for_place() -> None:
     """Blocks until the parent writes a line to our standard input: a JSON object of environment
     variables, which become ours. From then on we end with the parent. If the parent ends before it
-    wrote the line, this process ends, too.
+    wrote the line, this process ends as well.
     """
     said = b""
     while not said.endswith(b"\n"):

@@ -25,23 +25,24 @@ def on_stop(call: Callable[[], object]) -> None:
 
 
 async def serve_until_asked(address: str) -> None:
-    """Called by an embedded service that is up: print its address, then wait until SIGTERM, SIGINT
-    or the end of standard input. Standard input is a pipe of the parent, which the system closes
-    when the parent dies, so no service outlives its parent.
+    """An embedded service calls this once it is up: print the service's address, then wait until
+    SIGTERM, SIGINT or the end of standard input. Standard input is a pipe of the parent, which the
+    system closes when the parent dies, so no service outlives its parent.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     on_stop(stop.set)
     when_parent_ends(lambda: loop.call_soon_threadsafe(stop.set))
-    # Last: the parent may ask for the end as soon as it has read this line.
+    # The line is printed last, because the parent may ask for the end as soon as it has read the
+    # line.
     print(address, flush=True)  # noqa: T201 (the line is the interface)
     await stop.wait()
 
 
 class StopSignal:
     """Handles SIGTERM and SIGINT from now on: a signal cancels the start or, once `then` was
-    called, stops the worker. A stop that takes longer than `within_s` ends the process. Used as a
-    block, it ends without an error if a signal cancelled the start.
+    called, stops the worker. A stop that takes longer than `within_s` ends the process. If this is
+    used as a context manager and a signal cancels the start, the block ends without an error.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -72,9 +73,9 @@ class StopSignal:
 
 
 def end_within(seconds: float) -> None:
-    """Exit this process after `seconds`, if it still runs then. The exit loses no row, because only
-    delivered rows are committed. The timer has a thread of its own, so that a blocked event loop
-    does not delay the exit.
+    """Exit this process after `seconds`, if the process still runs then. The exit loses no row,
+    because only delivered rows are committed. The timer has a thread of its own, so that a blocked
+    event loop does not delay the exit.
     """
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """`asyncio.to_thread` for large results."""
+    """Like `asyncio.to_thread`, but for large results (see the rule above)."""
     box: list[T] = []
     await asyncio.to_thread(lambda: box.append(work()))
     return box.pop()

@@ -84,13 +84,17 @@ def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
 
 
 def places_near(cfg: config.Config, region: str | None) -> StoreChoice:
-    """The stores of objects; those near to `region` are asked first. None: all are equal."""
+    """The choice among the configured stores; those near to `region` are preferred. None: all are
+    equal.
+    """
     near = cfg.regions[region].stores if region is not None else None
     return StoreChoice(places_of(cfg), near)
 
 
 def near_of_topics(cfg: config.Config) -> dict[str, StoreChoice]:
-    """For each topic of a region that may be helped, the stores, the region's own first."""
+    """From each topic of a region that may be helped to the choice of stores that prefers the
+    region's own.
+    """
     return {
         topic: places_near(cfg, name)
         for name in cfg.helped

@@ -15,14 +15,16 @@ from penstock.stages.rekey import RekeyTerms
 
 
 def group_of(kafka: config.Kafka) -> str:
-    """The group is named after the topic. If each group of workers had its own, two groups would
-    pass each message on twice.
+    """The rekeyers' group, named after the topic that they write. If the rekeyers of each group of
+    workers had a group of their own, each message would be passed on once for each group.
     """
     return f"{kafka.rekey}.rekey"
 
 
 def kafka_of_rekeyer(cfg: config.Config) -> config.Kafka:
-    """The rekeyer has no instance id: if a member ends, one that stands by must go on at once."""
+    """The `[kafka]` section of the rekeyer. It has no instance id, because if a member ends, one
+    that stands by must go on at once.
+    """
     return replace(cfg.kafka, group=group_of(cfg.kafka), client="aiokafka", instance_id=None)
 
 

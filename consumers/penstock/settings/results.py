@@ -45,7 +45,9 @@ def results_for_call(
 
 
 def results_for_worker(cfg: config.Config) -> ResultPlan | None:
-    """A wrong template raises `Fatal` here, at the start, not at the first result."""
+    """The results of a worker; None: answers are records alone. A wrong template raises `Fatal`
+    here, at the start, not at the first result.
+    """
     output = cfg.output
     if output.objects is None:
         if output.records == "rows":
@@ -56,7 +58,8 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
     scope = Scope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
         is_one_input=len(cfg.after_rekey().all_inputs) == 1,
-        # All models count, also those that no route names now: routes change without a restart.
+        # All models count, even those that no route names now, because routes change without a
+        # restart.
         are_several_models=bool(cfg.with_each_live_model()),
     )
     names = partial(ResultNames, output.objects, cfg.model.name, scope)

@@ -21,7 +21,9 @@ def routes_of(cfg: config.Config) -> Routes:
 
 
 def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
-    """For each route a function that makes it, or raises `Fatal`: a caller can try all of them."""
+    """For each route a function that makes the route or raises `Fatal`. So a caller can try each
+    route, and find all errors.
+    """
     names = [cfg.model.name, *cfg.with_each_live_model()]
     return (partial(_route, number, one, names) for number, one in enumerate(cfg.routes, 1))
 

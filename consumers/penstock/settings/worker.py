@@ -115,7 +115,7 @@ def settings_for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
     """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
-    the model's name in records. `results`: those that the caller asks for; the results of the
+    the model's name in records. `results`: the results that the caller asks for. The results in the
     configuration are for workers.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
@@ -130,8 +130,8 @@ def settings_for_call(
 
 
 def _settings(cfg: config.Config, labels: Labels) -> Settings:
-    """The settings that a worker and a call have in common. All others have the values of a call:
-    one partition, no letters, no regions, and one model that answers all objects.
+    """The settings that a worker and a call have in common. All other settings have the values of a
+    call: one partition, no letters, no regions, and one model that answers all objects.
     """
     return Settings(
         labels=labels,

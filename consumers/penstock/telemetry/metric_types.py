@@ -71,8 +71,8 @@ class TotalOf(_Metric):
 
 
 class TotalBy(_Metric):
-    """A counter with one label. `totals`: the count of each value of the label; the `known` values
-    are shown from the start, with 0.
+    """A counter with one label. `totals`: from each value of the label to its count. `known`:
+    values of the label that are shown from the start, with 0.
     """
 
     def __init__(
@@ -98,7 +98,9 @@ class TotalBy(_Metric):
 
 
 class Level(_Metric):
-    """A gauge without labels; None: not known, so it is not shown."""
+    """A gauge without labels. While the value is None, it is not known, and the gauge
+    is not shown.
+    """
 
     _value: float | None = None
 
@@ -140,7 +142,7 @@ class Spread(_Metric):
         # One more bucket for values above all bounds.
         self._counts = [0] * (len(buckets) + 1)
         self.sum = 0.0
-        # By bucket, the last value that has a trace.
+        # From each bucket to the last value in it that has a trace.
         self._examples: dict[int, Exemplar] = {}
 
     @property

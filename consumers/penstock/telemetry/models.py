@@ -56,8 +56,8 @@ class ModelsTelemetry:
         )
 
     def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
-        """Also sets the gauges of all models together: whether any breaker is open, and the sum of
-        the allowed calls.
+        """Note the health of model `name`, and set the gauges of all models together: whether any
+        breaker is open, and the sum of the allowed calls.
         """
         self._health[name] = (is_open, calls)
         self.whole.model_health(

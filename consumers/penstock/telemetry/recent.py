@@ -2,8 +2,8 @@
 
 Rule: time is cut into windows of ten seconds. To add a delivery takes a few steps of arithmetic;
 latencies are sorted once per window, and when somebody asks. A latency is known to 2.5 %. Memory
-does not grow with the number of objects. Owner: the figures of a stream, or those of the whole
-worker.
+does not grow with the number of objects. Owner: the figures of a stream, or the figures of the
+whole worker.
 """
 
 from array import array
@@ -79,8 +79,8 @@ class Recent:
     def turn(self, window: int) -> None:
         """Close the window that was current, and begin this later one."""
         (p99_ms,) = quantiles_ms(self.counts, 0.99)
-        # In the windows in between nothing was delivered. Their places still hold figures of ten
-        # minutes before, which must go.
+        # In the windows between the two nothing was delivered. The places of these windows still
+        # hold figures of ten minutes before, which must go.
         for passed in range(max(self.window, window - HISTORY), window):
             self._p99s_ms[passed % HISTORY] = nan
         if p99_ms is not None:

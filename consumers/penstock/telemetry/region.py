@@ -1,5 +1,5 @@
-"""Which replica gave objects and answers; and for a worker in a region, which region gave them and
-which regions the worker helps.
+"""Which replica gave objects and answers. For a worker in a region also: which region gave objects,
+and which regions the worker helps.
 
 Rule: one count for each read, and one for each change from one replica to another. A region's bytes
 are the sum over its stores, computed when the metrics are read. Owner: the worker's telemetry; the
@@ -20,7 +20,9 @@ ELSEWHERE = "elsewhere"
 
 
 class ReplicasTelemetry:
-    """Counts for every store that has replicas, and in a region for all stores."""
+    """Counts for every store that has replicas. In a worker of a region it counts for
+    all stores.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.bytes_by_store = TotalBy(

@@ -1,4 +1,4 @@
-"""What the rekeyer counts: shown by `penstock rekey`, and by a worker that rekeys.
+"""What the rekeyer counts. `penstock rekey` shows these counts, and so does a worker that rekeys.
 
 Owner: the worker, or the command that starts the rekeyer.
 """
@@ -12,14 +12,14 @@ from prometheus_client.registry import Collector
 
 from penstock.telemetry.metric_types import TotalBy
 
-# All messages but `ignored` ones are passed on. Those that are `split`, `late`, `cut` or
-# `unforeseen` count as `passed`, too.
+# All messages but `ignored` ones are passed on. Messages that are `split`, `late`, `cut` or
+# `unforeseen` count as `passed` as well.
 KINDS = ("passed", "ignored", "split", "late", "cut", "unforeseen")
 
 
 class RekeyTelemetry(Collector):
-    """`registry`: that of the worker, if there is one. `backlog`: called when the metrics or the
-    status are read.
+    """`registry`: the worker's registry, if the rekeyer runs in a worker. `backlog`: called when
+    the metrics or the status are read.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

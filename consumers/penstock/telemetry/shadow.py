@@ -1,7 +1,7 @@
 """Metrics of a shadow model: what became of the rows sent to it, and its calls.
 
 Rule: at most a hundred streams have counters of their own; all others share one. Owner: the
-worker's telemetry, which makes it if there is a shadow.
+worker's telemetry, which makes these metrics if there is a shadow.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Histogram

@@ -59,7 +59,7 @@ class StreamFigures(Recent):
 
 class Told(NamedTuple):
     """`streams`: those in most trouble, the worst first; `known`: how many streams there are.
-    `others`: the sum of the rest, None if there is no rest.
+    `others`: the sum of all other streams, None if there are no others.
     """
 
     streams: list[dict[str, Any]]
@@ -68,7 +68,7 @@ class Told(NamedTuple):
 
 
 class Streams:
-    """`whole`: all streams together; `count` brings it up to date."""
+    """`whole`: the figures of all streams together, which `count` brings up to date."""
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
         self._most = most
@@ -82,8 +82,8 @@ class Streams:
     def delivered(
         self, stream: str, partition: int, rows: int, latency_s: float | None, now_s: float
     ) -> None:
-        """Rows of an object are on the output topic; with the last of them its `latency_s` is
-        known.
+        """Rows of an object are on the output topic. `latency_s`: the object's latency if its last
+        row is among them, else None.
         """
         if now_s >= self._ends_s:
             self.turn(now_s)
@@ -142,8 +142,8 @@ class Streams:
         return found
 
     def count(self, now_s: float) -> None:
-        """Add the latencies that came since the last `count` to the figures of the whole. Counted
-        in bulk they take a fifth of the time that they would take one by one.
+        """Add the latencies that came since the last `count` to the figures of the whole. In bulk
+        this takes a fifth of the time that it would take one by one.
         """
         self.turn(now_s)
         self._count_whole()

@@ -29,8 +29,9 @@ class TimeSpent(NamedTuple):
 
 
 class Way(NamedTuple):
-    """`rows` and `objects` were in the request that answered the last rows, which was number
-    `request` of its batch; all are 0 if no model answered these rows.
+    """`rows`, `objects`: how many rows and objects were in the request that answered the object's
+    last rows. `request`: the number of that request in its batch. All three are 0 if no model
+    answered these rows.
     """
 
     spent: TimeSpent
@@ -41,8 +42,8 @@ class Way(NamedTuple):
 
 
 class Ways:
-    """Ways by `of` and `model`. `of`: topic/partition/offset/object; `model`: None for the default
-    one.
+    """The ways, which are found by `of` and `model`. `of`: topic/partition/offset/object; `model`:
+    None for the default model.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -58,7 +59,9 @@ class Ways:
             kept.popitem(last=False)
 
     def look(self, of: str, model: str | None) -> Way | None:
-        """None: it was not delivered here, or too long ago."""
+        """The way of one object. None: this worker has not delivered the object, or too
+        long ago.
+        """
         packed = self._packed.get((of, model))
         if packed is None:
             return None

@@ -45,7 +45,7 @@ class Telemetry:
     """Counters by verb. All times in seconds, all sizes in bytes."""
 
     def __init__(self, bound_s: float | None = None) -> None:
-        """`bound_s`: the latency that is aimed at; it gets a bucket of its own."""
+        """`bound_s`: the target of the latency, which gets a bucket of its own."""
         # Tries at services that are away, and waits on purpose: the watchdog takes them for
         # progress.
         self.retries = 0

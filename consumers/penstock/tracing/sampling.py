@@ -1,5 +1,5 @@
-"""Decides which objects are sampled: at the start by the id of their trace, at the end for an error
-or for their time.
+"""Decides which objects are sampled. At the start the trace id of an object decides; at its end, an
+error or a long time.
 
 Rule: the first decision depends on the trace id alone, so all workers and other services with the
 same ratio choose the same traces. The later decisions are bounded, so that a flood of errors does
@@ -14,7 +14,7 @@ from penstock.messages.traceparent import Caller
 
 _LOW_BITS: Final = (1 << 64) - 1
 # After each block of this many objects, the time above which an object counts as slow is computed
-# anew from them.
+# anew from the times of the block.
 BLOCK: Final = 200
 # At most this many objects a second are sampled for their error; further objects would show the
 # same.
@@ -36,8 +36,8 @@ class Ratio:
 
 
 class Slowest:
-    """Recognises the slowest `share` of objects by the times of the `BLOCK` objects before. While
-    all objects become slower, still no more than `share` of them count as slow.
+    """Recognises the slowest `share` of objects by the times of the last full block of objects. No
+    more than `share` of all objects count as slow, even while all objects become slower.
     """
 
     def __init__(self, share: float) -> None:

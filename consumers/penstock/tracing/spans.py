@@ -148,5 +148,5 @@ def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[
             ("hold_back", last.answered_s, released_s),
         ]
     stamps.append(("publish", released_s, now_s))
-    # A stamp of 0 was never set: the object did not come so far.
+    # A time of 0 was never set, because the object did not come so far.
     return (one for one in stamps if one[1] > 0 and one[2] - one[1] >= LEAST_STEP_S)

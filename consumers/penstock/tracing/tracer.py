@@ -1,7 +1,7 @@
-"""Begins the trace of each object, and sends its spans when it is delivered.
+"""Begins the trace of each object, and sends the object's spans when the object is delivered.
 
-Rule: an object that is not sampled costs its decision, about a microsecond; no span is made of it.
-The stages call this from the event loop only. Owner: the wiring.
+Rule: an object that is not sampled costs only the decision, which takes about a microsecond; no
+span is made of the object. The stages call this from the event loop only. Owner: the wiring.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +26,8 @@ _NOT_SAMPLED = nullcontext()
 
 @dataclass(frozen=True, slots=True)
 class TraceTerms:
-    """`sample`: the share of traces. `slowest`: the share of objects that are sampled for their
-    time.
+    """`sample`: the share of traces that are sampled by their id. `slowest`: the share of objects
+    that are sampled because they took long.
     """
 
     sample: float
@@ -51,7 +51,9 @@ class Tracer:
         self._offset_s = clock.wall_ms() / 1000 - clock.now()
 
     def begin(self, record: Record, tickets: Sequence[Ticket]) -> None:
-        """Give each object its trace: that of the record's caller, else one of its own."""
+        """Give each object its trace: the trace of the record's caller, or a new one if no caller
+        sent one.
+        """
         text = record.traceparent or in_cloud_event(record.value)
         caller = read(text) if text is not None else None
         for ticket in tickets:

@@ -32,8 +32,8 @@ class Rehearsed(NamedTuple):
 
 
 async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed | None:
-    """Answer the next `most` messages of each partition; `show` gets what would be published.
-    Returns None if a signal ended the run before it answered anything.
+    """Answer the next `most` messages of each partition; `show` is called with all that would be
+    published. Returns None if a signal ended the run before it answered anything.
     """
     with stop_signal(cfg) as stop:
         cfg = _harmless(cfg)

@@ -1,8 +1,8 @@
 """Opens a worker from its configuration: clients, decoders, settings, and the pipeline over them.
 
 Rule: nothing about rows is decided here; adapters are picked, and topics and services are checked
-against the configuration. All that the block opened is closed at its end. Owner: `run_worker`; the
-dry run and the replay, which run the same pipeline in another variant.
+against the configuration. All that the block opened is closed at its end. Owner: `run_worker`, the
+dry run and the replay. The last two run the same pipeline in another variant.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from penstock.stages.shadow.topic import LAST_S
 from penstock.telemetry.worker import Telemetry
 from penstock.worker.variant import AS_CONFIGURED, Variant
 
-# On top of the drain: 30 s for a producer that does not end, 10 s to commit and leave, and a
-# margin.
+# A stop may take this much longer than the drain: 30 s for a producer that does not end, 10 s to
+# commit and to leave the group, and a margin.
 LAST_RESORT_S = 60.0
 
 
@@ -125,8 +125,8 @@ def _tell_region(cfg: config.Config, telemetry: Telemetry) -> None:
 
 
 def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
-    """The shadow's clients. They have their own connections, even to a server of live models, and
-    connect at the first use, so that no start waits for the shadow.
+    """The shadow's clients. These clients have their own connections, even to a server of live
+    models. They connect at the first use, so that no start waits for the shadow.
     """
     found = shadow_of(cfg)
     if found is None:

@@ -70,7 +70,7 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
         # The group's name is the transactional id, so that a new leader fences the former one.
         batch_bytes = {topic: min(BATCH_BYTES, most)}
         begin = partial(open_transactions, kafka, kafka.group, clock, batch_bytes)
-        # The ends are asked on a connection of their own. On the reader's connection the broker
+        # The ends are asked for on a connection of their own. On the reader's connection the broker
         # answers in order, so a question would wait for the read, which may take half a second.
         async with open_groups(kafka, kafka.isolation) as groups:
             yield Rekeyer(source, begin, groups.ends, terms, clock, telemetry, random.random)

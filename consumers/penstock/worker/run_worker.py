@@ -36,9 +36,9 @@ async def run_worker(
 ) -> None:
     """Run one worker until SIGTERM or SIGINT, or until `variant.until` returns; then drain it. On
     SIGHUP the worker calls `read_again` and takes the routes of that configuration. `path`: the
-    file of `cfg`. `leaves`: a worker with an instance id gives up its place in the group when it
-    stops. With `kafka.rekey` the worker runs a rekeyer, too: of all rekeyers one works, the others
-    stand by. Raises the first failure.
+    file of `cfg`. `leaves`: if the worker has an instance id, it gives up its place in the group
+    when it stops. With `kafka.rekey` the worker also runs a rekeyer. Of all workers' rekeyers one
+    works, and the others stand by. Raises the first failure.
     """
     written, cfg = cfg, cfg.after_rekey()
     with stop_signal(cfg) as stop:
@@ -97,8 +97,8 @@ async def _rekeying(cfg: config.Config, pipeline: Pipeline) -> AsyncIterator[Non
 
 
 def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None:
-    """Read the routes again. If they are wrong, the old ones stay, because a mistyped file must not
-    end a worker.
+    """Read the routes again. If the new routes are wrong, the old ones stay, because a mistyped
+    file must not end a worker.
     """
     try:
         routes = routes_of(read_again())

@@ -1,7 +1,7 @@
 """What a replay, a dry run or a job changes in a worker: its records, its settings, its answers.
 
-Rule: each of them runs the worker's own pipeline; it changes a source or a sink, never a stage.
-Owner: `open_worker`, which applies the changes.
+Rule: a replay, a dry run and a job all run the worker's own pipeline. They change its source, sink
+or settings, never a stage. Owner: `open_worker`, which applies the changes.
 """
 
 from collections.abc import Awaitable, Callable
