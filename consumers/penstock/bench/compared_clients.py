@@ -42,9 +42,9 @@ WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post for `warm_up_s`, which do not count, and then for `seconds`, which count. If `requests`
-    is set, stop when this many requests were sent instead. `body`: posted in place of requests with
-    `rows` of numbers.
+    """Post for `warm_up_s` without counting, and then for `seconds` with counting. If `requests` is
+    set, stop when this many requests were sent instead. `body`: the request to post; None: requests
+    with `rows` rows of numbers.
     """
 
     model: config.Model

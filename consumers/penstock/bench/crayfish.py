@@ -82,7 +82,7 @@ class CrayfishPlan(Struct, frozen=True, kw_only=True):
 
 
 class Case(Struct, kw_only=True):
-    """One size of messages with this number of workers of the model server."""
+    """The figures for one size of messages and one number of workers of the model server."""
 
     workers: int
     rows_per_message: int

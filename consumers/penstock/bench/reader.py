@@ -25,7 +25,7 @@ _LAST = b'"last":true'
 
 
 class ReadTask(Struct):
-    """`ticks`: also return the times of each tick."""
+    """`ticks`: True if the times of each tick are returned, too."""
 
     kafka: config.Kafka
     topics: Topics
@@ -90,7 +90,7 @@ async def _work(task: ReadTask) -> None:
 
 
 def check_order(answer: ReadAnswer) -> None:
-    """Raises `Fatal` if rows are out of order, repeated or rejected: no figure counts then."""
+    """Raises `Fatal` if rows are out of order, repeated or rejected: then no figure counts."""
     if answer.disorders or answer.errors:
         raise Fatal(
             f"{answer.disorders} of {answer.rows} rows came out of order, {answer.errors} with "

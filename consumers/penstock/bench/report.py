@@ -1,6 +1,6 @@
 """The report of a measurement: tables and a sentence for people, JSON for programs.
 
-Rule: both show the same figures, and this file computes none. Owner: the commands.
+Rule: people and programs get the same figures, and this file computes none. Owner: the commands.
 """
 
 import os
@@ -36,8 +36,8 @@ THROUGHPUT_ROWS = (
     ("direct client: CPU µs per row", "direct_cpu_us_per_row", "{:.2f}"),
     ("seed's method: rows/s", "seed_rows_per_s", "{:,.0f}"),
 )
-# By kind of bench: the function that measures, and a function that gives the printed parts of its
-# report.
+# From a kind of bench to the function that measures and a function that gives the printed parts of
+# the report.
 BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] = {
     "throughput": (throughput.measure, lambda found: [throughput_table(found)]),
     "crayfish": (

@@ -24,7 +24,8 @@ from penstock import config
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 _STACK = Path(__file__).parents[3] / "scripts" / "stack"
-# In cores. The kernel and idle services use about 0.1.
+# The machine counts as quiet if other processes use no more cores than this. The kernel and idle
+# services use about 0.1.
 QUIET_CORES = 0.25
 QUIET_LOOK_S = 1.0
 # A compiler or test suite on the same machine that has not ended by then will probably go on for
@@ -133,8 +134,9 @@ def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
 
 
 def others_s(used_s: Mapping[str, float]) -> float:
-    """CPU time of the processes that are not a part of the measurement. `used_s`: by name, the CPU
-    time of each process of the measurement; under "machine" the CPU time of all processes.
+    """CPU time of the processes that are not a part of the measurement. `used_s`: from the name of
+    each process of the measurement to its CPU time; under "machine" is the CPU time of all
+    processes.
     """
     measured_s = sum(used_s.values()) - used_s["machine"]
     # CPU time is counted in steps, so the difference may come out negative.

@@ -16,7 +16,8 @@ from penstock.messages.reference import Reference
 
 COLUMNS = 16
 SEED = 20
-# Larger requests gain nothing at the model server. The worker's window is also set to this size.
+# Requests have this many rows, and the worker's window is set to the same size. Larger requests
+# gain nothing at the model server.
 BATCH_ROWS = 512
 HUGE_PART_ROWS = 10_000
 

@@ -44,8 +44,8 @@ SIZES = (5_000, 500, 8)
 # About 5 s of work at 150,000 rows a second, or at 1,500 objects a second.
 ROUND_ROWS = 750_000
 ROUND_OBJECTS = 8_000
-# How many objects the bucket has. The references name them in turn. With the largest size they take
-# 30 MB.
+# How many objects the bucket has. The references name the objects in turn. Objects of the largest
+# size take 30 MB together.
 DISTINCT_OBJECTS = 40
 STREAMS = 16
 WARM_UP_SHARE = 0.2
@@ -74,7 +74,7 @@ class Summary(Struct, kw_only=True):
 
 
 class Round(Summary, kw_only=True):
-    """The figures of one round, in which each of the three had its turn."""
+    """The figures of one round, in which worker, client and method took turns."""
 
     objects: int
     rows: int
@@ -111,7 +111,7 @@ class ThroughputPlan(Struct, frozen=True, kw_only=True):
 
 
 class Sample(NamedTuple):
-    """Rows on the output topic, and the worker's CPU time by then."""
+    """The rows on the output topic at one moment, and the worker's CPU time until then."""
 
     rows: int
     cpu_s: float
@@ -163,7 +163,7 @@ class _Ours(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """A backlog of references: to this many objects with `size` rows each."""
+    """A backlog of references to `objects` objects with `size` rows each."""
 
     bucket: str
     size: int
@@ -225,9 +225,7 @@ async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sam
 
 
 def check_answered(answer: ReadAnswer, rows: int) -> None:
-    """Raises `Fatal` if a row was lost, repeated, rejected or out of order, because no rate counts
-    then.
-    """
+    """Raises `Fatal` if a row was lost, repeated, rejected or out of order: then no rate counts."""
     check_order(answer)
     if answer.rows != rows:
         raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")

@@ -116,8 +116,8 @@ def stream_of(stream: int) -> str:
 
 
 def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[str, bytes]:
-    """The objects of the streams from `first` to before `stop`. `body`: the content of each object,
-    if given.
+    """The objects of the streams from `first` to before `stop`. `body`: the file that is the
+    content of each object; None: rows of numbers are the content.
     """
     numbered = list(product(range(first, stop), range(OBJECTS_PER_STREAM)))
     if body is not None:

@@ -24,7 +24,7 @@ from penstock.adapters.kafka.topic_admin import TopicShape, create_topics, delet
 from penstock.errors import Fatal, Unreachable, usage
 
 PARTITIONS = 4
-# Kafka's default for a message.
+# Kafka's default limit for the size of a message.
 MESSAGE_BYTES = 1 << 20
 # The broker stamps every record, so that all times are of one clock. Files of removed topics are
 # deleted after a second, because the records of a round take up to 0.5 GB.
@@ -70,8 +70,9 @@ def _not_here(why: str) -> Fatal:
 async def fresh_topics(
     settings: config.Kafka, *, most_bytes: int | None = None
 ) -> AsyncIterator[Topics]:
-    """`most_bytes`: the topics' limit for a message, if Kafka's default is too low. A shadow topic
-    is also made, because the caller's configuration may have a shadow.
+    """Make the topics of one measurement. A shadow topic is among them, because the caller's
+    configuration may have a shadow. `most_bytes`: the topics' limit for the size of a message;
+    None: Kafka's default.
     """
     unique = uuid.uuid4().hex[:12]
     topics = Topics(f"bench-{unique}", f"bench-{unique}.out", f"bench-{unique}.dlq")

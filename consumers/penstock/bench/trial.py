@@ -27,15 +27,15 @@ from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 
 # An overloaded worker may go on for this long after the last tick. Answers that come after this
-# time are misses, and so are late answers that come within it.
+# time are misses. Late answers that come within this time are misses, too.
 GRACE_S = 3.0
 POLL_S = 0.1
 DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried. `pids`: the services' processes. `settings`: the worker's settings, by
-    variable.
+    """What is tried. `pids`: from a service's name to its process id. `settings`: from a setting of
+    the worker, written as `SECTION__KEY`, to its value.
     """
 
     load: Ticks

@@ -57,8 +57,8 @@ class Verdict(Struct, kw_only=True):
     generator_lag_max_ms: float
     wakeups_per_tick: dict[str, float] = {}
     # Two lists with a value for each second. Other processes are blamed for misses only if the
-    # misses come in the seconds in which these processes worked. The misses of an overloaded worker
-    # also come in all other seconds.
+    # misses come in the seconds in which these processes worked. An overloaded worker has misses in
+    # all other seconds, too.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []
 

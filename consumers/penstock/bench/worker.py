@@ -77,7 +77,7 @@ class Worker:
 async def running_worker(
     config_path: Path | None, topics: Topics, **settings: object
 ) -> AsyncIterator[Worker]:
-    """A worker on these topics. `settings`: further settings, by `SECTION__KEY`."""
+    """A worker on these topics. `settings`: further settings, each named as `SECTION__KEY`."""
     http = config.Http(port=free_port())
     own = {
         "KAFKA__GROUP": f"bench-{uuid.uuid4().hex[:12]}",
@@ -92,8 +92,8 @@ async def running_worker(
 def penstock(
     config_path: Path | None, topics: Topics, *arguments: str, **settings: object
 ) -> AbstractAsyncContextManager[Child]:
-    """A `penstock` command on these topics, as a child process. `settings`: further settings, by
-    `SECTION__KEY`.
+    """A `penstock` command on these topics, as a child process. `settings`: further settings, each
+    named as `SECTION__KEY`.
     """
     own = {
         "KAFKA__INPUT_TOPIC": topics.input,

@@ -55,8 +55,8 @@ class Options:
 
 
 async def run_demo(options: Options) -> None:
-    """Raises `Fatal`: with the code of the part that could not start, or with code 1 if the proof
-    fails.
+    """Run the demo. Raises `Fatal` with the code of the part that could not start, or with code 1
+    if the proof fails.
     """
 
     async def play(interrupts: Interrupts) -> None:

@@ -34,7 +34,8 @@ SLICE = 400
 # The demo's topics are new and grow, so they are read from 0 and have no known end.
 NO_END = 1 << 62
 
-# Called with an object's key, its rows, and when its last answer was written.
+# A function of an object's key, the number of its rows, and the time at which its last answer was
+# written.
 OnAnswered = Callable[[str, int, float], None]
 
 
@@ -91,8 +92,8 @@ class Onlooker:
                 task.cancel()
 
     async def report(self) -> Report:
-        """The verdict on all records that the topics hold. To be called when no worker runs. Ends
-        `run`.
+        """Ends `run`, and returns the verdict on all records that the topics hold. Must be called
+        when no worker runs.
         """
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}
@@ -114,8 +115,8 @@ class Onlooker:
     async def _read_answers(self) -> None:
         while True:
             found = await self._answers.more(WAIT_MS)
-            # Not one line with the `await`, because during the wait `_judge_found` may have
-            # replaced the list.
+            # This and the `await` are not one line, because `_judge_found` may replace the list
+            # during the wait.
             self._found.extend(found)
 
     async def _judge_found(self) -> None:

@@ -1,9 +1,10 @@
 """What was sent and what came back, per stream: figures for the view only, not for the proof.
 
-Rule: an object counts once, when its last row is first seen on the output topic. Its latency runs
-from the time stamp of its reference to that of its last answer, so it does not include what the
-demo itself does: making, uploading and reading objects. Only latencies of the last seconds are
-kept. This bounds memory, and the table shows soon when a trouble is over. Owner: the demo.
+Rule: an object counts once, when its last row is first seen on the output topic. The object's
+latency runs from the time stamp of its reference to the time stamp of its last answer. So the
+latency does not include the work of the demo itself: making, uploading and reading objects. Only
+latencies of the last seconds are kept. This bounds memory, and the table shows soon when a trouble
+is over. Owner: the demo.
 """
 
 import asyncio

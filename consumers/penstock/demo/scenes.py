@@ -83,8 +83,8 @@ class Scenes:
 
 
 async def run_scenes_demo(options: Options) -> None:
-    """Raises `Fatal`: with the code of the part that could not start, or with code 1 if the proof
-    fails.
+    """Run the demo. Raises `Fatal` with the code of the part that could not start, or with code 1
+    if the proof fails.
     """
     await to_the_proof(partial(_play, options))
 

@@ -45,8 +45,8 @@ HOST = "127.0.0.1"
 @dataclass(frozen=True)
 class Place:
     """`environ`: the variables of a worker that runs here. `folder`: the folder for logs, which is
-    removed at the end. `write` stores an object under its key. `answered` tells that an object was
-    answered and may be deleted soon.
+    removed at the end. `write` stores an object under its key. `answered` is called with the key of
+    an answered object, which may be deleted soon.
     """
 
     title: str
@@ -110,7 +110,8 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
             ),
             config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
             config.Model(url=await address(model, log), request="bytes" if frames else "float32"),
-            # The broker keeps 5 MB of a partition, whatever the records are.
+            # The broker keeps only 5 MB of a partition, and compressed records fill them more
+            # slowly.
             config.Output(compression="zstd"),
             free_http(),
         ]
@@ -182,7 +183,9 @@ async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """Clean up. A failure here is ignored: if the service is gone, that was raised already."""
+    """Clean up. A failure here is ignored, because if the service is gone, that error was raised
+    already.
+    """
     with suppress(Unreachable):
         await remove(*arguments, **options)
 

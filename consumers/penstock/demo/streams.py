@@ -39,7 +39,8 @@ CAMERAS_PER_SITE = 4
 SEED = 20_260
 # zlib's fastest level. At a higher level, compression is half of the work for an object.
 PACKED = 1
-# Texts of numbers, made once: formatting them each time would make the demo itself the bottleneck.
+# The texts of all numbers are made once. If each object formatted its numbers again, the demo
+# itself would be the bottleneck.
 _NUMBERS = [str(number / 1000) for number in range(-2_999, 3_000)]
 _FORMS: tuple[Form, ...] = ("csv", "csv.gz", "ndjson", "csv")
 
@@ -130,7 +131,9 @@ def frame(index: int, number: int) -> Made:
 
 
 class Producers:
-    """All streams. `run`: each writes and announces its objects until the end, or until `stop`."""
+    """All streams. In `run` each stream writes and announces its objects until the end, or until
+    `stop`.
+    """
 
     def __init__(
         self,
@@ -181,7 +184,7 @@ class Producers:
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
                 stream.left_out += 1
-                await asyncio.sleep(0)  # without it, many late objects would be one long turn
+                await asyncio.sleep(0)  # else many late objects would make one long turn
             else:
                 await self._send(index, self._make(index, number), started_s + after_s)
 

@@ -18,7 +18,8 @@ from penstock.demo.progress import LATENCIES_OVER_S, Progress, together
 from penstock.demo.worker import ROWS_IN_ALL, Worker
 from penstock.terminal_text import tell
 
-# Four times a second: calm, and still alive.
+# The table is drawn four times a second: often enough to look alive, and seldom enough to look
+# calm.
 REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0

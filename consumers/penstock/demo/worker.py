@@ -50,8 +50,8 @@ class Worker:
 
     @property
     def batches(self) -> Counter[str]:
-        """The batches of all workers so far, by the reason for closing. `ROWS_IN_ALL` counts their
-        rows.
+        """From the reason for closing a batch to the number of such batches of all workers so far.
+        Under `ROWS_IN_ALL` is the number of rows of all batches.
         """
         return self._earlier + self._latest
 

@@ -1,5 +1,5 @@
-"""`penstock compare`: reads the shadow topic, and tables how far a shadow agrees with the live
-model.
+"""`penstock compare`: reads the shadow topic, and shows in tables how far a shadow agrees with the
+live model.
 
 Rule: all counts come from summary records, and each summary counts once. Disagreement records only
 give examples, because some of them may be missing. Summaries of other versions of the models, or
@@ -88,8 +88,8 @@ class Comparing:
         self._most = examples
         self._found: dict[Rules, Found] = {}
         self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
-        # By worker: the number of its last summary. A summary whose number is not higher is a
-        # repeat.
+        # From a worker to the number of its last summary. A later summary whose number is not
+        # higher is a repeat.
         self._last: dict[str, int] = {}
         self.strange = 0
 

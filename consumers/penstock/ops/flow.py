@@ -69,7 +69,7 @@ class Figures(NamedTuple):
 
 
 class Flow:
-    """`sample` once a second, also while no page is open."""
+    """Call `sample` once a second, even while no page is open."""
 
     def __init__(
         self,

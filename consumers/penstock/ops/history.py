@@ -12,18 +12,20 @@ from typing import Any, Final
 from penstock.telemetry.recent import HISTORY, WINDOW_S
 from penstock.telemetry.streams import SHOWN
 
-# The stream whose age was noted longest ago is forgotten first.
+# The ages of at most this many streams are kept. The stream whose age was noted longest ago is
+# forgotten first.
 MOST: Final = 4 * SHOWN
 NAMES: Final = ("p99_ms", "rows_per_s", "backlog_s", "utilisation")
 
 
 class History:
-    """`note` once a window."""
+    """Call `note` once a window."""
 
     def __init__(self) -> None:
         self._windows = 0
         self._worker: deque[Mapping[str, float | None]] = deque(maxlen=HISTORY)
-        # By stream: the window's number and the age in it, the newest last.
+        # For each stream, pairs of a window's number and the stream's age in that window. The
+        # newest pair is last.
         self._ages: dict[str, deque[tuple[int, float]]] = {}
 
     def note(

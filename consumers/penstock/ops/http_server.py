@@ -44,8 +44,8 @@ def inherited_listener() -> socket.socket | None:
 
 
 def as_json(document: Any, status: int = 200) -> web.Response:
-    """A JSON answer. Its headers keep a browser from treating it as a page, whatever texts are in
-    it.
+    """A JSON answer. Its headers keep a browser from treating the answer as a page, whatever texts
+    are in the answer.
     """
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
     return web.Response(

@@ -97,8 +97,8 @@ class SlowClients:
         self._most_s = most_s
         self._asked: set[web.RequestHandler] = set()
         self._since_s: dict[web.RequestHandler, float] = {}
-        # By connection: how many bytes of its answer the client has not taken, and since when this
-        # number has not changed.
+        # From a connection to how many bytes of its answer the client has not taken, and since when
+        # this number has not changed.
         self._unread: dict[web.RequestHandler, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
 

@@ -24,9 +24,9 @@ SESSIONS: Final = 2
 
 
 class Readiness:
-    """Is the worker ready: does a model answer, is a partition assigned, and does its work move?
-    While a service is known to be away, work that waits for that service counts as moving.
-    `watching` must run: it notices work that does not move.
+    """Says whether the worker is ready: a model answers, a partition is assigned, and the worker's
+    work moves. While a service is known to be away, work that waits for that service counts as
+    moving. `watching` must run: it notices work that does not move.
     """
 
     def __init__(self, pipeline: Pipeline, services: ServiceAnswers, session_s: float) -> None:
@@ -38,7 +38,8 @@ class Readiness:
     def why_not(self) -> str | None:
         """Why the worker is not ready, in a line for people. None: the worker is ready."""
         lanes = self._pipeline.wiring.lanes
-        # The model first: a member without a partition must also tell whether its model answers.
+        # The model is looked at first, so that a member without a partition tells whether its model
+        # answers.
         if not any(self._services.answers.values()):
             return "the model does not answer\n"
         if not lanes:
@@ -57,7 +58,7 @@ class Readiness:
         return None
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        """Look while the body runs."""
+        """Look for work that does not move while the body runs."""
         return meanwhile(self._look_forever())
 
     async def _look_forever(self) -> None:

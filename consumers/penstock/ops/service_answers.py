@@ -51,8 +51,8 @@ class Growth:
 
 
 class ServiceAnswers:
-    """The last answers, kept up to date while `watching` runs. `answers`: by model, whether the
-    model answers; None: not known yet.
+    """The last answers, kept up to date while `watching` runs. `answers`: from a model's name to
+    whether that model answers; None: not known yet.
     """
 
     def __init__(self, pipeline: Pipeline, model: Model) -> None:
@@ -118,7 +118,8 @@ class ServiceAnswers:
             async with asyncio.timeout(ANSWER_S):
                 self._ends = await self._pipeline.wiring.adapters.source.end_offsets()
                 self.growth.add(self._clock.now(), self._ends)
-        # Any exception: a worker must not end because a page cannot show the lag.
+        # Every exception is caught, because a worker must not end just because a page cannot show
+        # the lag.
         except Exception as error:
             self.why_kafka = f"{error}" or type(error).__name__
             if self._away_since_s is None:

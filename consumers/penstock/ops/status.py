@@ -29,8 +29,8 @@ WORST = 5
 
 
 class Status:
-    """One per worker. `sampling` must run all the time, also while no page is open: the rates are
-    computed from its samples.
+    """One per worker. `sampling` must run all the time, even while no page is open, because the
+    rates are computed from its samples.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class Status:
         return found
 
     def _region(self) -> dict[str, Any]:
-        """The bytes that the worker read from each region, and which regions it helps; if it is in
-        a region.
+        """The bytes that the worker read from each region, and which regions the worker helps.
+        Empty if the worker is in no region.
         """
         region, help_regions = self._telemetry.region, self._pipeline.wiring.help_regions
         if region is None:
@@ -201,7 +201,7 @@ class Status:
         }
 
     def _rekeying(self) -> dict[str, Any]:
-        """How the rekeying goes, if this worker also rekeys."""
+        """How the rekeying goes, if this worker rekeys besides its own work."""
         rekeying = self._telemetry.rekeying
         return {} if rekeying is None else {"rekey": rekeying.status}
 

@@ -89,8 +89,8 @@ async def warn_of_retention(cfg: config.Config) -> None:
 
 
 def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
-    """The topics that keep records longer than `topic` does. `told`: the `retention.ms` of each; -1
-    means for ever.
+    """The topics that keep records longer than `topic` does. `told`: from a topic's name to its
+    `retention.ms`, where -1 means for ever.
     """
     kept_ms = {each: int(said) if int(said) >= 0 else float("inf") for each, said in told.items()}
     return [each for each, ms in kept_ms.items() if ms > kept_ms.get(topic, ms)]

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # The key of a claim. No site has an empty name.
 CLAIM_KEY = b""
 CLAIM_BYTES = 8
-# Written instead of a state when a site has ended.
+# This is written instead of a state when a site has ended.
 ENDED = b""
 
 
@@ -109,7 +109,7 @@ class ClaimedPartitions:
 
     async def claim(self, partitions: Collection[int]) -> dict[int, PartitionStates]:
         """Claim the partitions. States that other workers write after the claim are void. Returns,
-        by partition, the states that were written before the claim.
+        for each partition, the states that were written before the claim.
         """
         ours = list(partitions)
         claims = [Out(self._topic, CLAIM_KEY, b"claim", number) for number in ours]

@@ -2,7 +2,8 @@
 judge.
 
 Rule: no worker is asked. The ends of the output topics are looked up before the end of the input,
-so that every prediction in a scene is also read. Owner: the command.
+so that every prediction that is in one of the scenes is among the predictions that are read. Owner:
+the command.
 """
 
 from penstock import config

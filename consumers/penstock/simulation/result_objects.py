@@ -2,7 +2,7 @@
 true.
 
 Rule: when a record that names a result arrives on the topic, it is compared with the bytes that
-were complete by then. So a reader that finds a record also finds the result that the record names.
+were complete by then. So a reader that finds a record finds the result that the record names.
 Owner: one simulation.
 """
 

@@ -63,8 +63,8 @@ class AnnouncedAgain:
         is_done: Callable[[ObjectAt], bool],
     ) -> list[tuple[Pointer, str]]:
         """The markers that point to a wrong answer, each with the reason. `wants`: the rows that
-        are asked for of an object, or None if its message was not read. `is_done`: is the object
-        answered to its end?
+        are asked for of an object, or None if its message was not read. `is_done`: says whether an
+        object is answered to its end.
         """
         found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
         return [(one, why) for one, why in found if why is not None]

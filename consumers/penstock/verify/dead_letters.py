@@ -88,19 +88,20 @@ class Letters:
         self._findings.tell(kind, self._topic, partition, offset, text)
 
     def any_about(self, at: ObjectAt) -> bool:
-        """Is there a letter about any object of this message?"""
+        """True if there is a letter about any object of this message."""
         return (at.partition, at.offset) in self._messages
 
     def ends_at(self, at: ObjectAt, want: Want, row: int) -> bool:
-        """Do letters ask for all wanted rows from `row` on?"""
+        """True if letters ask for all wanted rows from `row` on."""
         account = self._accounts.get(at)
         return account is not None and not want.rest_from(row).minus(_all(account.sent.values()))
 
     def settle(
         self, is_judged: Callable[[ObjectAt], bool], may_be_silent: Callable[[ObjectAt], bool]
     ) -> None:
-        """Report where rejections and letters differ. `is_judged`: is this object judged at all?
-        `may_be_silent`: may this object have a letter without an error on the output topic?
+        """Report where rejections and letters differ. `is_judged`: says whether an object is judged
+        at all. `may_be_silent`: says whether an object may have a letter without an error on the
+        output topic.
         """
         for at, account in self._accounts.items():
             if is_judged(at):

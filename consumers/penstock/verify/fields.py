@@ -19,7 +19,7 @@ from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import LATEST_MS, EventTime, output_time
 from penstock.verify.repeats import ObjectAt
 
-# None: the message cannot be read as any of these kinds.
+# A message that was read; None if it cannot be read as any of these kinds.
 Message = References | Inline | Ignored | None
 
 _NO_TIME: Final = LATEST_MS + 1
@@ -69,8 +69,8 @@ def asked_of(
 
 
 class AskedFields:
-    """The fields that one input partition asks for. `times_of_rows`: rows may have times of their
-    own (`rows.time`).
+    """The fields that one input partition asks for. `times_of_rows`: True if rows may have times of
+    their own (`rows.time`).
     """
 
     def __init__(self, *, times_of_rows: bool, models: frozenset[str]) -> None:
@@ -89,7 +89,9 @@ class AskedFields:
             self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
 
     def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
-        """The fields that differ from what was asked, in a text. `less`: fields may be missing."""
+        """A text with the fields that differ from those that were asked for; empty if none differs.
+        `less`: True if fields may be missing.
+        """
         place = bisect_left(self._offsets, at.offset) + at.object_index
         about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
         is_short = less and said.object is None
@@ -108,9 +110,9 @@ class AskedFields:
     def _is_time(
         self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
-        """Is this the time that was asked for? A row may also have a later time, because the time
-        since the beginning is added to rows of video and audio, and a record does not tell whether
-        its object is video or audio.
+        """True if this is the time that was asked for. A row may have a later time instead, because
+        in video and audio the time since the beginning is added to each row, and a record does not
+        tell whether its object is video or audio.
         """
         if (less and said is None) or (self._times_of_rows and row is not None):
             return True

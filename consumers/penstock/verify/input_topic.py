@@ -19,14 +19,14 @@ from penstock.verify.repeats import ObjectAt
 
 
 class Want(NamedTuple):
-    """The rows that are asked for of one object (None: all of them). If the rows are inline, only
-    their number.
+    """The rows that are asked for of one object. `selection`: their ranges; None: all rows.
+    `inline_rows`: the number of the rows if they are inline.
     """
 
     selection: tuple[RowRange, ...] | None = None
     inline_rows: int | None = None
     is_reference: bool = True
-    is_ours: bool = True  # False: the judge of another model checks this object
+    is_ours: bool = True  # False if the judge of another model checks this object
 
     @property
     def rows(self) -> Ranges:
@@ -94,7 +94,7 @@ class Asked:
         return self._wants[bisect_right(self._starts, offset) - 1]
 
     def after(self, offset: int) -> int | None:
-        """The next offset that asks for something."""
+        """The next offset after this one that asks for something. None: no later offset does."""
         place = bisect_right(self._starts, offset) - 1
         if self._wants[place] and offset + 1 < self._stop(place):
             return offset + 1
@@ -105,8 +105,9 @@ class Asked:
         return self._starts[place + 1] if place + 1 < len(self._starts) else self._next
 
     def spans(self) -> Iterator[tuple[int, int, Wants]]:
-        """Runs of neighbours that ask for the same: first offset, stop, and what each of them asks
-        for. Offsets that ask for nothing are left out.
+        """Runs of neighbouring offsets that ask for the same: the first offset, the offset after
+        the last one, and what each offset of the run asks for. Offsets that ask for nothing are
+        left out.
         """
         stops = [*self._starts[1:], self._next]
         for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):

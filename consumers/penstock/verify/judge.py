@@ -26,10 +26,14 @@ from penstock.verify.scope import Scope
 
 
 class Judge:
-    """Call `reference`, `answer`, `dead_letter`; `compare` for `repeated`; then `report` once."""
+    """Call `reference`, `answer` and `dead_letter` with the records, then `compare` with the
+    records of the partitions in `repeated`, then `report` once.
+    """
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
-        """`fields`: given if another judge fills them, and this judge only reads them."""
+        """`fields`: by input partition, the fields that another judge fills and that this judge
+        only reads. None: this judge fills fields of its own.
+        """
         self._scope = scope
         self._fields = scope.fields() if fields is None else fields
         self._findings = Findings()
@@ -40,7 +44,7 @@ class Judge:
         self._answers = Answers(scope, self._asked, self._fields, self._letters, self._findings)
         self._references = self._ignored = self._objects = 0
         self._dead_letters = self._unproven = self._results = 0
-        self.answer = self._answers.take  # not wrapped in a method: it is called once per row
+        self.answer = self._answers.take  # no method around it: it is called once per row
         self.compare = self._answers.compare
 
     @property
@@ -116,7 +120,9 @@ class Judge:
 
     @property
     def claims(self) -> list[tuple["Judge", list[Claim]]]:
-        """The records' claims about results, by object, with the judge that checks them."""
+        """For each object with a result: the judge that checks its result, and the claims of the
+        records about this result.
+        """
         return [(self, claims) for claims in self._answers.claims.by_object.values()]
 
     def result(self, claims: list[Claim], found: Found | str) -> None:

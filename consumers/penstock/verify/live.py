@@ -23,8 +23,8 @@ QUIET = 2_000
 
 
 class LiveJudge:
-    """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once.
-    Records are those of Kafka's client. `until` and `committed` of `scope` are read only by
+    """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once. The
+    records are objects of Kafka's client. `until` and `committed` of `scope` are read only by
     `report`, so they may change until then.
     """
 
@@ -76,8 +76,9 @@ class _Recent:
             self._by_id.setdefault(id_of(value), value)
 
     def with_first(self, value: bytes) -> tuple[bytes, ...]:
-        """The first record with this id, and this one. Empty if the first one is no longer kept. In
-        that case the judge reports that the row came after its object's end.
+        """The first kept record with the same id, and then this record. Empty if no record with
+        this id is kept any more. In that case the judge reports that the row came after its
+        object's end.
         """
         self._quiet = 0
         if self._by_id is None:

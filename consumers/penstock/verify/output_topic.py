@@ -93,7 +93,7 @@ class Answers:
         self._place(partition, offset, key, answer)
 
     def _place(self, partition: int, offset: int, key: bytes | None, answer: Answer) -> None:
-        """Judge any other record: find its object, compare its fields, and note it."""
+        """Judge a record that is not the common case: find its object and compare its fields."""
         self._current.pop(partition, None)
         try:
             identity = identify(answer)

@@ -60,7 +60,7 @@ class Answer(Struct, gc=False):
     @property
     def contradiction(self) -> str | None:
         """The rule: a row has either a prediction or an error, and a marker has no prediction.
-        Returns how the record breaks the rule; None: it keeps the rule.
+        Returns how the record breaks the rule. None: the record keeps the rule.
         """
         is_null = self.prediction == NULL
         if self.row is None or self.error is not None:
@@ -119,7 +119,7 @@ def each_record(take: Take) -> Take:
 
 
 def id_of(value: bytes) -> str:
-    """The id in an output record; empty if the value is not one."""
+    """The id in an output record; empty if the value is no output record."""
     try:
         return _decode_id(value).id
     except NOT_JSON:
@@ -207,8 +207,8 @@ class Open:
 
 
 def wrong_end(known: Open, answer: Answer) -> str | None:
-    """What is wrong with the record that ends an object. `known` includes the record's row
-    already.
+    """What is wrong with the record that ends an object. None: nothing is wrong. `known` includes
+    the record's row already.
     """
     if not answer.last or answer.rows is None:
         return "an object's end has both last and rows"

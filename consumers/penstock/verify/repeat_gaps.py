@@ -21,7 +21,7 @@ MAX_BROKEN_OFF = 8
 
 
 class Again(NamedTuple):
-    """A repeated record. `ends`: it is the last record of its object."""
+    """A repeated record. `ends`: True if it is the last record of its object."""
 
     at: ObjectAt
     row: int
@@ -46,7 +46,7 @@ class Runs:
 
     def go_on(self, again: Again, left_out: LeftOut) -> str | None:
         """Add a repeat. Returns a text that names what is left out before the repeat. None: the
-        repeat follows the last one of the current run or of an interrupted run, or begins a new
+        repeat follows the last repeat of the current run or of an interrupted run, or begins a new
         run.
         """
         last = self._last

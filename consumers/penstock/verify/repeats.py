@@ -85,7 +85,7 @@ class Repeats:
         return rows is not None and row in rows.levels[0]
 
     def compare(self, where: ObjectAt, row: int, content: Content) -> bool:
-        """Does the content agree with that of the row's first record?"""
+        """True if the content agrees with the content of the row's first record."""
         first = self._first.setdefault((where, row), content)
         if first is content:
             return True

@@ -16,7 +16,7 @@ from penstock.verify.input_topic import Want
 from penstock.verify.repeats import ObjectAt
 from penstock.verify.result_rows import UNREADABLE, fetched, rows_of
 
-# How many are read in parallel: each takes some megabytes and a temporary file.
+# How many result objects are read in parallel. Each takes some megabytes and a temporary file.
 AT_A_TIME: Final = 8
 
 
@@ -34,7 +34,9 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """By object: its claims with different results, the newest last."""
+    """For each object, the claims about its result. Claims about the same result count once. The
+    newest claim is last.
+    """
 
     def __init__(self) -> None:
         self.by_object: dict[ObjectAt, list[Claim]] = {}

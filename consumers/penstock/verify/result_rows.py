@@ -29,7 +29,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyErr
 
 
 class ResultRow(NamedTuple):
-    """`error`: the code, if the row has no prediction. `prediction`: as JSON."""
+    """`error`: the error's code, if the row has no prediction. `prediction`: JSON text."""
 
     row: int
     error: str | None

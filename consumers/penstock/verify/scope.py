@@ -13,8 +13,9 @@ from penstock.verify.fields import AskedFields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """By input partition: `spans`: the offsets that were read. `until`: up to this offset every
-    object must be complete. `committed`: the group's commit, if there is one.
+    """`spans`: from an input partition to the offsets that were read. `until`: from an input
+    partition to the offset before which every object must be complete. `committed`: from an input
+    partition to the group's commit, if there is one.
     """
 
     input_topic: str
@@ -27,10 +28,12 @@ class Scope:
     by_stream: bool
     exactly_once: bool
     markers: bool
-    # Do rows have records? Do objects have records? (`output.records`)
+    # `of_rows`: True if rows have records. `of_objects`: True if objects have records. Both come
+    # from `output.records`.
     of_rows: bool = True
     of_objects: bool = False
-    # `times_of_rows`: rows may have times of their own. `models`: those that a reference may name.
+    # `times_of_rows`: True if rows may have times of their own. `models`: the names of the models
+    # that a reference may name.
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
     naming: StreamNames = field(default_factory=lambda: StreamNames(None))

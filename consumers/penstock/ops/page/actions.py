@@ -41,9 +41,9 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
 class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters are sent back. `glob`: `stream` is a glob, not a name. `at_ms`: if set, only
-    the letters that failed in this millisecond. `since`: if set, only the letters up to this age,
-    such as `15m`.
+    """Which letters are sent back. `glob`: True if `stream` is a glob instead of a name. `at_ms`:
+    if set, only the letters that failed in this millisecond. `since`: if set, only the letters up
+    to this age, such as `15m`.
     """
 
     dry: bool

@@ -32,8 +32,8 @@ class Live:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """When the body ends, all viewers are disconnected, so that the server's end does not wait
-        for them.
+        """Serve viewers while the body runs. When the body ends, all viewers are disconnected, so
+        that the server's end does not wait for them.
         """
         try:
             yield

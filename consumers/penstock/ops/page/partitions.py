@@ -1,8 +1,8 @@
 """Every partition of the whole group with its owner, on any machine, as Kafka tells them.
 
 Rule: Kafka is asked every few seconds, and only while somebody looks at the page. No page waits for
-Kafka: it shows the last answer and its age. A question that fails affects nothing else. Owner: the
-page's server.
+Kafka: each page shows Kafka's last answer and the age of that answer. A question that fails affects
+nothing else. Owner: the page's server.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ ANSWER_S: Final = 10.0
 
 
 class GroupPartitions:
-    """`look` returns the last answer. While `watching` runs, `look` also has Kafka asked again."""
+    """`look` returns Kafka's last answer. While `watching` runs, a call of `look` has a second
+    effect: Kafka is asked again in the background.
+    """
 
     def __init__(self, kafka: config.Kafka | None) -> None:
         self._kafka = kafka
@@ -31,7 +33,7 @@ class GroupPartitions:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """The group's partitions, or why Kafka did not tell them. None: no answer of Kafka yet."""
+        """The group's partitions, or why Kafka told none. None: Kafka has not answered yet."""
         self._wanted.set()
         if self._partitions is None and self._why is None:
             return None
@@ -61,7 +63,8 @@ class GroupPartitions:
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._partitions = [one._asdict() for one in await partitions()]
-        # Any exception: a worker must not end because a page cannot show its group.
+        # Every exception is caught, because a worker must not end just because a page cannot show
+        # the group.
         except Exception as error:
             self._why = f"{error}" or type(error).__name__
             log.debug("Kafka does not tell of the group: %r", error)

@@ -62,8 +62,8 @@ _decode = msgspec.json.Decoder(_Status).decode
 
 
 class Peers:
-    """`look` returns the last answers. While `watching` runs, `look` also has the peers asked
-    again.
+    """`look` returns the last answers of the peers. While `watching` runs, a call of `look` has a
+    second effect: the peers are asked again in the background.
     """
 
     def __init__(self, settings: config.Http) -> None:
@@ -115,7 +115,9 @@ class Peers:
 
 
 async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
-    """The addresses to which this name resolves. If it has none, the entry of a silent peer."""
+    """The addresses to which this name resolves. If the name has no address, the entry of a silent
+    peer.
+    """
     try:
         return await numbers_of(named)
     except (OSError, UnicodeError, TimeoutError) as error:

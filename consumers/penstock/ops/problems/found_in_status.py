@@ -37,7 +37,7 @@ MOST_NAMED: Final = 3
 # A worker that started less than this ago is still joining its group.
 JOINING_S: Final = 20.0
 
-# By the first word of a service's name: what to check.
+# From the first word of a service's name to what a person should check.
 MEND: Final = {
     "Kafka": "Check that the brokers run, and kafka.bootstrap_servers",
     "object": "Check that the store runs, and its endpoint_url",
@@ -118,7 +118,7 @@ def _away(document: Document) -> Iterator[Problem]:
 
 
 def _answers_probes(document: Document, away_s: float) -> bool:
-    """Has the model answered a question without rows since the outage began?"""
+    """True if the model has answered a question without rows since the outage began."""
     asked_s = value_at(document, "model", "asked_s")
     return bool(value_at(document, "model", "answers")) and asked_s is not None and asked_s < away_s
 
@@ -187,7 +187,7 @@ def _refused(document: Document) -> Iterator[Problem]:
 
 
 def _late(document: Document) -> Iterator[Problem]:
-    """Streams that are late, unless an outage or their own rejections already explain it."""
+    """Streams that are late, unless an outage or their own rejections explain why already."""
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
     known = document.get("streams_known") or len(streams)
     told = {letter["stream"] for letter in _news(document)}

@@ -29,7 +29,7 @@ BACKLOG_S: Final = 2.0
 SLOW_STORE_MS: Final = 500.0
 # From this share of the buffer on, objects wait for room.
 FULL: Final = 0.95
-# From this share on, the event loop is the limit, even if the buffer is also full.
+# From this share on, the event loop is the limit, even if the buffer is full as well.
 FULL_LOOP: Final = 0.8
 
 

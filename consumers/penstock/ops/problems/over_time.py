@@ -15,8 +15,8 @@ from penstock.ops.problems.problem import BAD, Problem
 
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
-# The measured kinds, and the place of each. Of the kinds that share a place, only one is found at a
-# time. Kinds that are not here are states, or are shown for a minute anyway.
+# From each kind that is measured to its place. Of the kinds that share a place, only one is found
+# at a time. Kinds that are not here are states, or are shown for a minute anyway.
 PLACES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
@@ -39,7 +39,7 @@ class SteadyValue(Generic[Found]):
         self._seen_s = 0.0
 
     def tell(self, found: Found | None, now_s: float) -> Found | None:
-        """The value to tell now. `found`: the one that was measured just now."""
+        """The value to tell now. `found`: the value that was measured just now."""
         if self._told is None or now_s - self._seen_s >= HOLD_S:
             self._told = found
         if self._told == found:
@@ -48,8 +48,8 @@ class SteadyValue(Generic[Found]):
 
 
 class _Told(NamedTuple):
-    """A measured problem that is told. `seen_s`: when it was last found. `bad_s`: when its level
-    was last bad.
+    """A measured problem that is told. `seen_s`: when the problem was last found. `bad_s`: when its
+    level was last bad.
     """
 
     problem: Problem
@@ -62,7 +62,7 @@ class SteadyProblems:
         self._told: dict[tuple[str, str | None], _Told] = {}
 
     def tell(self, found: Sequence[Problem], now_s: float) -> list[Problem]:
-        """The problems to tell now, worst first. `found`: those that were found just now."""
+        """The problems to tell now, worst first. `found`: the problems that were found just now."""
         states = [one for one in found if one.kind not in PLACES]
         measured = {(PLACES[one.kind], one.service): one for one in found if one.kind in PLACES}
         told = {

@@ -82,9 +82,9 @@ class Group:
         self._owners: dict[int, Member] = {}
         # Members whose last commit was refused.
         self._fenced: set[Member] = set()
-        # All open transactions. `_pending`: by partition, the transactions that will move its
-        # position, in the order in which their positions arrived. `_places`: by partition, the
-        # place in this order of the transaction or commit that moved the position last.
+        # All open transactions. `_pending`: for each partition, the transactions that will move its
+        # position, in the order in which their positions arrived. `_places`: for each partition,
+        # the place in this order of the transaction or commit that moved the position last.
         self._open: dict[Open, None] = {}
         self._pending: dict[int, list[Open]] = {}
         self._places: dict[int, int] = {}

@@ -32,7 +32,7 @@ class Landing(NamedTuple):
     positions: Sequence[tuple[Life, Commit]]
 
 
-# Called when a transaction is committed.
+# A function that is called when a transaction is committed.
 Land = Callable[[Landing], None]
 
 

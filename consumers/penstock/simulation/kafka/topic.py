@@ -1,6 +1,6 @@
 """The input topic in memory: its records by partition, and the ends of the partitions.
 
-Rule: each record is appended after all earlier ones of its partition; offsets may have gaps, also
+Rule: each record is appended after all earlier ones of its partition; offsets may have gaps, even
 after the last record. Owner: the simulation.
 """
 

@@ -28,7 +28,9 @@ def place_of(offset: int, object_index: int, row: str) -> Place:
 
 
 class Told(NamedTuple):
-    """The first and the last row that a record is about. `value`: what `search` returns for it."""
+    """The first and the last row that a record is about. `value`: what `search` returns for this
+    record.
+    """
 
     first: Place
     last: Place

@@ -130,7 +130,7 @@ async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
 
 
 def _may_be_elsewhere(cfg: config.Config) -> bool:
-    """May answers be in another partition, or in another order, than their messages?"""
+    """True if answers may be in another partition, or in another order, than their messages."""
     return cfg.output.partitioning != "same" or cfg.output.order != "partition"
 
 

@@ -73,7 +73,7 @@ def _way(way: Way) -> Iterator[str]:
 
 
 def _committed(found: Trace, asked: Found) -> str:
-    """Has the group committed the message? In words."""
+    """Says in words whether the group has committed the message."""
     offset = int(asked.where.rpartition("/")[2])
     if found.next_offset is None:
         return "no: the group has committed nothing of this partition"

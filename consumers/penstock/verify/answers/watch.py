@@ -1,6 +1,6 @@
 """`penstock watch`: shows the answers as they come, from the topics alone.
 
-Rule: no group is joined and nothing is committed. The input topics are also read, so that each
+Rule: no group is joined and nothing is committed. The input topics are read as well, so that each
 answer is shown with the time since its input record. This time is missing if the input record was
 written before the reading began. Owner: the command.
 """
@@ -49,8 +49,8 @@ class Wanted:
 
 
 class Answer(NamedTuple):
-    """A record of the output topic. `took_ms`: the time from Kafka's stamp of the input record to
-    its stamp of this record; None: unknown.
+    """A record of the output topic. `took_ms`: the time from Kafka's time stamp of the input record
+    to Kafka's time stamp of this record; None: unknown.
     """
 
     where: str
@@ -76,7 +76,7 @@ class Answer(NamedTuple):
 async def watch(
     cfg: config.Config, wanted: Wanted, since_ms: int | None
 ) -> AsyncGenerator[list[Answer]]:
-    """Answers from now on, or from `since_ms` on, in lists as they come; it never ends."""
+    """Answers from now on, or from `since_ms` on, in lists as they come, without an end."""
     isolation = cfg.delivery.isolation
     async with open_reader(cfg.kafka, isolation) as reader:
         answers = await _answers_begin(reader, cfg.output.topic, since_ms)
@@ -131,8 +131,8 @@ class _Asked:
     """The times at which Kafka got the input records that are not answered yet."""
 
     def __init__(self) -> None:
-        # Not a plain dict, because finding its first key takes ever longer as earlier keys are
-        # deleted.
+        # An `OrderedDict`, because in a plain dict it takes ever longer to find the first key as
+        # earlier keys are deleted.
         self._times: dict[tuple[str, int], OrderedDict[int, int]] = {}
 
     def note(self, bite: Bite) -> None:
@@ -141,8 +141,8 @@ class _Asked:
         times.update((record.offset, record.timestamp) for record in bite.records[:room])
 
     def at_ms(self, source: Source) -> int | None:
-        """When Kafka got the input record of this answer; None: unknown. The times of records long
-        before it are forgotten, because these records are answered.
+        """When Kafka got the input record of this answer; None: unknown. The times of input records
+        that are far before this one are forgotten, because they are answered.
         """
         times = self._times.get((source.topic, source.partition))
         if times is None:
