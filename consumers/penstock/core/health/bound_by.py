@@ -2,11 +2,11 @@
 sooner?
 
 Rule: nothing limits a worker that is on time. If a worker is late, a service that is away is named
-first. Next, a full part is named. If several parts are full, it is the one furthest down the flow,
-because everything before it waits for it. A full worker counts as skewed if one partition has the
-backlog, because the records of one partition cannot go to another worker. If no part is full but
-most streams are late, the slowest part of the way is named, provided that it takes half of the
-time. Pure. Owner: the worker's figures.
+first. Next, a full part is named. If several parts are full, the one furthest down the flow is
+named, because everything before that part waits for it. A full worker counts as skewed if one
+partition has the backlog, because the records of one partition cannot go to another worker. If no
+part is full but most streams are late, the slowest part of the way is named, provided that it takes
+half of the time. Pure. Owner: the worker's figures.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Does another region need help, and when can it go on alone?
 
 Rule: a region needs help if for `after_s` it has had no workers of its own, or a lag above its
-limit. It has recovered if for the same time it has had workers of its own and at most half of that
-lag. While its state is unknown, nothing changes. A region that soon needs help again is helped
+limit. A region has recovered if for the same time it has had workers of its own and at most half of
+that lag. While its state is unknown, nothing changes. A region that soon needs help again is helped
 longer, because each joining and leaving costs it a rebalance. A worker does not begin to help while
 its own region is in trouble. Pure: times are arguments. Owner: the stage that helps, one for each
 region that it may help.

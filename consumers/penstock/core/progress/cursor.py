@@ -3,8 +3,8 @@
 Rule: the metadata only saves work. It is valid only together with the offset with which it was
 committed, and its rows only for the same version of their object. A part that cannot be read is
 ignored, and its work is repeated; a text that was cut off claims less than was delivered, never
-more. It is ASCII of at most 4,000 characters, because the broker takes 4,096. Owner: the ledger,
-which keeps the state that is written here.
+more. The metadata is ASCII of at most 4,000 characters, because the broker takes 4,096. Owner: the
+ledger, which keeps the state that is written here.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGI
 _STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
-# One bit for each offset from the next record on. Where every second record is owed, this is
+# One bit for each offset from the next record on. Where every second record is owed, such bits are
 # shorter than runs.
 _BITS = re.compile(r"~([A-Za-z0-9_-]+)")
 _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")

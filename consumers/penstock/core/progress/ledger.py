@@ -32,7 +32,7 @@ from penstock.core.progress.ranges import Ranges
 @dataclass(slots=True)
 class Entry:
     """A record that arrived, and how many of its objects are still owed. `begin`: the offset after
-    the record that was opened before it.
+    the record that was opened before this one.
     """
 
     begin: int

@@ -33,8 +33,8 @@ class ModelRequest(NamedTuple):
 
 class Block:
     """Consecutive rows of one object. The block waits until it has `answers`, or a `rejection` of
-    all its rows. `cost_bytes`: how many bytes of its lane's byte budget it takes. `answer_bytes`:
-    an upper bound of the size of its answers.
+    all its rows. `cost_bytes`: how many bytes of the byte budget the block takes. `answer_bytes`:
+    an upper bound of the size of the answers.
     """
 
     __slots__ = (
@@ -226,13 +226,13 @@ class Ticket(SourceObject):
         # The ticket's lane. When the ticket's stream is stopped, a stand-in that drops all work
         # takes the lane's place.
         self.owner = owner
-        # Its place in the ledger. If several models answer the object, each has a ticket, with the
-        # same `object_index` and an `index` of its own.
+        # The ticket's place in the ledger. If several models answer the object, each has a ticket
+        # with the same `object_index` and an `index` of its own.
         self.index = index
-        self.queue = stream  # order is kept within it: the stream, or the stream and a model
-        self.model: str | None = None  # the model that answers it; None: the default one
+        self.queue = stream  # order is kept in a queue: the stream, or the stream and a model
+        self.model: str | None = None  # the model that is asked; None: the default model
 
-        # When it passed each stage, in seconds of the pipeline's clock; 0: it has not come there.
+        # When the ticket passed each stage, in seconds of the pipeline's clock; 0: not yet.
         self.received_s = self.fetching_s = self.fetched_s = 0.0
         self.trace: Trace | None = None  # None: traces are not configured
 
@@ -243,13 +243,13 @@ class Ticket(SourceObject):
 
         # How it ended.
         self.closed = False  # no more blocks will come
-        self.rows = 0  # of the whole object, once it is closed
-        self.failure: Rejection | None = None  # why it could not be read to its end
-        self.duplicate_of: FirstAnswer | None = None  # the earlier object that has its answers
+        self.rows = 0  # of the whole object, known once the ticket is closed
+        self.failure: Rejection | None = None  # why the object could not be read to its end
+        self.duplicate_of: FirstAnswer | None = None  # the earlier object that was answered
 
-        # For its records and dead letters.
-        self.frame: RecordFrame | None = None  # the constant part of all its records
-        self.has_errors = False  # a row of it was answered by an error
+        # For the ticket's records and dead letters.
+        self.frame: RecordFrame | None = None  # the constant part of all records
+        self.has_errors = False  # a row was answered by an error
         self.value_kept = False  # a dead letter has the message's bytes already
 
     @property

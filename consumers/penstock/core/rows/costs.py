@@ -1,7 +1,7 @@
 """What rows and blocks cost in the byte budget, besides their payload.
 
-Rule: measured on CPython 3.11 and rounded up. A charge lasts as long as the row or block is held.
-Owner: the blocks, which charge themselves.
+Rule: the costs were measured on CPython 3.11 and rounded up. A charge lasts as long as the row or
+block is held. Owner: the blocks, which charge themselves.
 """
 
 # What a row costs until it is delivered: its answer, and its part of a record.

@@ -1,8 +1,8 @@
 """Columns and times of rows that are kept for the records (`rows.keep`, `rows.time`), because the
 model does not get them.
 
-Rule: they are kept in bulk and cut like the rows, and are inserted into the finished record. A
-block has none if nothing is to be kept. Owner: the block.
+Rule: these values are kept in bulk and cut like the rows, and are inserted into the finished
+record. If nothing is to be kept, a block has no `Kept`. Owner: the block.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class Kept:
 
     @property
     def row_bytes(self) -> int:
-        """The most bytes that this adds to a record."""
+        """The most bytes that the kept values of a row add to its record."""
         if self.columns is None:
             return _NUMBER_BYTES
         return _NUMBER_BYTES + int(np.diff(self.columns.ends, prepend=0).max())

@@ -35,7 +35,9 @@ class Owner(Protocol[Ticket_contra]):
 
     @property
     def alive(self) -> bool:
-        """False once the assignment is over: from then on all work for it is dropped."""
+        """True while the lane's assignment lasts. Once this is False, all work for the lane is
+        dropped.
+        """
         ...
 
     def may_overdraw(self, ticket: Ticket_contra) -> bool:

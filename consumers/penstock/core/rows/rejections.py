@@ -2,7 +2,7 @@
 
 Rule: neighbouring rows with one reason are one stretch, and the texts of all stretches are one
 piece of memory, so an object whose rows are all bad takes no more memory than good rows would.
-Nothing changes once it is built. Owner: the block, or the ticket, that was rejected.
+`Reasons` never change once they are built. Owner: the block, or the ticket, that was rejected.
 """
 
 from array import array
@@ -28,7 +28,7 @@ class Rejection(NamedTuple):
 
     @property
     def cost_bytes(self) -> int:
-        """What it costs in the byte budget."""
+        """What the rejection costs in the byte budget."""
         return ERROR_COST_BYTES + len(self.message)
 
 

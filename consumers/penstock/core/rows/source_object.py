@@ -42,7 +42,7 @@ class SourceObject:
         store: str,
     ) -> None:
         self.record = record
-        self.object_index = object_index  # its number in the message
+        self.object_index = object_index  # the object's number in the message
         self.stream = stream
         self.reference = reference  # None for inline rows
         self.inline = inline
@@ -50,7 +50,7 @@ class SourceObject:
 
         self.started = False  # a fetcher has taken it
         self.pin: tuple[str | None, str | None] | None = None  # the version id and entity tag read
-        self.row_rules = ""  # the settings by which its bytes become rows
+        self.row_rules = ""  # the settings by which bytes become rows
         self.next_row = 0  # the first row that is not read yet
         self.read_bytes = 0  # by all tries together; the watchdog sees by it that reading goes on
         self.resume = START  # the rows that a former assignment delivered

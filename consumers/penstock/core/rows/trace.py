@@ -1,7 +1,7 @@
 """The trace of one object, which its ticket carries.
 
-Rule: it is made when the object's record is decoded, and only if traces are configured. The spans
-are made when the object is delivered. Owner: the ticket.
+Rule: a trace is made when the object's record is decoded, and only if traces are configured. The
+spans are made when the object is delivered. Owner: the ticket.
 """
 
 from typing import Literal

@@ -1,8 +1,8 @@
 """What one model call carries, and how it is filled.
 
-Rule: all blocks of a batch have one shape. Neither its rows nor its bytes exceed the limits, unless
-a single row alone does. Owner: the window, which fills the batch; then the caller of the model,
-which sends it.
+Rule: all blocks of a batch have one shape. Neither the rows nor the bytes of a batch exceed the
+limits, unless a single row alone does. Owner: the window, which fills the batch; then the caller of
+the model, which sends it.
 """
 
 from dataclasses import dataclass

@@ -11,8 +11,8 @@ still while the live group is late. Owner: the microbatch stage.
 import math
 from typing import Literal
 
-# Rows from this one on are bulk. This is more than a second of any sensor's rows, and a twentieth
-# of a second of this worker's throughput.
+# The rows of an object from this number on are bulk. So many rows are more than a second of any
+# sensor's rows, and a twentieth of a second of this worker's throughput.
 BULK_ROWS = 8_192
 # For this long after a small object the next one is expected: two ticks of a stream at 20 Hz.
 EXPECT_S = 0.1
@@ -24,13 +24,13 @@ REST = 3.0
 MOST_REST_S = 0.1
 
 
-# The state of the live group that a replay gives way to. `quiet`: no records come for it; `live`:
-# it keeps up; `behind`: it does not keep up.
+# The state of the live group that a replay gives way to. `quiet`: no records come for the group;
+# `live`: the group keeps up; `behind`: it does not keep up.
 Neighbour = Literal["quiet", "live", "behind"]
 
 
 def is_bulk(first_row: int, begin: int = BULK_ROWS) -> bool:
-    """Is a block bulk that begins with this row of its object? Rows from `begin` on are bulk."""
+    """Is this row of an object bulk? The rows from `begin` on are."""
     return first_row >= begin
 
 

@@ -6,21 +6,22 @@ Rule: a call's time is fitted as `base + rows * per_row`, where recent calls cou
 but at least so many that the base is a small part of the call's cost.
 - Wait: as long as a call takes when the server is busy half of the time or more. The more the
 server is idle, the shorter the wait. So a server with room is asked at once, and a server that gets
-slower is asked less often. On a full processor (timers ring late) every request is worth avoiding:
-the wait grows up to the fixed wait, which it never exceeds.
-- Calls in flight: one more after answers in time, half after a late answer. The fixed values hold
-while there is no data, and while no batch could reach the target (a backlog, a slow model), because
-they are good for throughput. Owner: predict.
+slower is asked less often. On a full processor (where timers ring late) every request is worth
+avoiding: the wait grows up to the fixed wait, which it never exceeds.
+- Calls in flight: one more after answers in time, half as many after a late answer. The fixed
+values hold while there is no data, and while no batch could reach the target (such as with a
+backlog or a slow model), because the fixed values are good for throughput. Owner: predict.
 
-A poll costs about 0.35 ms of CPU whatever it brings (aiokafka's fetch, its tasks, the way of a
-single record through all stages). So between two polls the worker waits a little if that brings
-several records together; while records are rare it never waits. Owner of `Gather`: the consume
-stage.
+A poll costs about 0.35 ms of CPU, however many records it brings: for aiokafka's fetch and its
+tasks, and for the way of a single record through all stages. So between two polls the worker waits
+a little if that brings several records together; while records are rare it never waits. Owner of
+`Gather`: the consume stage.
 """
 
 from dataclasses import dataclass, field
 
-# How many calls it takes until the fit is used, and how many it remembers: a few seconds of calls.
+# How many calls must be known before the fit is used, and how many calls the fit remembers: a few
+# seconds of calls.
 MIN_CALLS = 20
 MEMORY_CALLS = 300.0
 # The share of the target that one call may take; the other half is for waiting and queueing.
@@ -147,8 +148,8 @@ class Pace:
             self._in_time = 0
 
     def elsewhere(self, spent_s: float) -> None:
-        """An object spent this long before the window and after the call, together. Tracks a high
-        quantile of that.
+        """Call this for each delivered object. `spent_s`: the time that it spent before the window,
+        plus the time that it spent after the call. The pace tracks a high quantile of these sums.
         """
         step_s = ELSEWHERE_STEP * self.target_s
         up = spent_s > self._elsewhere_s
@@ -183,8 +184,8 @@ class Pace:
         return int(min(self.fixed.max_rows, max(LEAST_ROWS, fitting, worthwhile)))
 
     def _wait_s(self, left_s: float, call_s: float) -> float:
-        """How long a row waits for other rows. On a full machine it waits longer, even beyond the
-        target, because more requests would only make the answers later.
+        """How long a row waits for other rows. On a full machine a row waits longer, even beyond
+        the target, because more requests would only make the answers later.
         """
         most_s = self.fixed.max_wait_s
         company_s = call_s * min(1.0, self._busy / FULL_WAIT_BUSY)
@@ -195,7 +196,7 @@ class Pace:
 
 
 class Gather:
-    """How long to wait between two polls. It must be told of every poll."""
+    """How long to wait between two polls. Call `wait_s` after every poll."""
 
     def __init__(self) -> None:
         self._rate_hz = 0.0

@@ -101,7 +101,9 @@ class Window:
         return len({stream for stream, _ in self._queues})
 
     def rows_of(self, stream: str) -> int:
-        """How many rows of this stream wait. Without `fair` all streams are one queue."""
+        """How many rows of this stream wait. If the limits are not `fair`, all streams share one
+        queue, so all waiting rows count.
+        """
         name = stream if self.limits.fair else ""
         plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
         return (plain.rows if plain else 0) + (bulk.rows if bulk else 0)
@@ -139,7 +141,7 @@ class Window:
         return deadline_s if deadline_s < math.inf else None
 
     def reason(self, now_s: float) -> Reason | None:
-        """Why a batch is due now. None: it may wait."""
+        """Why a batch is due now. None: no batch is due."""
         free = self._free(now_s)
         oldest = _oldest(free)
         if oldest is None:
@@ -168,8 +170,8 @@ class Window:
             self._shape(free, now_s),
             takes_bulk=takes_bulk,
         )
-        # Small streams first: all their rows are in this batch, however much the large streams
-        # want.
+        # The small streams go first: all their rows are in this batch, however many rows the large
+        # streams have.
         self._take_small(filling)
         self._take_turns(filling)
         for block in filling.blocks:
@@ -201,8 +203,8 @@ class Window:
 
     def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
         """The shape of the next batch: that of the oldest row. If the last batch had this shape as
-        well, another shape that is due goes first; otherwise its rows would wait for all older rows
-        of this shape.
+        well, another shape that is due goes first; otherwise the rows of the other shape would wait
+        for all older rows of this one.
         """
         oldest = _oldest(free)
         assert oldest is not None
