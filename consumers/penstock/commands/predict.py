@@ -96,7 +96,9 @@ def predict(
 
 @contextmanager
 def _result_file(path: Path | None, tally: Tally) -> Iterator[BinaryIO]:
-    """Standard output; or a temporary file, which gets its name when it is complete."""
+    """Standard output if `path` is None; else a temporary file, which is renamed to `path` when it
+    is complete. A pipe is written directly.
+    """
     if path is None:
         try:
             yield sys.stdout.buffer

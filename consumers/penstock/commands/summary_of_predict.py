@@ -1,7 +1,7 @@
 """The last line of `penstock predict`: its counts of rows and errors, its time; and the exit code.
 
-Rule: only the counted fields of a record are decoded. If no row was read at all, the causes
-decide the exit code, by the codes of a failed start. Owner: the command.
+Rule: only the counted fields of a record are decoded. If no row was read at all, the causes decide
+the exit code; it is then one of the codes of a failed start. Owner: the command.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 class Tally:
-    """`take` records as they come; then `sentence` and `exit_code`."""
+    """Call `take` with records as they come, and then `sentence` and `exit_code`."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.records = 0

@@ -172,7 +172,7 @@ class Config(Section, frozen=True):
         return sections_of(self.masked())
 
 
-# Sections with a table per name: `[stores.NAME]`.
+# Sections with a table per name, such as `[stores.NAME]`.
 NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
 # In these sections a key may stand beside the tables. It is then the default of every table.
 SHARING = frozenset({"regions"})

@@ -29,8 +29,8 @@ def in_region(cfg: Config) -> Config:
 
 
 def kafka_of(cfg: Config, name: str) -> Kafka:
-    """The Kafka section of the workers of region `name`; `cfg` is a configuration to which its own
-    region was applied already.
+    """The Kafka section of the workers of region `name`; `cfg`: a configuration to which the region
+    `cfg.region` was applied already.
     """
     group = cfg.kafka.group.removesuffix(f"-{cfg.region}")
     return _kafka(replace(cfg.kafka, group=group), name, cfg.regions[name])

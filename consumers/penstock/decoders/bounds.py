@@ -80,7 +80,7 @@ def end_with_parent(parent: int) -> None:
 
 def bound(most_file_bytes: int) -> bool:
     """Limit this process until it ends. `most_file_bytes`: the largest memory that it may hand
-    over, which counts as a file. False: the kernel has no filter for system calls.
+    over, which counts as a file. Returns False if the kernel has no filter for system calls.
     """
     with suppress(OSError):  # so that the kernel kills decoders first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 # Even a small object gets this much time, because loading a library takes seconds on a busy
 # machine.
 LEAST_S: Final = 10.0
-# If a decoder answered in time, but our event loop stood until the time was over, the decoder has
-# this much time left.
+# If a decoder answered in time, but our event loop was blocked until the time was over, the decoder
+# has this much time left.
 PAUSED_S: Final = 1.0
 _MIB: Final = 1 << 20
 
@@ -56,7 +56,9 @@ class InDecoder(Exception):
 
 
 class Decoder:
-    """`is_idle`: it may be given a task. `is_new`: it has had no task yet."""
+    """The worker's end of one decoder. `is_idle`: True if the decoder may be given a task.
+    `is_new`: True if it has had no task yet.
+    """
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class Decoder:
             self._answer = None
         spent_s = loop.time() - began_s
         # If the answer is here although the decoder's time is over, the answer came in time, and
-        # our event loop stood.
+        # our event loop was blocked.
         self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
         self._left_s += len(found.body) * self._s_per_byte
         return found
@@ -179,8 +181,8 @@ class Decoder:
             answer.set_result(message)
 
     def _end_overrun(self) -> None:
-        # After our event loop stood, answer and deadline may come in one turn. Then the answer
-        # counts.
+        # If our event loop was blocked, answer and deadline may come in one turn of it. Then the
+        # answer counts.
         if self._answer is not None and self._answer.done():
             return
         self._overran = True

@@ -108,7 +108,7 @@ def serve(end: socket.socket, memory: int) -> None:
 
 
 def _decoded(task: Task, line: _Line, notes: _Notes) -> End:
-    # All notices go to the worker, which knows the ones that it has logged.
+    # All notices go to the worker, which knows which notices it has logged already.
     object.__setattr__(task.options, "notices", Notices(notes.notice))
     try:
         decode(task, line.ask, lambda runs: line.say(ROWS, packed(runs)))

@@ -35,8 +35,8 @@ class Places:
     async def one(
         self, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
-        """A place, as soon as one is free. `is_head` tells whether this object holds up everything
-        behind it. `review` is called when the wait begins.
+        """A place, as soon as one is free. `is_head` tells whether the object that waits for the
+        place holds up everything behind it. `review` is called when the wait begins.
         """
         while self._taken >= self._most:
             await self._turn(is_head, review)

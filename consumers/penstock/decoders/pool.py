@@ -27,9 +27,9 @@ def default_decoders() -> int:
 
 
 class Pool(Places):
-    """`most`: how many decoders; None: as many as fit this machine. `ms_per_mib` and `least_s`: how
-    long a decoder may work on an object. `died` is called for each decoder that died over an
-    object, with the name of the signal.
+    """`most`: how many decoders; None: as many as fit this machine. A decoder may work on an object
+    for `least_s`, and for `ms_per_mib` more with each MiB that it receives or sends. `died` is
+    called for each decoder that died over an object, with the name of the signal.
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class Inbox:
 
 
 def said(letter: bytes, data: bytes) -> bytes:
-    """A message to the decoder that holds all of its bytes."""
+    """A message to the decoder that carries its bytes itself."""
     return letter + b"=" + data
 
 

@@ -79,7 +79,9 @@ class Zygote:
         return number, ours, memory
 
     def ended(self, number: int) -> asyncio.Future[int]:
-        """The exit code of a decoder, or the signal that ended it as a negative number."""
+        """The exit code of a decoder; if a signal ended the decoder, the signal as a negative
+        number.
+        """
         return self._ends[number]
 
     def kill(self, number: int) -> None:

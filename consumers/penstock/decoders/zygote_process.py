@@ -18,7 +18,7 @@ from penstock.decoders.socket_messages import MOST_BYTES
 from penstock.process.without_pandas import without_pandas
 
 FORK, KILL = b"F", b"K"  # to the zygote
-FORKED, ENDED, UNFILTERED = b"P", b"X", b"U"  # from it
+FORKED, ENDED, UNFILTERED = b"P", b"X", b"U"  # from the zygote
 _MESSAGE_BYTES: Final = 64
 
 

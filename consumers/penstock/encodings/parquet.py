@@ -19,8 +19,8 @@ from penstock.encodings.base import Rows
 # So many rows have some 2 MB of predictions. Readers want groups of tens of thousands of rows; the
 # writer holds one group in memory.
 GROUP_ROWS: Final = 65_536
-# A group of long rows has fewer of them, because 65,536 embeddings of 15 kB would be a gigabyte.
-# While a group is compressed, it takes twice this much memory.
+# A group of long rows has fewer rows, because 65,536 embeddings of 15 kB would be a gigabyte. While
+# a group is compressed, it takes twice this much memory.
 GROUP_BYTES: Final = 16 << 20
 # How many bytes a row takes besides its texts.
 _ROW_BYTES: Final = 32

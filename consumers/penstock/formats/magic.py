@@ -41,7 +41,7 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x93NUMPY": ("npy", "npy"),
     b"PK\x03\x04": ("a zip", "zip"),
     b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
-    # A text may begin with these, too.
+    # From here on: bytes with which a text may begin, too.
     b"GIF8": ("a GIF", "image"),
     b"fLaC": ("FLAC", "audio"),
     b"OggS": ("Ogg", "audio"),

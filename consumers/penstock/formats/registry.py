@@ -99,8 +99,8 @@ def check_options(options: RowOptions, request: str) -> None:
 def open_parser(
     options: RowOptions, *, key: str, format: str | None = None, compression: str | None = None
 ) -> Parser:
-    """The parser of an object. With `compression` "none" it leaves packed data as it is. The parser
-    raises `WantsRanges` while it is fed if the object must be read by ranges.
+    """The parser of an object. With `compression` "none" the parser leaves packed data as it is.
+    The parser raises `WantsRanges` while it is fed if the object must be read by ranges.
     """
     format = _known("format", format, known_formats())
     compression = _known("compression", compression, _COMPRESSIONS)
@@ -153,7 +153,7 @@ def _open(
 ) -> Parser:
     named = format or _format_of(key)
     is_packed = packed and key.lower().endswith(_PACKED)
-    is_bare = is_packed  # the name says that it is packed, and nothing was unpacked yet
+    is_bare = is_packed  # the name says that the data is packed, and nothing was unpacked yet
 
     def choose(head: bytes) -> Chosen:
         chosen = named or sniff_format(head, options)

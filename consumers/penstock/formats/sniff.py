@@ -1,4 +1,5 @@
-"""The parser that waits for the first bytes of an object, and then hands all bytes to another one.
+"""The parser that waits for the first bytes of an object, and then hands all bytes to another
+parser.
 
 Rule: the first bytes decide whether the object is packed, never its name: some clients unpack the
 data on the way. The caller decides the format, or leaves that to the first bytes, too. Until the

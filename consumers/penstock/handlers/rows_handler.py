@@ -81,8 +81,8 @@ class RowsHandler:
 
     def predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
         """An answer for each opaque row. The opaque rows of this model are the bytes of its
-        numbers. Override this for frames, clips or documents, and answer by an `error` if one
-        cannot be read.
+        numbers. Override this for frames, clips or documents, and answer by an `error` if such a
+        row cannot be read.
         """
         good = [len(blob) == self.features * 4 for blob in blobs]
         kept = b"".join(blob for blob, fits in zip(blobs, good) if fits)

@@ -46,8 +46,8 @@ class AnsweredByErrors:
         return found
 
     async def read_on(self, reader: Reader) -> bool:
-        """Read the letters that came since the last call. False: they are more than `most`, and
-        were not read.
+        """Read the letters that came since the last call. False: there are more than `most` of
+        them, and they were not read.
         """
         spans = await reader.spans(self._topic)
         if not self._at and self._job is not None:

@@ -23,8 +23,8 @@ MOST_RECORD_CHARS = 1 << 20
 
 
 def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
-    """The columns, and a batch of rows. `columns` None: the first record has their names. Raises
-    `SchemaError` if the file is no CSV list.
+    """Yields batches of rows, each with the columns. `columns` None: the first record has their
+    names. Raises `SchemaError` if the file is no CSV list.
     """
     file = io.BufferedReader(SourceFile(source))
     data = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP) else file

@@ -5,9 +5,9 @@ it is committed in a group without members: all references up to it are on the t
 topic itself tell which references were sent after that commit: the last mark of a partition has a
 place, and the partition's references up to that place are not sent again. So no reference is
 missing or double, although there are no transactions, and workers read their input uncommitted. The
-last start owns the position. A start checks shortly before it sends that it still owns the
-position, and ends if it does not. If two starts begin together, one of them ends. Owner: `penstock
-produce`.
+start that began last owns the position. A start checks shortly before it sends that it still owns
+the position, and ends if it does not. If two starts begin together, one of them ends. Owner:
+`penstock produce`.
 """
 
 import asyncio
@@ -38,10 +38,11 @@ BEGUN_S = 1.0
 
 
 class _Kept(Struct):
-    """The metadata of each partition's commit. `job`: the listing from its begin to its end; `run`:
-    the start that owns the position; `pin`: the version of the list. `at`: the place; None: the
-    beginning. `partitions`: how many the topic had when the job began, because streams keep their
-    partitions even if partitions are added.
+    """The metadata of each partition's commit. `job`: the id of the announcement, the same for all
+    starts that go on with it; `run`: the id of the start that owns the position; `pin`: the version
+    of the list. `at`: the place that was reached; None: the beginning. `partitions`: how many the
+    topic had when the job began, because streams keep their partitions even if partitions are
+    added.
     """
 
     v: int
@@ -63,9 +64,9 @@ class _Mark(Struct, array_like=True):
 
 
 class Position:
-    """Made by `open_position`. `reached`: for each partition that has marks beyond `at`, the place
-    up to which its references are on the topic. `before`: how many references earlier starts
-    announced.
+    """The position of one listing; `open_position` makes it. `reached`: for each partition that has
+    marks beyond `at`, the place up to which its references are on the topic. `before`: how many
+    references earlier starts announced.
     """
 
     def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:

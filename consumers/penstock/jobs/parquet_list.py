@@ -22,7 +22,9 @@ BUFFER_BYTES = 1 << 20
 
 
 def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]]]:
-    """The columns, and a batch of rows. Raises `SchemaError` if the file is no list of objects."""
+    """Yields batches of rows, each with the columns. Raises `SchemaError` if the file is no list of
+    objects.
+    """
     import pyarrow as pa  # noqa: PLC0415 (takes a while to load, and most lists are CSV)
     import pyarrow.parquet as pq  # noqa: PLC0415
 

@@ -90,7 +90,9 @@ class Produced(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """A warning if all objects are one stream: then only one worker has work."""
+        """A warning if all objects are one stream, because then only one worker has work; else
+        None.
+        """
         if len(self.streams) != 1 or self.references < FEW:
             return None
         return (
@@ -126,7 +128,7 @@ async def produce(
 
 
 class _Announcing:
-    """One announcement. `run` is called once."""
+    """One announcement. Call `run` once."""
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ class _Looking:
     @property
     def _answered(self) -> int:
         """How many references are answered. With order by stream, some of them lie beyond the
-        committed offset of their partition. Those are listed in the commit's metadata.
+        committed offset of their partition. Those references are listed in the commit's metadata.
         """
         found = 0
         for part, commit in self._positions.items():

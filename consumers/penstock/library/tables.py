@@ -79,7 +79,7 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def to_pandas(results: Iterable[Prediction]) -> Any:
-    """The same columns as a pandas DataFrame."""
+    """The columns of `to_arrow` as a pandas DataFrame."""
     try:
         import pandas  # noqa: F401, PLC0415 (an extra: pyarrow asks for it)
     except ImportError as error:
@@ -88,7 +88,7 @@ def to_pandas(results: Iterable[Prediction]) -> Any:
 
 
 def to_polars(results: Iterable[Prediction]) -> Any:
-    """The same columns as a polars DataFrame."""
+    """The columns of `to_arrow` as a polars DataFrame."""
     try:
         import polars  # noqa: PLC0415 (an extra)
     except ImportError as error:

@@ -49,8 +49,8 @@ class Failure(Struct, frozen=True):
 
 class Result(Struct, frozen=True):
     """Where an object's answers are written: `rows` of them, of which `errors` have no prediction.
-    `version`: the result's version id or entity tag, None if unknown; `checksum`: of its bytes,
-    `sha256:` and hexadecimal digits.
+    `version`: the result's version id or entity tag, None if unknown; `checksum`: the checksum of
+    the result's bytes, as `sha256:` and hexadecimal digits.
     """
 
     url: str
@@ -190,7 +190,7 @@ class RecordFrame:
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
         """The record that ends an object if no last row does. `error`: (code, message) of a
-        failure.
+        failure; None: there was none.
         """
         return self._record(b"-", None, b"null", rows, b"null", error)
 
@@ -201,7 +201,7 @@ class RecordFrame:
 
     def duplicate(self, offset: int, object_index: int, row: int | None) -> bytes:
         """The marker of an object that was answered before, by the same partition; the arguments
-        name the first of those answers.
+        name the first of the earlier answers.
         """
         first = f"{self._input}/{offset}/{object_index}/{'-' if row is None else row}"
         marker = self.marker(0, None)

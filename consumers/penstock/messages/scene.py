@@ -21,9 +21,9 @@ NULL = Raw(b"null")
 TOO_LARGE = "result_too_large"
 
 Status = Literal["present", "rejected", "missing", "evicted"]
-# complete: every member is in it. members: every expected member is in it, and the other members
-# are evicted. quorum: enough members are in it, and the patience ran out. deadline: the time ran
-# out.
+# complete: every member is in the scene. members: every expected member is in the scene, and the
+# other members are evicted. quorum: enough members are in the scene, and the patience ran out.
+# deadline: the time ran out.
 ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 

@@ -48,7 +48,9 @@ def in_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
 
 
 def in_cloud_event(value: bytes | None) -> bytes | None:
-    """The attribute of a CloudEvent, structured or put into one value by `structured`."""
+    """The attribute of a CloudEvent in structured mode, or of one that `structured` has put into
+    one value.
+    """
     if value is None or len(value) > MOST_EVENT_BYTES or _QUOTED not in value:
         return None
     try:

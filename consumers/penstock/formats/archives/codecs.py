@@ -4,8 +4,8 @@ next piece is made.
 Rule: at most one piece of output is held, and a frame that wants more memory than `WINDOW_BYTES` is
 refused. Packed bytes are cut at the same places however they arrive, so that damage is found at the
 same row every time. Several frames in a row are one file. Zero padding at the end is passed over;
-so are the skippable frames of zstd and lz4 (pzstd begins with one). Owner: one reading of one
-object.
+so are the skippable frames of zstd and lz4 (a file that pzstd wrote begins with such a frame).
+Owner: one reading of one object.
 """
 
 import bz2
@@ -69,12 +69,13 @@ _FRAME_MAGIC_BYTES: Final = 4
 _SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
 _AFTER_SKIPPED: Final = CODECS[2:]
 MAGICS: Final = (*(codec.magic for codec in CODECS), *_SKIPPABLE)
-# The magic of bzip2 has three letters and could be a word. A level of one digit follows, and then
-# the digits of pi, or the digits of pi's square root if the file is empty.
+# The magic of bzip2 has three letters and could be a word, so the bytes behind it are checked, too.
+# After a level of one digit come the digits of pi, or the digits of pi's square root if the file is
+# empty.
 _BZ2_BLOCK: Final = b"1AY&SY"
 _BZ2_EMPTY: Final = b"\x17rE8P\x90"
 LONGEST_MAGIC_BYTES: Final = 10
-# What the libraries raise for damaged data; RuntimeError is lz4's.
+# What the libraries raise for damaged data. lz4 raises RuntimeError.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)
 
 

@@ -28,10 +28,11 @@ GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
 
 class Expansion:
-    """Counts packed and unpacked bytes: of an object, or of all packed members of an archive.
+    """Counts packed and unpacked bytes, of an object or of all packed members of an archive.
 
-    The unpacked bytes of members count for their object (`outer`), too. Else an archive of many
-    small bombs, packed again, would pass, because each member alone stays below every limit.
+    `outer`: for members, the count of their object, to which the members' unpacked bytes are added,
+    too. Otherwise an archive of many small bombs, packed again, would pass, because each member
+    alone stays below every limit.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class Unpacking(Parser):
         self._made_bytes = 0
 
     def _broken(self, message: str) -> Poison:
-        """The error for damaged packing. Its code is that of the content, so a tar.gz that breaks
-        off is `bad_archive`.
+        """The error for damaged packing. It has the error code for damaged content, so a tar.gz
+        that breaks off is `bad_archive`.
         """
         return Poison(self._inner.damage, message)
 

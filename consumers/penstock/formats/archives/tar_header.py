@@ -21,7 +21,8 @@ _TYPE = slice(156, 157)
 _GNU_BASE_256 = 0x80  # first byte of a size that does not fit in octal digits
 _OCTAL = re.compile(rb"[0-7]+")  # `int` would take signs and underscores, too
 _DECIMAL = re.compile(rb"[0-9]{1,19}")  # fits 63 bits; `int` would take minutes for far longer ones
-# Linux's PATH_MAX. There is a limit because the path stands in the record of each of its rows.
+# Linux's PATH_MAX. There is a limit because the path stands in the record of each row of the
+# member.
 _PATH_CHARS = 4_096
 
 

@@ -17,7 +17,8 @@ from penstock.formats.base.kept_columns import ON_ONE_LINE
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run
 
-# A kept file becomes part of the record of each row: so it may hold labels or boxes, not pictures.
+# A kept file becomes part of the record of each row of its sample. So it may hold labels or boxes,
+# not pictures.
 KEPT_BYTES: Final = 64 << 10
 
 
@@ -56,7 +57,7 @@ class Samples:
             self.files.clear()
 
     def hold(self, run: Run) -> Iterator[Run]:
-        """Hold a run of the current sample. Gives all held runs if they are too large."""
+        """Hold a run of the current sample. Gives all held runs if they are too large together."""
         self.runs.append(run)
         held = sum(one.payload.nbytes for one in self.runs if one.payload is not None)
         if held > self._most_bytes:

@@ -31,8 +31,8 @@ def always(_: object) -> bool:
 
 
 def never(_: object) -> bool:
-    """The `looks` of a format that first bytes do not tell, or the `is_plain` of a format that is
-    never plain.
+    """The `looks` of a format that cannot be recognised by first bytes, or the `is_plain` of a
+    format that is never plain.
     """
     return False
 

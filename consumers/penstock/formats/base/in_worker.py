@@ -19,13 +19,13 @@ from penstock.formats.base.reading import PIECE_ROWS, ObjectEnd, add, cost_of
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import open_parser, told_format
 
-# Bad rows are the slowest text to read: 10 MB/s. Even with these, a turn takes 3 ms of the event
-# loop.
+# Bad rows are the slowest text to read: 10 MB/s. So a turn takes up to 3 ms of the event loop.
 TURN_BYTES: Final = 32 << 10
-# Rows that have this size together are handed on before more are read. One bulk read may give more.
+# When the rows that were read have this size together, they are handed on before more rows are
+# read. One bulk read may give more than this size.
 _PIECE_BYTES: Final = 16 << 10
 
-# The first bytes of an object, by which a format may recognise it.
+# A format may recognise an object by this many first bytes.
 _HEAD_BYTES: Final = 512
 # Readers of these formats divide a whole line at once. A line of JSON, or the first line of a CSV,
 # takes up to 4 ms if it has the largest width allowed here. Most embeddings are half as wide.
@@ -44,8 +44,8 @@ def open_inline(
     format: str | None = None,
     compression: str | None = None,
 ) -> "Iterator[Turn] | None":
-    """Begin to read a whole object. None: a separate process must decode it. Raises `Poison` if its
-    name or first bytes show that it cannot be read.
+    """Begin to read a whole object. None: a separate process must decode it. Raises `Poison` if the
+    object's name or first bytes show that it cannot be read.
     """
     if len(data) > most_bytes:
         return None
@@ -128,7 +128,9 @@ def _is_wide(data: bytes, format: str) -> bool:
 
 
 def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
-    """The unpacked bytes; None: they are more than `most_bytes`, or damaged."""
+    """The unpacked bytes; None: there are more of them than `most_bytes`, or the data is
+    damaged.
+    """
     unpacker = zlib.decompressobj(GZIP_WBITS)
     try:
         found = unpacker.decompress(data, most_bytes + 1)

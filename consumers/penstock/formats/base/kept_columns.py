@@ -116,6 +116,7 @@ def _of_text(text: str) -> int | None:
 def _of_moment(moment: datetime) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    # In UTC, a local time in the year 1 or 9999 may lie outside these years.
+    # A local time in the year 1 or 9999 may lie outside the allowed years once it is converted to
+    # UTC.
     found = (moment - _EPOCH) // _MS
     return found if EARLIEST_MS <= found <= LATEST_MS else None

@@ -59,8 +59,8 @@ class Members(Protocol):
 
 
 def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The runs of a member, with its name; an error gets the name, too. Runs that were held back
-    have the name of their own member already.
+    """The runs of a member, each with the member's path; an error gets the path, too. Runs that
+    were held back already have the path of their own member.
     """
     try:
         for run in runs:

@@ -44,12 +44,12 @@ class Source(Protocol):
 
 class Stream(Source, Protocol):
     def chunks(self) -> Iterator[bytes]:
-        """All chunks from the first byte on, none of them empty. Called once."""
+        """All chunks from the first byte on, none of them empty. Call this once."""
         ...
 
 
-# Gives the rows of a source. It reads only as far as rows are asked for, and may skip unwanted
-# rows.
+# A function that gives the rows of a source. It reads only as far as rows are asked for, and may
+# skip unwanted rows.
 Read = Callable[[Source, RowOptions, Wanted], Iterator[Run]]
 
 
@@ -61,8 +61,8 @@ class Need(NamedTuple):
 
 
 class Ranges:
-    """An object that is read by ranges. `tail`: its last bytes; `ask` fetches all other bytes. The
-    tail and the latest fetched piece are held.
+    """An object that is read by ranges. `tail`: the object's last bytes; `ask` fetches all other
+    bytes. The tail and the latest fetched piece are held.
     """
 
     def __init__(self, size: int, tail: bytes, ask: Callable[[Need], bytes]) -> None:

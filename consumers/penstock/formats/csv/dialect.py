@@ -48,7 +48,8 @@ DELIMITERS: Final[dict[str, bytes]] = {
     "pipe": b"|",
 }
 _OTHERS: Final = (b";", b"\t", b"|")
-# These are numbers, because Python raises and drops an exception at each `b"," in line`.
+# The signs are numbers, not bytes, because at each `b"," in line` Python would raise an exception
+# inside, and drop it.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
 # Of a first row that is longer than this, only the beginning is looked at.
 LOOK_BYTES: Final = 64 << 10

@@ -33,7 +33,8 @@ LONG_BYTES = 5 << 18
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END
-# These are numbers, because Python raises and drops an exception at each `b"[" in text`.
+# The signs are numbers, not bytes, because at each `b"[" in text` Python would raise an exception
+# inside, and drop it.
 _BRACKET, UNDERSCORE = b"[_"
 
 
@@ -47,7 +48,7 @@ def is_number(cell: bytes) -> bool:
 
 
 def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
-    """Lines of exactly `columns` comma-separated numbers, each ended by a newline."""
+    """Reads lines of exactly `columns` comma-separated numbers; each line ends with a newline."""
     # The parser would read `[1,[2]]` as two numbers.
     if _BRACKET in text:
         return None

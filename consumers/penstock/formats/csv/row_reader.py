@@ -45,8 +45,8 @@ _MOST_EXACT_CELLS = 2_048
 
 
 class CsvRows:
-    """`header`: its cells; empty if the CSV has none. `columns`: how many cells a row has. Raises
-    `Poison` for a chosen or kept column that the CSV does not have.
+    """`header`: the cells of the header; empty if the CSV has none. `columns`: how many cells a row
+    has. Raises `Poison` for a chosen or kept column that the CSV does not have.
     """
 
     def __init__(

@@ -61,7 +61,9 @@ class Boxes:
 
 
 def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
-    """A text for people about the missing part, or None. `boxes` followed the file so far."""
+    """A text for people about the missing part, or None. `boxes`: what has followed the file while
+    its frames were read; None: nothing has.
+    """
     head, size = source.read(0, 64), source.size
     try:
         if head.startswith((b"RIFF", b"RF64")) and head[8:12] == b"WAVE":

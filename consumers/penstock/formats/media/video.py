@@ -178,7 +178,7 @@ def _upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
 
 class _Clock:
     """Seconds since the first frame. If a frame has no time stamp, or an earlier one than the frame
-    before, it follows that frame at the video's average distance.
+    before, its time is that of the frame before, plus the video's average distance between frames.
     """
 
     def __init__(self, stream: "VideoStream") -> None:
@@ -209,8 +209,8 @@ class _Damage:
 
     def __init__(self) -> None:
         self.is_there = False
-        # Counts packets from a packet on that is marked as damaged: there another file may have
-        # been joined.
+        # Counts the packets since one that is marked as damaged: there another file may have been
+        # joined.
         self._doubtful = 0
         self._last = 0
 

@@ -31,7 +31,9 @@ def open_image(options: RowOptions) -> OneRowParser:
 
 
 def makes_pixels(options: RowOptions) -> Collection[Form]:
-    """Pixels become numbers only if `rows.image_size` says how many; bytes are always possible."""
+    """Rows of numbers are possible only if `rows.image_size` says how many pixels a row has; rows
+    of bytes are always possible.
+    """
     forms: tuple[Form, ...] = ("matrix", "bytes")
     return forms[1:] if stays_whole(options) else forms
 

@@ -1,7 +1,7 @@
 """Decodes and scales pictures, and writes JPEGs; the only file that knows Pillow.
 
-Rule: the size of a picture is checked before it is decoded. Of Pillow's decoders, only the one for
-the kind that the picture's first bytes show is tried. Any exception of Pillow about a damaged
+Rule: the size of a picture is checked before it is decoded. The picture's first bytes show its
+kind, and only Pillow's decoder for that kind is tried. Any exception of Pillow about a damaged
 picture becomes `BadRow`.
 """
 

@@ -30,9 +30,9 @@ _FLOAT32_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PixelOptions:
-    """The size of a row's picture, and the order and scale of its numbers. `unit`: the numbers go
-    from 0 to 1, not from 0 to 255. After that `mean` is subtracted from each channel, and the
-    difference is divided by `std`; None: neither is done.
+    """The size of a row's picture, and the order and scale of its numbers. `unit`: True if the
+    numbers are divided by 255. After that, `mean` is subtracted from each channel, and the
+    difference is divided by `std`; None: these two steps are left out.
     """
 
     width: int

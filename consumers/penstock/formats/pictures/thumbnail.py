@@ -14,7 +14,7 @@ from penstock.core.rows.payload import BytesRows, Matrix, Payload
 from penstock.formats.pictures.headers import kind_of
 from penstock.formats.pictures.pixels import PixelOptions, Rgb
 
-# The longer side of a PNG that is made here.
+# The longer side of a PNG that is made here has at most this many pixels.
 MOST_PIXELS: Final = 128
 # Kinds of pictures that every browser shows.
 _TYPES: Final = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif"}

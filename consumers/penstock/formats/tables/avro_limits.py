@@ -1,10 +1,10 @@
 """What keeps a hostile Avro file from being decoded without end: checked schemas, bounded blocks.
 
-Rule: a schema that contains itself, or arrays of values without bytes, is refused, because by it a
-few bytes could be decoded without end. The schema is checked in the form that the library parsed
-it to, with full names. Whatever a block claims, it is unpacked to at most one byte more than
-`MOST_UNPACKED_BYTES`; by that byte the parser sees that the block is too large. Pure. Owner: the
-Avro parser.
+Rule: a schema that contains itself, or that has arrays of values without bytes, is refused, because
+with such a schema a few bytes could be decoded without end. The library first parses the schema to
+a form with full names, and that form is checked. Whatever a block claims, it is unpacked to at most
+one byte more than `MOST_UNPACKED_BYTES`; by that byte the parser sees that the block is too large.
+Pure. Owner: the Avro parser.
 """
 
 import bz2

@@ -222,7 +222,9 @@ def chosen(
 
 
 def _width(field: pa.Field) -> int:
-    """How many numbers a row has of the column. Raises `Poison` if it holds something else."""
+    """How many numbers a row has of the column. Raises `Poison` if the column holds something
+    else.
+    """
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

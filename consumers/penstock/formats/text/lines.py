@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-# Complete rows: one text of lines, each ended by a newline and none of them blank; or a list, if a
-# row may contain newlines itself.
+# Complete rows, as one text in which each row is a line that ends with a newline and is not blank;
+# or as a list, if a row itself may contain newlines.
 RawRows = bytes | list[bytes]
 
-# These are numbers, because Python 3.11 raises and drops an exception at each `b'"' in data`, which
-# takes half a microsecond.
+# The signs are numbers, not bytes, because at each `b'"' in data` Python 3.11 would raise an
+# exception inside, and drop it, which takes half a microsecond.
 _RETURN, _QUOTE, _SPACE, _TAB = b'\r" \t'
 
 _BLANK_LINES: Final = re.compile(rb"\n\n++")  # begins with a literal, so that it is found fast

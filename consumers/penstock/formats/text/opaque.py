@@ -12,7 +12,7 @@ from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.row_by_row import BadRow, bad_row, too_long
 from penstock.formats.base.runs import RowOptions, Run
 
-# Makes the row of all bytes. Raises `BadRow`.
+# A function that makes the row from all bytes. It raises `BadRow`.
 MakeRow = Callable[[bytes], Payload]
 
 
