@@ -13,7 +13,7 @@ import numpy as np
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEAD: Final = struct.Struct(">8s4x4sIIBBBBB4x")
 _CHUNK: Final = struct.Struct(">I4s")
-# The demo's frames are not larger.
+# The most pixels of a frame that is read. The demo's frames are not larger.
 MOST_PIXELS: Final = 256 * 256
 LEAST_BRIGHT: Final = 190
 

@@ -87,8 +87,8 @@ class EmbeddedModelServer(Served):
         return web.Response(body=orjson.dumps(document))
 
     def _answer(self, content_type: str, headers: Any, body: bytes) -> Any:
-        """The handler's part: from the body of a request to the document of the answer. Raises
-        `ValueError` if the answer is a 400.
+        """The handler's part: makes the document of the answer from the body of a request. Raises
+        `ValueError` if the answer must be a 400.
         """
         if content_type == "application/x-bytes-tensor":
             blobs = _blobs(body, int(headers["X-Rows"]))

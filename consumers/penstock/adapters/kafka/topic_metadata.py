@@ -42,8 +42,8 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
 
 
 async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
-    """Make the client know at least `count` partitions now. By itself it asks about a known topic
-    every five minutes, and until then it refuses batches for a partition that was added.
+    """Make the client know at least `count` partitions now. By itself the client asks about a known
+    topic every five minutes, and until then it refuses batches for a partition that was added.
     """
     if len(client.cluster.partitions_for_topic(topic) or ()) < count:
         await client.force_metadata_update()

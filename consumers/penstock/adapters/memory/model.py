@@ -1,7 +1,7 @@
 """A model in memory for tests and simulations.
 
 Rule: the model keeps the same promises as the real adapters (all pass one contract suite). A test
-that needs other answers gives it a script. Owner: the test.
+that needs other answers gives the model a script. Owner: the test.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 
 @dataclass(slots=True)
 class MemoryModel:
-    """Answers each row by the sum of its numbers. `script` may wait, raise, or answer instead."""
+    """Answers each row with the sum of its numbers. A `script` may wait, raise, or give other
+    answers.
+    """
 
     script: Script | None = None
     calls: list[list[Payload]] = field(default_factory=list)

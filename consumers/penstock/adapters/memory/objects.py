@@ -17,7 +17,7 @@ from penstock.ports import Listed, Location, Part
 
 @dataclass(slots=True)
 class _MemoryBody:
-    """A body in chunks; `fault` is raised once, after `fault_after_chunks`."""
+    """A body in chunks. `fault` is raised once, after `fault_after_chunks` chunks."""
 
     data: bytes
     chunk_bytes: int
@@ -45,10 +45,10 @@ class _MemoryBody:
 class MemoryObjects:
     """Buckets as dictionaries. Objects that are put while `versioned` is set have a version id.
 
-    `on_open` may raise or wait before an object is opened. `faults`: by object, the errors of the
-    next tries, each raised after `faulty_after_chunks`. `part_faults`: the errors of the next
-    parts, None for a part without an error. `parts`: key and length of each part that was given
-    out.
+    `on_open` may raise or wait before an object is opened. `faults`: from an object to the errors
+    of the next tries to read it; each error is raised after `faulty_after_chunks` chunks.
+    `part_faults`: the errors of the next parts, None for a part without an error. `parts`: key and
+    length of each part that was given out.
     """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:

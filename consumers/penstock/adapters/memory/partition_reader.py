@@ -1,7 +1,8 @@
 """Reads partitions in memory: keeps a position in each, and waits for more records.
 
-Rule: a poll returns at once if there are records; otherwise when the first one arrives, or without
-records when its time is over. Owner: the source in memory, or the source of a simulation.
+Rule: a poll returns at once if there are records. Otherwise it returns when the first record
+arrives, or without records when the time of the poll is over. Owner: the source in memory, or the
+source of a simulation.
 """
 
 import asyncio

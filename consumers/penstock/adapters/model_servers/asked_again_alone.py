@@ -1,10 +1,10 @@
 """A model whose server may put several requests into one batch of its own.
 
 Rule: for one bad row such a server refuses all requests that are in its batch. So the refusal of a
-single row counts only if this worker had no other request open. If there was one, the row is asked
-once more, while all other requests of this worker wait. The requests of other workers go on: a good
-row is refused wrongly only if it shares a batch with a bad row of another worker both times. Owner:
-the application, around the protocol's adapter.
+single row counts only if this worker had no other request open. If another request was open, the
+row is sent once more, while all other requests of this worker wait. The requests of other workers
+go on: a good row is refused wrongly only if it shares a batch with a bad row of another worker both
+times. Owner: the application, around the protocol's adapter.
 """
 
 import asyncio

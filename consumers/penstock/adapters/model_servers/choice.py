@@ -104,7 +104,7 @@ def open_wire(settings: config.Model) -> Wire:
 
 
 async def signature_of(cfg: config.Config) -> Signature | None:
-    """What the model takes; None if the protocol cannot ask. Raises the model's errors."""
+    """What the model takes; None if the protocol has no such question. Raises the model's errors."""
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
     async with aclosing(open_wire(cfg.model)) as wire:
@@ -113,7 +113,7 @@ async def signature_of(cfg: config.Config) -> Signature | None:
 
 
 async def batching_advice(cfg: config.Config) -> str | None:
-    """A warning if the server batches as well and so delays our batches."""
+    """A warning if the server also batches and so delays our batches; otherwise None."""
     model, server = cfg.model, await server_batching(cfg.model)
     if server is None or requests.find(model.request).single:
         return None

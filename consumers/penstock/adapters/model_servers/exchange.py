@@ -1,9 +1,9 @@
 """Sends a request to the model server and returns the answer, without looking into either.
 
-Rule: a request is sent once, with one exception. If it went over a connection that had been idle,
-and that connection was closed before a byte of the answer came, it is sent again: the server had
-closed the idle connection, which says nothing about the server's health or the rows. Owner of the
-connections to one server; the caller bounds the calls.
+Rule: a request is sent once, with one exception. The request is sent again if it went over a
+connection that had been idle, and this connection was closed before a byte of the answer came: the
+server had closed the idle connection, which says nothing about the server's health or the rows.
+Owner of the connections to one server; the caller bounds the calls.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Exchange:
                 return await self._ask_anew(head, body, timeout_s)
             except NotConnected:
                 # The server may have received the first request before it went away. So the error
-                # is the lost answer: `NotConnected` would promise that nothing was sent.
+                # of that request is raised: `NotConnected` would promise that nothing was sent.
                 raise lost from None
 
     async def aclose(self) -> None:

@@ -179,7 +179,7 @@ class ModelHttp:
         except (Unusable, OSError) as error:
             said = self._masked(str(error).encode()).decode()
             reason = f"{type(error).__name__}: {said}"
-        # The server may have hung up because the request is larger than it reads, or because it
+        # The server may have hung up because the request is too large for it, or because the server
         # died. After an oversize request the caller tries smaller requests first.
         is_oversize = len(request.body) > self._limit.most_bytes
         if is_oversize:
@@ -223,7 +223,7 @@ def _rest_of_head(method: str, request: Request) -> bytes:
 
 
 def _reply(answer: Answer) -> Reply:
-    """If a header came twice, the first value counts."""
+    """Make a `Reply` from the answer. If a header came twice, its first value counts."""
     fields = answer.fields
     headers = {
         shown: fields[name].partition(b"\n")[0].decode("latin-1")

@@ -15,7 +15,7 @@ from penstock.ports import Answers
 class HttpModel:
     """The part of the port `Model` that all models over HTTP share."""
 
-    # The most rows of one request, if the server has told.
+    # The most rows of one request. None: the server has told no limit.
     most_rows: int | None = None
 
     def __init__(self, settings: config.Model, http: ModelHttp) -> None:

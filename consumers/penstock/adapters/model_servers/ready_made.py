@@ -1,7 +1,8 @@
-"""Makes requests beforehand, in any protocol, to measure a model server or to show what is sent.
+"""Makes requests to a model server before they are sent, in the protocol of the settings.
 
-Rule: the requests have the bytes that the adapter of `model.protocol` would send. Owner: the bench,
-which does not decode the answers, and `penstock doctor` with an object.
+Rule: the requests have the bytes that the adapter of `model.protocol` would send. The bench sends
+them to measure the server, without the cost of decoding the answers. `penstock doctor` shows people
+such a request if it is given an object. Owner: the bench and `penstock doctor`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -57,7 +58,8 @@ async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payloa
     filled = [fill(known, [payload]) for payload in payloads]
     # The wire learns from the first answer which form of requests the server takes.
     await wire.infer(filled[0], "first", known.outputs)
-    # All ids have the same length: one header says for all bodies how long the JSON part is.
+    # All ids have the same length, because one header tells for all bodies how long the JSON part
+    # is.
     made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
     return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
 

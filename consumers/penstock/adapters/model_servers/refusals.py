@@ -41,8 +41,8 @@ def by_status(
     too_large: Poison,
     by_model: bool,
 ) -> PenstockError:
-    """`said`: the whole error text for a person. `by_model`: the model refused, not the server in
-    front of it, so a 5xx is about the rows, too.
+    """`said`: the whole error text for a person. `by_model`: True if the model itself refused, not
+    the server in front of it. In this case even a 5xx is about the rows.
     """
     wish_s = retry_after_s(headers)
     if status == 429 or (status == 503 and not by_model):
@@ -115,5 +115,5 @@ def excerpt(raw: bytes) -> str:
 
 
 def clean(text: str) -> str:
-    """Short, on one line, with a blank for every character that cannot be printed."""
+    """The text, shortened and on one line, with a blank for every character that cannot be printed."""
     return "".join(one if one.isprintable() else " " for one in text[:EXCERPT_CHARS])

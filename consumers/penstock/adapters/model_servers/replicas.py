@@ -3,9 +3,11 @@
 Rule: `core.health.replica_choice` decides which server is asked: the first one while it is healthy.
 A request that could not be sent, or got no answer within `model.failover_ms`, goes to the next
 server. If a connection broke or a worker died during a request, the error goes to the caller, which
-finds out whether the rows are the cause. A server that was unavailable is probed without rows, also
-while calls wait for the only server left. A replica with a wrong setting counts as unavailable, so
-that the first server's work goes on. Owner: the application, around the protocol's adapters.
+finds out whether the rows are the cause. A server that was unavailable is probed by a question
+without rows, while other servers get the calls. If only one healthy server is left, a call that
+waits long for its answer probes the other servers meanwhile. A replica with a wrong setting counts
+as unavailable, so that the first server's work goes on. Owner: the application, around the
+protocol's adapters.
 """
 
 import asyncio
@@ -37,7 +39,7 @@ PAUSE_S: Final = 0.25
 
 
 class Watcher(Protocol):
-    """Is told when a server is passed over."""
+    """A watcher is told when a server is passed over."""
 
     def model_failed_over(self, endpoint: str) -> None: ...
 
@@ -78,7 +80,7 @@ class ReplicatedModel:
         due = self._standby.due(_now_s())
         if due is None:
             return await self._ask(payloads)
-        # Await both, so that the probe ends no later than its call.
+        # Await both the question and the probe, so that the probe does not outlive this call.
         answers, _ = await asyncio.gather(
             self._ask(payloads), self._look(due), return_exceptions=True
         )
@@ -152,8 +154,8 @@ class ReplicatedModel:
     @asynccontextmanager
     async def _patience(self, number: int, *, is_last: bool, is_final: bool) -> AsyncIterator[None]:
         """Raises `TimeoutError` if the block takes too long. The last server has no limit until
-        another one is healthy again. This call itself probes for that: all calls that the caller
-        may have open can hang at the last server, and then no new call would probe.
+        another one is healthy again. This call itself probes the other servers: all calls that the
+        caller may have open can hang at the last server, and then no new call would come to probe.
         """
         async with asyncio.timeout(None if is_last else self._patience_s) as limit:
             if not is_last or is_final:

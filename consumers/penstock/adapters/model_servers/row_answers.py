@@ -1,8 +1,8 @@
 """Reads from a model's JSON answer the prediction of each row, or the reason why there is none.
 
-Rule: one element for each row, in order. Predictions are cut from the text of the answer (without
-blanks between tokens), so that every number keeps its digits. Pure functions, shared by the
-adapters of model servers that answer JSON.
+Rule: an answer has one element for each row, in order. Predictions are cut from the text of the
+answer (without blanks between tokens), so that every number keeps its digits. Pure functions,
+shared by the adapters of model servers that answer JSON.
 """
 
 import json
@@ -49,8 +49,8 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
     except orjson.JSONEncodeError as error:
         raise Rejected("model_rejected", f"the model's answer is unusable: {error}") from None
     rejected: dict[int, str] = {}
-    # Skipped for most answers: without these bytes no row can be an error. A backslash may be part
-    # of an escaped "error".
+    # Most answers skip this, because without these bytes no row can be an error. A backslash may be
+    # part of an escaped "error".
     if b'"error"' in raw or b"null" in raw or b"\\" in raw:
         rejected = {row: _message(value) for row, value in enumerate(values) if _is_error(value)}
     for row in rejected:
@@ -59,9 +59,9 @@ def parse(raw: bytes, rows: int, pointer: str = "") -> Answers:
 
 
 def parse_single(raw: bytes, rows: int) -> Answers:
-    """The answer to a request with one row, or with none if it only asked for health. An array of
-    one element, bare or as `predictions`, holds that row's prediction. Any other JSON is the
-    prediction itself, from a handler that does not know batches.
+    """The answer to a request with one row, or with no row if the request only asked for health. An
+    array of one element, bare or as `predictions`, holds that row's prediction. Any other JSON is
+    the prediction itself, from a handler that does not know batches.
     """
     if not rows:
         return Answers((), {})
@@ -150,8 +150,8 @@ def _lenient(raw: bytes, rows: int, pointer: str, complaint: Exception) -> Answe
 
 
 class _NotFinite:
-    """Stands for NaN, Infinity or a number beyond float64. orjson cannot encode it, which is how
-    `_tagged` finds the row.
+    """Stands for NaN, Infinity or a number beyond float64. orjson cannot encode this object, and by
+    that failure `_tagged` finds the row.
     """
 
     def __init__(self, name: str) -> None:
@@ -221,7 +221,9 @@ def _message(value: Any) -> str:
 
 
 def spread(answers: Answers, rows: int, refused: Mapping[int, str]) -> Answers:
-    """Put the answers to the rows that were sent, and the rows refused before, in row order."""
+    """Merge the answers to the rows that were sent with the rows that were refused before, in row
+    order.
+    """
     if not refused:
         return answers
     places = [row for row in range(rows) if row not in refused]

@@ -23,8 +23,8 @@ class Token:
 
     async def read_again(self) -> bool:
         """Read the file again, because tokens in files are replaced while we run: TorchServe and
-        Kubernetes replace theirs every hour. False if there is no file. Raises `Fatal` if it cannot
-        be read.
+        Kubernetes replace theirs every hour. Returns True, or False if no file is configured.
+        Raises `Fatal` if the file cannot be read.
         """
         if self._file is None:
             return False

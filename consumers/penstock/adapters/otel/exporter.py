@@ -139,7 +139,7 @@ class OtlpSpans:
 
 
 def whole(endpoint: str) -> str:
-    """The URL with the protocol's path, if it has no path of its own."""
+    """The URL. If it has no path, the protocol's path is added."""
     parts = urlsplit(endpoint)
     return urlunsplit(parts._replace(path=_PATH)) if parts.path in ("", "/") else endpoint
 
@@ -149,8 +149,8 @@ def _context(identity: SpanIdentity, *, is_remote: bool) -> SpanContext:
 
 
 def _resource() -> Resource:
-    """What the spans come from. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override our
-    own attributes.
+    """The attributes of the process that makes the spans. `OTEL_SERVICE_NAME` and
+    `OTEL_RESOURCE_ATTRIBUTES` override our own attributes.
     """
     host, process = socket.gethostname(), os.getpid()
     ours = Resource(

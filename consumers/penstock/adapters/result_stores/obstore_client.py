@@ -44,7 +44,7 @@ Meaning = Callable[[Exception, Location], PenstockError]
 
 class ObstoreResults:
     """The port `Results`. `reach` opens a bucket. `leftovers`: None if the store removes unfinished
-    uploads by itself. `name`: the store's, for error messages.
+    uploads by itself. `name`: the store's name, for error messages.
     """
 
     def __init__(
@@ -183,8 +183,8 @@ class ObstoreUpload:
         sending, self._sending = self._sending, None
         if sending is None or sending.done():
             return
-        # If the transfer were cancelled, its parts would stay in the store. If the source of its
-        # parts fails, obstore deletes them: so the source is made to fail.
+        # If the transfer were cancelled, its parts would stay in the store. If the source of the
+        # parts fails, obstore deletes the parts that were sent: so the source is made to fail.
         self._next = _End.GIVEN_UP
         self._changed.set()
         await asyncio.wait([sending], timeout=ABORT_S)

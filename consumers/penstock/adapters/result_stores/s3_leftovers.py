@@ -20,7 +20,7 @@ from penstock.ports import Location
 # results of the same name abort the other uploads.
 AT_A_TIME: Final = 100
 
-# How many parts each upload had, by its id.
+# From the id of each upload to the number of parts that it had.
 Uploads = Mapping[str, int]
 
 

@@ -1,9 +1,9 @@
 """The address of an S3 bucket, and which hosts obstore may ask for a bucket.
 
 Rule: obstore follows redirects to any host, with the session token in the request, and has no
-setting against that. So it is told to use a proxy for all hosts except the store's own. This proxy
-does not exist, so a request to another host fails. Pure, except that the environment is asked for
-proxies. Owner: all clients of S3, and the clients that read and write through obstore.
+setting against that. So obstore is told to use a proxy for all hosts except the store's own. This
+proxy does not exist, so a request to another host fails. Pure, except that the environment is asked
+for proxies. Owner: all clients of S3, and the clients that read and write through obstore.
 """
 
 import re

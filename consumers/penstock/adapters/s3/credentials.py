@@ -67,8 +67,8 @@ class CredentialSource:
 
     @property
     def at_hand(self) -> Credentials | None:
-        """The credentials, unless the chain must be asked. As long as they do not change, this is
-        one object, so that callers can compare by identity.
+        """The credentials; None if the chain must be asked first. As long as the credentials do not
+        change, this is the same object, so that callers can compare by identity.
         """
         if self._fixed is not None:
             return self._fixed

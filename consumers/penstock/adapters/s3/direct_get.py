@@ -4,7 +4,7 @@ Rule: only a plain 200 with a length up to `WHOLE_BYTES` is used. After any othe
 error of the connection or the credentials, and for any odd key, the client behind asks again and
 decides what the answer means: so errors, retries, streams and listings are handled in one place.
 The reason for a GET of our own is CPU: for 4 KiB it costs about 0.06 ms, a GET by obstore 0.3 ms.
-Owner of its connections; any number of tasks may use it.
+The client owns its connections; any number of tasks may use the client.
 """
 
 import ssl
@@ -94,7 +94,9 @@ class DirectObjects:
         await self._behind.aclose()
 
     async def _ask(self, location: Location) -> "_Asked | None":
-        """The answer to our own GET; None if there is none, or if the key is odd."""
+        """The answer to our own GET; None if no answer came, or if no GET was sent because the key
+        is odd or there are no credentials.
+        """
         if is_odd(location.key):
             return None
         check_bucket(location)
@@ -127,8 +129,8 @@ class DirectObjects:
 
 class _Asked(NamedTuple):
     """The answer to a GET. `is_locked_out`: the host refused credentials that it had taken before,
-    so they have expired. A host that never took them wants something else: for example, another
-    region.
+    so they have expired. A host that never took these credentials wants something else: for
+    example, another region.
     """
 
     answer: Answer

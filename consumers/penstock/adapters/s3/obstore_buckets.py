@@ -28,7 +28,7 @@ WHOLE_TRANSFER: Final = timedelta(days=1)
 # botocore renews credentials that have less time left than this.
 CREDENTIALS_LAST: Final = timedelta(minutes=10)
 
-# Opens the store of a bucket, by its name.
+# A function that opens a bucket for obstore; its argument is the bucket's name.
 Buckets = Callable[[str], "ObjectStore"]
 
 

@@ -1,8 +1,9 @@
 """aiobotocore's HTTP session, changed so that it never follows a redirect.
 
-Rule: a redirect that AWS answers goes to botocore, which finds the bucket's region and builds the
-address there by itself. A redirect of any other store is an error. aiohttp alone would follow any
-redirect to any host, with the session token in the request. Owner: the s3fs client.
+Rule: a redirect that AWS answers goes to botocore, which finds the bucket's region by itself, and
+builds the bucket's address in that region. A redirect of any other store is an error. aiohttp alone
+would follow any redirect to any host, with the session token in the request. Owner: the s3fs
+client.
 """
 
 from typing import Any, Final

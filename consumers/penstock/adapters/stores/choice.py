@@ -2,8 +2,8 @@
 
 Rule: `[objects]` and every `[stores.NAME]` have a client each, chosen by the scheme of the address.
 S3, Google and Azure are read by obstore, `file://` is a folder, and fsspec reads all other schemes.
-For S3 there are also our own GETs of small objects, and s3fs in place of both if it is configured.
-Owner: the application and the library call.
+Small objects of S3 are read by GETs of our own. If s3fs is configured, it replaces both obstore and
+these GETs. Owner: the application and the library call.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -37,9 +37,9 @@ AWS_URL: Final = "https://s3.amazonaws.com"
 def open_objects(
     cfg: config.Config, *, lazily: bool = False, watcher: Watcher | None = None
 ) -> Objects:
-    """All configured stores. `lazily`: make each client when it is first needed. `watcher` is told
-    of reads from stores with replicas; if a region is configured, of reads from all stores. Raises
-    `Fatal` for settings that cannot be right.
+    """All configured stores. `lazily`: True if each client is made only when it is first needed.
+    `watcher` is told of reads from stores with replicas; if a region is configured, of reads from
+    all stores. Raises `Fatal` for settings that cannot be right.
     """
     makers: dict[str, Callable[[], Objects]] = {DEFAULT: partial(_open_default, cfg.objects)}
     makers |= {name: partial(open_store, name, store) for name, store in cfg.stores.items()}
@@ -133,9 +133,9 @@ def with_clouds(cfg: config.Config) -> config.Config:
 
 @dataclass(slots=True)
 class Stores:
-    """The port `Objects` over several clients, each made when it is first needed. `replicas`: the
-    replicas of a store, by its name. `counts_all`: the watcher is told about reads of all stores,
-    not only of those with replicas.
+    """The port `Objects` over several clients, each made when it is first needed. `replicas`: from
+    a store's name to the names of its replicas. `counts_all`: True if the watcher is told about
+    reads of all stores; False if it is told only about stores with replicas.
     """
 
     makers: Mapping[str, Callable[[], Objects]]

@@ -1,7 +1,7 @@
 """The hosts that a client of Google Cloud Storage or Azure may ask: the store and token services.
 
 Rule: no other host is ever asked, even if a redirect leads there. Token services are allowed only
-if no credentials are configured. Owner: the clients of both.
+if no credentials are configured. Owner: the clients of both clouds.
 """
 
 import os
@@ -28,7 +28,8 @@ _AZURE_TOKENS: Final = (
 )
 # The metadata service of the cloud that the machine runs in.
 _INSTANCE: Final = ("http://169.254.169.254", "http://metadata.google.internal")
-# Variables that name another token service to a cloud's own chain: as a host or as an address.
+# Environment variables that name another token service to a cloud's own chain, either as a host or
+# as an address.
 _ELSEWHERE: Final = (
     "GCE_METADATA_HOST",
     "GCE_METADATA_ROOT",
@@ -46,7 +47,7 @@ class _KeyFile(msgspec.Struct):
 
 
 def hosts_of(settings: config.Store, scheme: str) -> list[str]:
-    """The allowed hosts as addresses, the store's own first."""
+    """The addresses of the allowed hosts; the store's own comes first."""
     is_google = scheme == "gs"
     own = settings.endpoint_url or (_GOOGLE if is_google else _AZURE)
     if settings.anon or settings.token or settings.secret:

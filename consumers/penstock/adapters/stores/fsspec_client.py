@@ -104,8 +104,8 @@ class FsspecObjects:
         """Does nothing: the library closes its connections with its file system object."""
 
     def _root(self, location: Location) -> str:
-        """The bucket's path. The library is asked for it with a harmless key, because libraries cut
-        `?` and `#` out of keys.
+        """The bucket's path. The library is asked for the path of a harmless key in the bucket,
+        because libraries cut `?` and `#` out of keys.
         """
         if not _BUCKET.fullmatch(location.bucket):
             raise Poison("not_found", f"{name(location)}: no bucket has such a name")
@@ -173,8 +173,8 @@ class FsspecObjects:
 
 
 class FsspecBody:
-    """A file read piece by piece, each by its offsets. It is not kept open, because libraries share
-    open files between their users.
+    """A file that is read piece by piece, each piece by its offsets. The file is not kept open,
+    because libraries share open files between their users.
     """
 
     version_id = None

@@ -1,4 +1,4 @@
-"""What obstore's errors mean: of S3 (`translated`), of Google and Azure (`cloud_translated`).
+"""What obstore's errors mean: `translated` for S3, `cloud_translated` for Google and Azure.
 
 Rule: obstore has an exception class for a few statuses only. For all others the status and the
 store's error code are read from the exception's text. The error code decides first, then the
@@ -64,8 +64,8 @@ _BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "I
 
 
 def is_empty(error: Exception) -> bool:
-    """True if the last bytes of an empty object were asked for. MinIO answers with a range of an
-    object of 0 bytes, which obstore cannot parse; other stores answer 416.
+    """True if the last bytes of an empty object were asked for. MinIO then answers with a range of
+    0 bytes, and obstore cannot parse this range; other stores answer 416.
     """
     text = str(error)
     said = _STATUS.search(text)
@@ -75,7 +75,9 @@ def is_empty(error: Exception) -> bool:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """Our error for an error of obstore, whose text alone has the status."""
+    """Our error for an error of obstore. The status is read from the error's text, because it is
+    nowhere else.
+    """
     text = str(error)
     said, code = _STATUS.search(text), _CODE.search(text)
     status = int(said[1]) if said else _status_without_answer(error, text)

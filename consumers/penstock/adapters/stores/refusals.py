@@ -1,4 +1,4 @@
-"""What the answer of a store means, as one of `penstock.errors`, whichever client brought it.
+"""What the answer of a store means, as one of `penstock.errors`, whichever client got the answer.
 
 Rule: S3's error code decides first, then the HTTP status. Every error says which setting or which
 step mends it. Owner: the clients of all stores.
@@ -40,8 +40,9 @@ _LOCKED_OUT = frozenset(
         "InvalidTokenId",
     }
 )
-# Codes that mean a later try may succeed, whatever their status (AWS says RequestTimeout with 400),
-# and statuses that mean the same, from the store or from a proxy in front of it.
+# Codes that mean a later try may succeed, whatever their status: AWS, for example, sends
+# RequestTimeout with 400. The statuses below mean the same, from the store or from a proxy in front
+# of it.
 _PASSING = frozenset({"RequestTimeout", "OperationAborted", "ConditionalRequestConflict"})
 _PASSING_STATUS = frozenset({408, 409, 421, 425, 429, 499})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -100,7 +101,7 @@ class Elsewhere(Poison):
 
 
 def redirected(location: Location, said: str | None = None) -> Elsewhere:
-    """The error for a redirect to another host, or from https to http, which is not followed."""
+    """The error for a redirect that is not followed: to another host, or from https to http."""
     section = section_of(location)
     return Elsewhere(
         "forbidden",

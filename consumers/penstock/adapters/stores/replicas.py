@@ -26,7 +26,7 @@ LOOK_AGAIN_S: Final = 5.0
 
 
 class Watcher(Protocol):
-    """Is told of reads, and of stores that did not answer."""
+    """A watcher is told of reads, and of stores that did not answer."""
 
     def store_read(self, store: str, nbytes: int) -> None: ...
 
@@ -62,7 +62,7 @@ class ReplicatedObjects:
         return part if copy is self._copies[0] else part._replace(version_id=None)
 
     def list(self, bucket: str, pattern: str, store: str = DEFAULT) -> AsyncIterator[Listed]:
-        """Always from the store itself: a replica's listing may silently lack objects."""
+        """Always list the store itself, because a replica's listing may silently lack objects."""
         return self._copies[0].objects.list(bucket, pattern, store)
 
     async def aclose(self) -> None:

@@ -17,8 +17,8 @@ from penstock.ports import Location, Part
 T = TypeVar("T")
 
 CHUNK_BYTES: Final = 1 << 20
-# An object up to this size is read at once, which is cheaper than a stream; it is small beside the
-# byte budget (256 MiB).
+# An object up to this size is read at once, because that is cheaper than a stream. This size is
+# small beside the byte budget (256 MiB).
 WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
 # Limits the silence, not the duration: a body whose reader waits for room may take hours.
@@ -71,7 +71,9 @@ async def resuming(
 
 
 class ResumedBody:
-    """An answer whose body is read once; if it breaks, the rest is asked for under the same pin."""
+    """An answer whose body is read once. If the transfer breaks off, the rest of the body is asked
+    for under the same pin.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,9 @@
 """Texts in, vectors out: servers with OpenAI's interface for embeddings (vLLM, TEI and others).
 
-Rule: a vector belongs to the text whose `index` it carries, wherever it stands in the answer. How
-many texts a server takes is learned from its refusals. If one text is too long, the caller finds
-its row by asking with parts of the batch, and only that row is rejected. Owner: the application.
+Rule: a vector belongs to the text whose `index` the vector carries; its place in the answer does
+not matter. How many texts a server takes is learned from its refusals. If one text is too long, the
+caller finds its row by asking with parts of the batch, and only that row is rejected. Owner: the
+application.
 """
 
 import re
@@ -32,7 +33,8 @@ from penstock.ports import Answers
 
 # TEI's status if its model backend fails, which is the server's fault and not the rows'.
 FAILED_DEPENDENCY: Final = 424
-# How TEI, vLLM and OpenAI refuse too many texts; a number in it is the limit.
+# The texts with which TEI, vLLM and OpenAI refuse too many inputs; a number in such a text is the
+# limit.
 _TOO_MANY: Final = re.compile(
     r"(?:maximum allowed batch size|too many inputs|array too long|maximum length)\D{0,40}(\d+)?",
     re.IGNORECASE,
@@ -103,7 +105,9 @@ class EmbeddingsModel(HttpModel):
         return by_status(reply.status, reply.headers, message, too_large=too_large, by_model=False)
 
     async def check(self) -> None:
-        """Asks `/health`, which vLLM and TEI have; for other servers the list of models."""
+        """Asks `/health`, which vLLM and TEI have. A server without `/health` is asked for its
+        models.
+        """
         reply = await self._http.look(self._health_url)
         if reply.status == NOT_FOUND:
             reply = await self._http.look(self._models_url)

@@ -84,8 +84,8 @@ class JsonModel(HttpModel):
 
     async def _check_address(self) -> None:
         """Ask the prediction address by OPTIONS. Only 401, 403, 404 and statuses above 501 are
-        errors. All others, 501 among them (Python's `http.server`), can just mean that the server
-        does not know OPTIONS.
+        errors. All other statuses can just mean that the server does not know OPTIONS; Python's
+        `http.server`, for example, answers 501 then.
         """
         reply = await self._http.look(self.url, "OPTIONS")
         if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:

@@ -20,8 +20,9 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class Preset(NamedTuple):
-    """`path`: after the server's root. `health`: an address that answers 200 if the model is there.
-    `answers`: points to the array; None: the whole answer, or its `predictions`.
+    """`path`: the address of the predictions, below the server's root. `health`: an address that
+    answers 200 if the model is there. `answers`: a JSON pointer to the array of answers, or
+    `LINES`; None: the array is the whole answer, or its field `predictions`.
     """
 
     path: str = ""
@@ -49,7 +50,9 @@ PRESETS: Final[Mapping[str, Preset]] = {
 
 
 class Envelope(NamedTuple):
-    """What the adapter needs: two addresses and the way to write a batch."""
+    """What the adapter needs: two addresses, the place of the answers, and a function that writes a
+    batch.
+    """
 
     path: str
     health: str | None

@@ -1,8 +1,8 @@
 """The inputs of a request as columns, without the rows that do not fit.
 
-Rule: no value is changed to fit. If the datatype cannot hold a number (256 as UINT8, 0.5 as INT64),
-only the row of this number is refused, before anything is sent. Pure functions; owner: the adapters
-of the Open Inference Protocol.
+Rule: no value is changed to fit. If the datatype cannot hold a number, such as 256 in UINT8 or 0.5
+in INT64, only the row of this number is refused, before anything is sent. Pure functions; owner:
+the adapters of the Open Inference Protocol.
 """
 
 import math
@@ -45,7 +45,9 @@ class Column(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """`rows`: how many were given. `refused`: the rows that are not in the columns, and why."""
+    """`rows`: how many rows were given. `refused`: from each row that is not in the columns to the
+    reason.
+    """
 
     columns: tuple[Column, ...]
     rows: int
@@ -56,7 +58,9 @@ class Filled(NamedTuple):
         return self.rows - len(self.refused)
 
     def without(self, refused: Mapping[int, str]) -> "Filled":
-        """Leave out more rows. `refused` has their places in the columns as they are now."""
+        """Leave out more rows. `refused`: from the place of such a row in the present columns to
+        the reason.
+        """
         if not refused:
             return self
         places = [row for row in range(self.rows) if row not in self.refused]
@@ -101,7 +105,9 @@ def resolved(shape: tuple[int, ...], numbers: int) -> tuple[int, ...] | None:
 
 
 def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
-    """The values in the tensor's datatype, and the rows with a value that it cannot hold."""
+    """The values in the tensor's datatype, and the rows with a value that this datatype cannot
+    hold.
+    """
     dtype = tensor.dtype
     if values.dtype == dtype:
         return values, {}
@@ -110,7 +116,7 @@ def fitted(values: Array, tensor: Tensor) -> tuple[Array, dict[int, str]]:
     if dtype.kind == "f":
         misfits = np.isfinite(values) & ~np.isfinite(made) if values.dtype.kind == "f" else None
     else:
-        # A value differs from its result if the conversion changed it. NaN always differs.
+        # `made` differs from `values` where the conversion changed a value. NaN always differs.
         misfits = made != values
     if misfits is None or not misfits.any():
         return made, {}

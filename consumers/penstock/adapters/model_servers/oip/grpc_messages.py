@@ -69,7 +69,7 @@ def _made() -> dict[str, Any]:
 
 
 MESSAGES: Final = _made()
-# The field with a tensor's typed values, by its datatype.
+# From a tensor's datatype to the field that holds the tensor's typed values.
 CONTENTS: Final = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",

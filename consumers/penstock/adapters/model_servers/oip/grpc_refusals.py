@@ -2,8 +2,8 @@
 
 Rule: the library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if
 they are too busy; the text tells which. Only a status that the server sent can refuse rows: if a
-stream ends without one, the server hung up, whatever code the library gives. Pure functions; owner:
-the gRPC wire.
+stream ends without a status of the server, the server hung up, whatever code the library gives.
+Pure functions; owner: the gRPC wire.
 """
 
 import re
@@ -38,7 +38,7 @@ _BROKEN: Final = re.compile(
 _NO_STATUS: Final = re.compile(
     r"stream removed|rst_stream|received http2 header|compression bit|trailers", re.IGNORECASE
 )
-# Codes that the library gives by itself, too.
+# Codes that a server can send, and that the library also gives by itself.
 _ALSO_BY_LIBRARY: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
 # Texts of C core and Go, Java, .NET and Rust, in this order.
 _TOO_LARGE: Final = re.compile(

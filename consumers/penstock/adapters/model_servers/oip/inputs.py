@@ -1,9 +1,10 @@
 """Turns rows into the tensors that a model of the Open Inference Protocol wants.
 
-Rule: rows of numbers move as one matrix, opaque rows and typed columns unchanged. JSON rows become
-one array at once if all of them fit; otherwise each JSON row is looked at by itself, and those that
-do not fit are refused alone. If no row can fit, the whole request is refused, and the error says
-what the model wants. Pure functions; owner: the adapters of the protocol.
+Rule: rows of numbers are passed on as one matrix. Opaque rows and typed columns are passed on
+unchanged. JSON rows become one array at once if all of them fit; otherwise each JSON row is looked
+at by itself, and only the rows that do not fit are refused. If no row can fit, the whole request is
+refused, and the error says what the model wants. Pure functions; owner: the adapters of the
+protocol.
 """
 
 import math
@@ -74,8 +75,8 @@ def _of_bytes(wanted: Signature, payloads: Sequence[BytesRows]) -> Filled:
 
 
 def _of_columns(wanted: Signature, payloads: Sequence[Columns]) -> Filled:
-    """Columns by name. If the only input is numeric and no column has its name, it takes all
-    columns in order.
+    """Fill each input from the column with its name. If the only input is numeric and no column has
+    its name, the input takes all columns in order.
     """
     names = payloads[0].batch.schema.names
     rows = sum(payload.rows for payload in payloads)
@@ -132,7 +133,9 @@ def _named(parts: list[Any], tensor: Tensor, wanted: Signature) -> tuple[Column,
 
 
 def _numbers(parts: list[Any], wanted: Signature) -> Any:
-    """Arrow arrays, also of lists of numbers, as one numpy array; missing values become NaN."""
+    """Arrow arrays of numbers, or of lists of numbers, as one numpy array; missing values become
+    NaN.
+    """
     found = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
     if found.dtype == object and len(found) and all(one is not None for one in found):
         with suppress(ValueError):
@@ -192,7 +195,7 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
 
 
 def _picked(wanted: Signature, element: Any) -> list[Any] | str:
-    """A row's value for each input (texts in a list), or why the row is refused, as a text."""
+    """A row's value for each input, texts in a list. If the row is refused, a text that says why."""
     inputs = wanted.inputs
     if isinstance(element, dict):
         missing = [one.name for one in inputs if one.name not in element]
@@ -211,7 +214,7 @@ def _picked(wanted: Signature, element: Any) -> list[Any] | str:
 
 
 def _json_value(tensor: Tensor, given: Any) -> Any:
-    """An array of the row's shape, or a list of texts; or why the row is refused, as a text."""
+    """An array of the row's shape, or a list of texts. If the row is refused, a text that says why."""
     misfit = f"the row is not what the model wants: {tensor}"
     if tensor.datatype == BYTES:
         texts = given if isinstance(given, list) and math.prod(tensor.shape) != 1 else [given]

@@ -1,8 +1,8 @@
 """A model behind the Open Inference Protocol: Triton, KServe, MLServer and others.
 
-Rule: the server is asked what the model takes before the first row is sent, and again after it was
-unreachable; nothing is guessed. An empty batch is never sent, because some servers refuse it. The
-wire (REST or gRPC) carries the requests. Owner: the application.
+Rule: the server is asked what the model takes before the first row is sent, and again after the
+server was unreachable; nothing is guessed. An empty batch is never sent, because some servers
+refuse it. The wire (REST or gRPC) carries the requests. Owner: the application.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class Description(NamedTuple):
 
 
 class Wire(Protocol):
-    """REST or gRPC. The methods raise `Unreachable`, or what the server's refusal means."""
+    """REST or gRPC. The methods raise `Unreachable`, or the error that the server's refusal means."""
 
     async def describe(self) -> Description:
-        """Empty if the server does not describe the model but the settings do."""
+        """The server's description; empty if only the settings describe the model."""
         ...
 
     async def check_ready(self) -> None: ...
@@ -49,7 +49,7 @@ class Wire(Protocol):
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
     ) -> tuple[list[Output], Filled]:
-        """The outputs, and the rows that were really sent: the wire may refuse some of `filled`."""
+        """The outputs, and the rows that were really sent: the wire may refuse rows of `filled`."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class Wire(Protocol):
 
 
 class OipModel:
-    """The port `Model`. `columns`: how many numbers a row will have, if known."""
+    """The port `Model`. `columns`: how many numbers a row will have; None: not known."""
 
     def __init__(self, settings: config.Model, wire: Wire, columns: int | None = None) -> None:
         self._settings = settings
@@ -140,7 +140,7 @@ class OipModel:
         """After a refusal, ask whether the model was replaced while its server ran on. If it was,
         the rows are not at fault, and `Transient` is raised. After a refusal of several rows the
         server is asked at most every `LOOK_AGAIN_S`, because the caller goes on searching before it
-        rejects any of them.
+        rejects any of these rows.
         """
         if rows > 1 and asyncio.get_running_loop().time() < self._looked_s + LOOK_AGAIN_S:
             return

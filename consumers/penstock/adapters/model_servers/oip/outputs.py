@@ -119,7 +119,7 @@ def _dtype(name: str, datatype: str) -> np.dtype[Any]:
 
 
 def _texts(name: str, raw: bytes | memoryview) -> list[bytes]:
-    """Texts of a binary tensor: each has four bytes with its length before it."""
+    """The texts of a binary tensor. Four bytes before each text give its length."""
     texts: list[bytes] = []
     at, end = 0, len(raw)
     # If all bytes are zero, all texts are empty, as in most `error` outputs. This saves the loop

@@ -63,7 +63,9 @@ def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
 
 
 def read(reply: Reply) -> list[Output]:
-    """The outputs of an answer. Raises `Rejected` if it is not JSON, `Poison` if unusable."""
+    """The outputs of an answer. Raises `Rejected` if the answer is not JSON, `Poison` if its
+    outputs cannot be used.
+    """
     length = reply.headers.get(JSON_LENGTH)
     is_cut = length is not None and length.isdecimal()
     end = int(length[:12]) if length is not None and is_cut else len(reply.body)
@@ -111,7 +113,7 @@ def _data(column: Column) -> Any:
 
 
 def _loaded(raw: bytes) -> Any:
-    """Read JSON; also with NaN and Infinity, as Python's own encoder writes them."""
+    """Read JSON, even if it holds NaN or Infinity, which Python's own encoder writes."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -122,7 +124,9 @@ def _loaded(raw: bytes) -> Any:
 
 
 def _said(raw: bytes) -> str:
-    """The server's error text. If it is a traceback, only the exception: the text will be cut."""
+    """The server's error text. If it is a traceback, only the line of the exception is taken,
+    because a longer text will be cut.
+    """
     try:
         error = orjson.loads(raw)["error"]
     except (orjson.JSONDecodeError, LookupError, TypeError):

@@ -1,7 +1,7 @@
 """The Open Inference Protocol over REST.
 
-Rule: binary tensors are sent if the server says that it takes them. If a server does not say, one
-request tries binary tensors, and the form that the server took is remembered until the server
+Rule: binary tensors are sent if the server says that it takes them. If a server does not say so,
+one request tries binary tensors, and the form that the server took is remembered until the server
 becomes unreachable. Owner: the model's adapter.
 """
 
@@ -61,8 +61,8 @@ class RestWire:
                 binary = rest_bodies.as_binary(filled, identity, outputs)
                 found = await self._infer(binary, filled)
             except (Poison, Unreachable):
-                # Either the rows are bad, or the server does not take binary tensors (some hang
-                # up). The same rows are sent as JSON to learn which.
+                # Either the rows are bad, or the server does not take binary tensors; some servers
+                # then hang up. The same rows are sent as JSON to learn which of the two it is.
                 pass
             else:
                 self._is_binary = True
@@ -95,7 +95,7 @@ class RestWire:
             raise
 
     async def _takes_binary(self) -> bool | None:
-        """None if neither the settings nor the server say."""
+        """True if binary tensors can be sent. None: neither the settings nor the server say it."""
         if self._settings.binary != "auto":
             return self._settings.binary == "yes"
         extensions = _read(await self._http.look(self._server_url)).get("extensions")

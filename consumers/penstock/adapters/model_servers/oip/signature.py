@@ -15,7 +15,7 @@ from penstock import config
 from penstock.errors import usage
 
 BYTES: Final = "BYTES"
-# The types of numpy, little-endian as in binary tensors.
+# From each datatype to numpy's type, little-endian as in binary tensors.
 DTYPES: Final[Mapping[str, str]] = {
     "BOOL": "|b1",
     "UINT8": "|u1",
@@ -30,14 +30,14 @@ DTYPES: Final[Mapping[str, str]] = {
     "FP32": "<f4",
     "FP64": "<f8",
 }
-# `name:DATATYPE`, or `name:DATATYPE:28x28` with the shape of one row.
+# An entry of `model.inputs`: `name:DATATYPE`, or `name:DATATYPE:28x28` with the shape of one row.
 _WRITTEN: Final = re.compile(
     r"(?P<name>.+?):(?P<datatype>[A-Z0-9]+)(?::(?P<shape>-?\d+(x-?\d+)*))?"
 )
 
 
 class Tensor(NamedTuple):
-    """One input; `shape`: of one row, -1 for a dimension that may vary."""
+    """One input. `shape`: the shape of one row; -1 stands for a dimension that may vary."""
 
     name: str
     datatype: str
@@ -57,7 +57,9 @@ class Tensor(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """`outputs`: the names to ask for; empty: all. `most_rows`: of one request; None: no limit."""
+    """`outputs`: the names of the outputs to ask for; empty: all outputs. `most_rows`: the most
+    rows of one request; None: no limit.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...] = ()
@@ -74,7 +76,9 @@ class Signature(NamedTuple):
 
 
 def signature(metadata: Mapping[str, Any], limits: Any, settings: config.Model) -> Signature:
-    """The signature, as the server describes the model; `limits`: its configuration, if any."""
+    """The signature. `metadata`: the server's description of the model. `limits`: the model's
+    configuration; empty if the server tells none.
+    """
     inputs, fixed_rows = _inputs(metadata, settings)
     if not inputs:
         raise usage(
@@ -129,7 +133,7 @@ def _tensor(described: Any, settings: config.Model) -> tuple[str, str, tuple[int
 
 
 def written(text: str) -> Tensor:
-    """An entry of `model.inputs`."""
+    """The tensor that an entry of `model.inputs` describes."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
         raise usage(

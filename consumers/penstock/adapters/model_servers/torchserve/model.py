@@ -36,8 +36,8 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import PenstockError, Poison, WorkerDied
 from penstock.ports import Answers
 
-# TorchServe's default max_request_size. Several rows are never sent in a larger request; a single
-# row is, in case the server takes more.
+# TorchServe's default max_request_size. Several rows are never sent in a larger request. A single
+# row is sent even if the request is larger, in case the server takes more.
 MOST_REQUEST_BYTES: Final = 6_553_500
 
 
@@ -96,15 +96,17 @@ def refusal(
         return WorkerDied(said, retry_after_s=retry_after_s(headers))
     if kind == "InvalidKeyException":
         return denied(said)
-    # TorchServe answers this `type` if the handler raised, also for a lack of memory (507). A 507
-    # without it comes from a proxy and is about the proxy.
+    # TorchServe answers this `type` if the handler raised, even with a 507, which it sends for a
+    # lack of memory. A 507 without this `type` comes from a proxy and is about the proxy.
     is_by_handler = kind == "InternalServerException"
     too_big = too_large(url, sent_bytes)
     return by_status(status, headers, said, too_large=too_big, by_model=is_by_handler)
 
 
 def _said(raw: bytes) -> tuple[str, str]:
-    """TorchServe's `type` and `message`; for any other body, an empty type and its beginning."""
+    """TorchServe's `type` and `message`; for any other body, an empty type and the beginning of the
+    body.
+    """
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
 """Asks TorchServe's management API how TorchServe batches, to fit our calls and advise the
 operator.
 
-Rule: a worker starts without the answer, too. If the server does not answer in time, or is not
+Rule: a worker starts even if no answer comes. If the server does not answer in time, or is not
 TorchServe, the result is None, and a debug line says why. No token is sent, because the address may
 be a guess. Owner: the start of a worker and `penstock doctor`.
 """
@@ -27,7 +27,9 @@ BATCHES_A_WORKER: Final = 2
 
 
 class ServerBatching(NamedTuple):
-    """How TorchServe gathers the requests of a model. Some versions do not tell the last three."""
+    """How TorchServe gathers the requests of a model. Some versions of TorchServe do not tell the
+    last three fields.
+    """
 
     batch_size: int
     max_batch_delay_ms: int
@@ -50,7 +52,7 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 async def server_batching(settings: config.Model) -> ServerBatching | None:
-    """The batching of this model's server; None if it is not TorchServe, or does not tell."""
+    """How this model's server batches; None if the server is not TorchServe, or does not tell."""
     if settings.protocol != "torchserve":
         return None
     secure = trusting(settings.ssl_cafile, "model.ssl_cafile")
@@ -97,9 +99,9 @@ def calls_to_fill(server: ServerBatching) -> int:
 
 
 def double_batching_warning(server: ServerBatching, *, max_in_flight: int) -> str | None:
-    """A warning, if TorchServe delays our batches. A TorchServe worker that has one request waits
-    up to `max_batch_delay_ms` for `batch_size - 1` more requests. If we never send so many at once,
-    the worker always waits for the whole time.
+    """A warning if TorchServe delays our batches, else None. A TorchServe worker that has one
+    request waits up to `max_batch_delay_ms` for `batch_size - 1` more requests. If we never send so
+    many at once, the worker always waits for the whole time.
     """
     size, delay_ms = server.batch_size, server.max_batch_delay_ms
     if size <= 1 or delay_ms <= 0:
