@@ -135,7 +135,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str, layout: Literal["auto", "text", "json"]) -> None:
-    """Log to standard error. Client libraries log from warning on."""
+    """Log to standard error. Messages of client libraries are logged from the level warning on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Seldom())
     if layout == "text" or (layout == "auto" and sys.stderr.isatty()):

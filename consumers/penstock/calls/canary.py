@@ -1,4 +1,5 @@
-"""Reads `model.canary`: a row that the model is known to answer, with which its health is probed.
+"""Reads `model.canary`: a row that the model is known to answer. Probes of the model's health send
+it.
 
 Rule: a text that is no row in the configured form is a wrong setting and refused at the start. For
 opaque bytes the setting is the path of a file. Owner: the start, and `penstock doctor`.

@@ -87,7 +87,7 @@ class ModelCalls:
 
     async def enter(self, rank: Rank | None = None) -> Call:
         """Wait for the right to make one request, which `send`, `probe` or `leave` must then use
-        up. A search gives its rank.
+        up. `rank`: the rank of a search; None: the request is for a batch.
         """
         return await self._gate.enter(rank)
 

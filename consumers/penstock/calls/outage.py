@@ -1,9 +1,10 @@
-"""Logs a service that does not answer: once when that begins, and once when it ends.
+"""Logs the outage of a service that does not answer: once when the outage begins, and once when it
+ends.
 
 Rule: every task that asks the service reports the result here; all tasks that ask one service share
 one `Outage`. If `patience_s` is given, an outage that lasts longer ends the process. If the service
-answers but does not do its work, that is logged, too, at most once a minute. Owner: the stage that
-asks.
+answers but does not do its work, this is logged as well, at most once a minute. Owner: the stage
+that asks.
 """
 
 import logging

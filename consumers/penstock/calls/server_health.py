@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 
 # After this many broken connections without an answer between them, the server counts as silent.
 SILENT_HANG_UPS: Final = 3
-# After this many such connections the server counts as gone. A server that breaks half of all
-# connections by chance breaks ten of them one after the other in one case of a thousand.
+# After this many broken connections without an answer between them, the server counts as gone. A
+# server that breaks half of all connections by chance breaks ten of them one after the other in one
+# case of a thousand.
 GONE_HANG_UPS: Final = 10
 # The least time between two log lines about a server that fails now and then.
 QUIET_S: Final = 60.0

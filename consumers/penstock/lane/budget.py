@@ -1,8 +1,8 @@
 """One byte budget for all rows that wait or are in flight, and for all answers that are held back.
 
 Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of a
-lane (or of a stream, where order is kept per stream) that has nothing left to deliver. It must go
-on, because everything behind it waits for it. So the budget is exceeded by at most one chunk for
+lane (or of a stream, where order is kept per stream) goes on if no answer of it can be delivered
+now, because everything behind it waits for it. So the budget is exceeded by at most one chunk for
 each lane (two for each fetcher, where order is per stream), and the worker cannot lock up. A lane
 gives back all that it spends; when it closes, it gives back at once all that it still holds. Owner:
 the pipeline; used from the event loop only.

@@ -1,10 +1,10 @@
 """How lanes are suspended in a rebalance, and how they are drained and closed when their partitions
 go for good.
 
-Rule: in both cases what is on its way to the broker is awaited, `delivery.drain_ms` at most, and
-what is delivered is committed. A suspended lane keeps its work: its partition may come back. A
-drained lane finishes the objects that fit into the time and drops the rest. Owner: the assignments,
-which suspend or hand back one set of partitions at a time.
+Rule: in both cases the worker waits for the records that are on their way to the broker,
+`delivery.drain_ms` at most, and commits all that is delivered. A suspended lane keeps its work,
+because its partition may come back. A drained lane finishes the objects that fit into the time and
+drops the rest. Owner: the assignments, which suspend or hand back one set of partitions at a time.
 """
 
 import asyncio
@@ -94,7 +94,8 @@ class HandingBack:
         """
         await self._open.end(partitions)
         # The producer drops all records that it still holds, so that none arrives after the
-        # partition's next owner began. Lanes that are not suspended may have records there, too.
+        # partition's next owner began. But the producer may also hold records of lanes that are not
+        # suspended.
         is_idle = all(lane.suspended for lane in self._lanes.values())
         if late and not self._exactly_once and is_idle:
             await self._wiring.adapters.sink.forget()

@@ -105,8 +105,8 @@ class Producers(Protocol):
         ...
 
     async def take_back_left(self) -> None:
-        """End the transactions that dead workers left open within seconds, so that readers of
-        committed records do not wait for them. Raises nothing.
+        """Within seconds, end the transactions that dead workers left open, so that readers of
+        committed records do not wait for these transactions. Raises nothing.
         """
         ...
 

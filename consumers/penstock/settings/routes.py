@@ -15,7 +15,9 @@ from penstock.errors import usage
 
 
 def routes_of(cfg: config.Config) -> Routes:
-    """Raises `Fatal` for a route to a model that is not configured."""
+    """The configured models and routes. Raises `Fatal` for a route to a model that is not
+    configured.
+    """
     names = [cfg.model.name, *cfg.with_each_live_model()]
     return Routes(names, [make() for make in each_route(cfg)])
 

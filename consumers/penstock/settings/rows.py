@@ -18,7 +18,7 @@ from penstock.formats.text.text import TextOptions
 
 
 def row_options(cfg: config.Config) -> RowOptions:
-    """Raises `Fatal` for settings that contradict each other."""
+    """The options of the formats. Raises `Fatal` for settings that contradict each other."""
     header, missing = cfg.rows.header, cfg.rows.missing
     if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
         raise usage(

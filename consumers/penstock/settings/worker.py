@@ -166,7 +166,9 @@ def _lane_limits(cfg: config.Config, line: LineLimits) -> LaneLimits:
 
 
 def _shadow(cfg: config.Config, model_version: str | None) -> ShadowPlan | None:
-    """Raises `Fatal` if the shadow takes rows in another form than the live model."""
+    """The shadow's settings; None: there is no shadow. Raises `Fatal` if the shadow takes rows in
+    another form than the live model.
+    """
     found = shadow_of(cfg)
     if found is None:
         return None

@@ -42,7 +42,7 @@ class Refused(NamedTuple):
 
 
 class Encode:
-    """One per pipeline; each lane asks for its own releases."""
+    """One `Encode` serves all lanes of a pipeline; each call is for the releases of one lane."""
 
     def __init__(
         self, records: Records, reject: Reject, dedupe: Dedupe | None, guard: Guard, clock: Clock

@@ -1,7 +1,7 @@
 """Turns bytes into blocks of rows, and puts the blocks on their ticket's chain and into the window.
 
-Rule: this is the last place that may look at rows one by one, and only at bad ones. Small objects
-of plain text are decoded here, in turns of a few milliseconds. All other objects are decoded by a
+Rule: in all later steps no row is looked at alone, and here only bad rows are. Small objects of
+plain text are decoded here, in turns of a few milliseconds. All other objects are decoded by a
 decoder: a process that holds no partition and no credential, so that its crash harms nothing else.
 Rows that an earlier try has read, or an earlier assignment has delivered, are skipped and never
 predicted again. Owner: the reader of objects.

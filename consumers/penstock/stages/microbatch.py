@@ -42,8 +42,8 @@ class Waiting(NamedTuple):
 
 
 class Microbatch:
-    """Blocks in by `add`, batches out by `take`; callers are served in the order of their `take`.
-    `used`: the share of the allowed calls that is in use, over time.
+    """Takes in blocks by `add`, and gives out batches by `take`. Callers are served in the order in
+    which they called `take`. `used`: the share of the allowed calls that is in use, over time.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class Microbatch:
 
     @property
     def is_over_share(self) -> bool:
-        """Do the rows for this model hold all the bytes that one of several models may have? Rows
-        that callers have taken count until they are answered.
+        """True if the rows for this model hold as many bytes as one of several models may hold.
+        Rows that callers have taken count until they are answered.
         """
         if self._share is None or not (self._window.rows or self._called_bytes):
             return False
@@ -147,7 +147,7 @@ class Microbatch:
         self._bulk.read(ticket.rows, age_s, self._clock.now())
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """The live group, which goes before this replay, is now in this state."""
+        """Note the state of the live group, which goes before this replay."""
         self._window.bulk_from_s = self._bulk.beside(neighbour)
         self._look_soon()
 

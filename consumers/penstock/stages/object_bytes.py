@@ -129,8 +129,8 @@ class Supply:
         self._chunks = aiter(self._body)
 
     async def whole(self, most_bytes: int) -> bytes | None:
-        """The whole object, if it is a stream of at most `most_bytes`. None: it is not, and no
-        bytes were taken from the stream.
+        """The whole object, if it is a stream of at most `most_bytes`. None: it is no such stream,
+        and no bytes were taken from the stream.
         """
         if self._ticket.inline is not None:
             self._first.append(self._ticket.inline.body())
@@ -160,8 +160,9 @@ class Supply:
         return b""
 
     async def tail(self) -> tuple[int, bytes]:
-        """The object's size, and its last bytes. From then on the object is read by ranges. If this
-        try began as a stream, whose first bytes told the format, the tail is of the same version.
+        """The object's size, and its last bytes. After this call the object is read by ranges. If
+        this try began as a stream, whose first bytes told the format, the tail is of the same
+        version.
         """
         if self._tail is None:
             await self.aclose()

@@ -163,7 +163,8 @@ class Publish:
         self, lane: Lane, found: Sequence[Release], results: LaneResults | None
     ) -> _Step:
         released_s = self._clock.now()
-        # Encoded before results are written: a refused release must not leave a result behind.
+        # The releases are encoded before results are written, because a refused release must not
+        # leave a result behind.
         leaving, refused = self._encode.releases(lane, found)
         releases = [one.release for one in leaving]
         if results is not None:

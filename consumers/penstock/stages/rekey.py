@@ -215,7 +215,8 @@ class Rekeyer:
             with self._guard:
                 return keyed(*message, self._naming, self._terms.record_bytes - SOURCE_BYTES)
         except Unforeseen:
-            # Passed on as it came: the worker meets the same exception and answers the message.
+            # The message is passed on as it came: the worker meets the same exception and answers
+            # the message.
             return [unread(*message)]
 
     def _outgoing(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> list[Outgoing]:

@@ -33,7 +33,9 @@ MOST_OF_A_BATCH: Final = 4
 
 
 class Sample(NamedTuple):
-    """A row with its answer. `number` counts all samples; `object`: None for inline rows."""
+    """A row with its answer. `number`: the sample's number among all samples; `object`: None for
+    inline rows.
+    """
 
     number: int
     at_ms: int

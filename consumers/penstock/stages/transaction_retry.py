@@ -17,7 +17,7 @@ FENCED_WAIT_S = 5.0
 
 
 class TransactionRetry:
-    """Transactions that fail for `patience_s` end the process."""
+    """If transactions fail for `patience_s`, the process ends."""
 
     def __init__(self, patience_s: float, clock: Clock, jitter: Callable[[], float]) -> None:
         self._patience_s = patience_s

@@ -2,7 +2,7 @@
 
 Rule: they are set when the metrics are read, from figures that were computed for all pages
 together; a figure that is not known is not shown. Owner: the worker's telemetry; the health page
-sets the gauges. Only the retention is set once, when the worker is opened.
+sets the gauges. One gauge, the retention, is set once instead, when the worker is opened.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class StatusGauges:
         self.input_retention = Level(
             "penstock_input_retention_seconds", "How long the input topic keeps a record", reg
         )
-        # By the key in the status.
+        # From each key in the status to its gauge.
         self._of_flow = {
             "backlog_bytes": Level(
                 "penstock_backlog_bytes",

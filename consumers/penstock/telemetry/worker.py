@@ -197,7 +197,7 @@ class Telemetry:
         self._retries.inc(stage)
 
     def waited(self, *, is_on_purpose: bool) -> None:
-        """Count a wait that `is_on_purpose` like a retry at an unavailable service."""
+        """A wait that `is_on_purpose` counts like a retry at an unavailable service."""
         self.retries += is_on_purpose
 
     def rejected(self, code: str, count: int) -> None:

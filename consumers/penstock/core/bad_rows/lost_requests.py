@@ -12,7 +12,8 @@ from typing import NamedTuple
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
 
-# A worker process may die once for any reason, for example because of another request.
+# A worker process may die once for any reason, such as another request. So several rows are split
+# only after this many deaths, one after the other.
 SPLIT_DEATHS = 2
 # A single row is blamed only if nothing else is a likely cause. Assume that another cause kills the
 # worker process every five seconds. A trial of t seconds that begins at a random moment is then hit

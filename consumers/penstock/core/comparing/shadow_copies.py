@@ -2,7 +2,7 @@
 
 Rule: all copies together, also those that are being asked or compared, are bounded by rows and by
 bytes. A batch for which there is no room is not copied. A copy keeps no part of the live batch in
-memory: the rows, and the fields that name them, are its own. Owner: the shadow stage.
+memory: it has rows of its own, and names them by fields of its own. Owner: the shadow stage.
 """
 
 from collections import deque

@@ -99,7 +99,7 @@ class Breaker:
             self._is_probing = False
 
     def answered(self, call: Call) -> None:
-        """The server answered. A refusal of the rows is an answer, too."""
+        """The server answered. A refusal of the rows counts as an answer."""
         self.dropped(call)
         if self.is_open:
             self.is_open = self._is_probing = False

@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 from penstock.core.order.line_stop import LineStop
 
 PREFIX = "l1:"
-# A commit's metadata takes 4,096 characters, and a word has at most 56.
+# A commit's metadata takes 4,096 characters, and a word has at most 56, so this many words always
+# fit.
 MOST_WORDS = 50
 _WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
 

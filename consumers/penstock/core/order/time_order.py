@@ -73,8 +73,8 @@ class Merge(Generic[R]):
 
     def take(self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float) -> list[R]:
         """Take the records whose place in the order is certain by now. `reached`: the next offset
-        to read in each partition; `ends`: the offset after its last record, if it is known. The
-        order is certain only with ends that were asked for after the last `add`.
+        to read in each partition; `ends`: the offset after each partition's last record, if it is
+        known. The order is certain only with ends that were asked for after the last `add`.
         """
         queues = {each: queue for each, queue in self._waiting.items() if queue}
         more = {each for each, end in ends.items() if reached.get(each, end) < end}

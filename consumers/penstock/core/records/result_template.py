@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 def parsed(text: str) -> Template:
-    """Raises `ValueError` for a template that cannot name results."""
+    """The parts of a template. Raises `ValueError` for a template that cannot name results."""
     format = _format_of(text)
     found = _URL.fullmatch(text)
     if found is None:

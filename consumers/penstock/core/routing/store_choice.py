@@ -62,7 +62,9 @@ class StoreChoice:
         return cls([ConfiguredStore(DEFAULT, "s3")])
 
     def of(self, store: str | None, bucket: str, key: str) -> str:
-        """`store` is a name, a scheme, or `scheme@account`. Raises `Poison`."""
+        """The name of the object's store. `store`: what the reference says, which is a store's
+        name, a scheme or `scheme@account`; None: nothing. Raises `Poison` if no store fits.
+        """
         try:
             return self._of(store, bucket, key)
         except Poison:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The kinds of rows: numbers, a JSON element, opaque bytes (a frame, a document), typed columns.
+# The kinds of rows: numbers, a JSON element, opaque bytes (such as a frame or a document), typed
+# columns.
 Form = Literal["matrix", "json", "bytes", "columns"]
 # A form and its width or schema.
 Shape = tuple[str, int | str]

@@ -158,7 +158,7 @@ class Window:
         return "idle" if self.limits.eager else None
 
     def take(self, now_s: float) -> Batch | None:
-        """Take the batch that is due, or None. Its blocks leave the window."""
+        """Take the batch that is due: its blocks leave the window. None: no batch is due."""
         reason = self.reason(now_s)
         if reason is None:
             return None

@@ -98,7 +98,7 @@ class Shadow:
         return payloads
 
     def offer(self, payloads: Sequence[Payload], blocks: Sequence[Block], answers: Answers) -> None:
-        """Copy the wanted batch. Called when no live work waits for it any more."""
+        """Copy the wanted batch. Call this when no live work waits for the batch any more."""
         owned = [payload.owned() for payload in payloads]
         nbytes = answers.nbytes if answers.nbytes is not None else sum(map(len, answers.values))
         self._copies.put(
@@ -122,7 +122,8 @@ class Shadow:
                 for _ in range(self.plan.callers):
                     tasks.create_task(self._ask_forever())
         except* Exception as errors:
-            # An unforeseen exception is a fault of ours; even that must not end live work.
+            # An unforeseen exception is a fault of our own, and even such a fault must not end live
+            # work.
             self.is_over = True
             log.exception("the shadow ended, live work goes on", exc_info=errors)
 
@@ -154,7 +155,8 @@ class Shadow:
             self._drop(copy.rows)
             raise
         except PenstockError as error:
-            # Not asked again: the shadow must not fall further and further behind.
+            # The shadow is not asked for these rows again, so that it does not fall further and
+            # further behind.
             self._topic.interval.unanswered += copy.rows
             self._telemetry.rows("unanswered", copy.rows)
             return self._failed(error)

@@ -116,7 +116,7 @@ class ShadowTopic:
                 await self._sink.stop()
 
     def _sum_up(self) -> None:
-        """Make a summary, unless the last one is still unacknowledged."""
+        """Make a summary if the last one has been acknowledged."""
         if self._summary is not None or self.interval.is_empty:
             return
         found, now_ms = self.interval, self._clock.wall_ms()
