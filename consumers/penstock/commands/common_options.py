@@ -103,7 +103,9 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end. Of an exception group, the failure that caused the others is raised."""
+    """Run the work to its end. Of an exception group, the failure that caused the others is
+    raised.
+    """
     try:
         asyncio.run(work)
     except BaseExceptionGroup as group:

@@ -68,7 +68,7 @@ class Config(Section, frozen=True):
     @property
     def topics(self) -> tuple[str, ...]:
         """All topics that are configured by name: input, `kafka.rekey`, output, dead letters, and
-        the shadow's if there is a shadow.
+        the shadow topic if there is a shadow.
         """
         between = [self.kafka.rekey] if self.kafka.rekey is not None else []
         several = (*self.all_inputs, *between, self.output.topic, self.output.dead_letter_topic)
@@ -107,7 +107,9 @@ class Config(Section, frozen=True):
         )
 
     def with_each_live_model(self) -> "dict[str, Config]":
-        """`with_each_model`, without a model that is only the shadow and has no route."""
+        """The same as `with_each_model`, but without a model that is only the shadow and has no
+        route.
+        """
         shadow = self.model.shadow
         routed = {name for route in self.routes for name in route.names}
         return {
@@ -117,7 +119,9 @@ class Config(Section, frozen=True):
         }
 
     def with_each_model(self) -> "dict[str, Config]":
-        """For each of `[[models]]`, by its name, a configuration that has this model as `model`."""
+        """From the name of each of `[[models]]` to a configuration that has this model as
+        `model`.
+        """
         found: dict[str, Config] = {}
         for one in self.models:
             if one.name == self.model.name or one.name in found:

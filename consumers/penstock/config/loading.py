@@ -70,7 +70,7 @@ def load(
 
 
 def resolve(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
-    """`load`, with the place where each value comes from."""
+    """Does what `load` does, and also tells where each value comes from."""
     return resolved(_read(path) if path else {}, path, environ)
 
 

@@ -19,7 +19,9 @@ Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
 class Shadow(Section, frozen=True, kw_only=True):
-    """A model of `[[models]]` that gets the same rows as `[model]`; its answers are compared."""
+    """A model of `[[models]]` that gets the same rows as `[model]`; the answers of the two models
+    are compared.
+    """
 
     model: str
     percent: Percent = 10.0

@@ -14,7 +14,8 @@ from urllib.parse import unquote, urlsplit
 SECRET_KEYS = frozenset({"sasl_password", "key", "secret", "token"})
 # Addresses may carry credentials: `http://user:password@host/?token=...`.
 URL_KEYS = frozenset({"url", "endpoint", "endpoint_url", "management_url"})
-# Lists of addresses in a model's section; in a store's section they hold names, without secrets.
+# In a model's section these keys hold lists of addresses; in a store's section they hold names,
+# without secrets.
 URL_LIST_KEYS = frozenset({"replicas", "models"})
 MASK = "********"
 # Options of fsspec's packages that say where a store is and how to read it, and never hold

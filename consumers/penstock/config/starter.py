@@ -45,7 +45,7 @@ class Answers(NamedTuple):
 
 
 def starter(answers: Answers) -> str:
-    """Raises `Fatal` (exit 2) for an answer that cannot be read."""
+    """The text of the file. Raises `Fatal` (exit 2) for an answer that cannot be read."""
     format, request = _rows(answers.rows)
     model = {**_model(answers.model), "request": request}
     parts = [

@@ -45,9 +45,10 @@ class SniffingParser:
     """`choose` makes the parser, by the first bytes.
 
     `unpack` recognises packed data; None: packed data is left as it is. `choose` is called when
-    there are `head_bytes`, or `inside_bytes` of unpacked data; 0: as soon as it is known whether
-    the data is packed. `empty_is_settled`: a parser is chosen even if there are no bytes at all.
-    `step_bytes` and `damage` hold until the parser is chosen.
+    `head_bytes` have come, or, if the data is packed, when `inside_bytes` were unpacked. If that
+    number is 0, `choose` is called as soon as it is known whether the data is packed.
+    `empty_is_settled`: a parser is chosen even if there are no bytes at all. `step_bytes` and
+    `damage` hold until the parser is chosen.
     """
 
     choose: Callable[[bytes], Chosen]

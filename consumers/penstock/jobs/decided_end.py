@@ -22,8 +22,8 @@ from penstock.replay.span import Span, Spans
 
 
 class Job(NamedTuple):
-    """Which offsets are to be answered, and when the first worker started. `written`: the commits
-    that keep the spans and that time in Kafka.
+    """A job. `spans`: the offsets that are to be answered; `begun_ms`: when its first worker
+    started; `written`: the commits that keep both in Kafka.
     """
 
     spans: Spans

@@ -1,9 +1,9 @@
 """The objects of a job, in an order that is the same at every start, with the place of each.
 
-Rule: a place is the number of a URL or file in the listing and, within it, the object's key (globs)
-or the number of its row (lists). So after a crash the next start goes on behind the place that was
-reached. Keys that have come or gone meanwhile do not change the places of other keys. Owner:
-`penstock produce`.
+Rule: a place has two parts: the number of a URL or file in the listing, and within that URL or file
+the object's key (globs) or the number of the object's row (lists). So after a crash the next start
+goes on behind the place that was reached. Keys that have come or gone meanwhile do not change the
+places of other keys. Owner: `penstock produce`.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -39,7 +39,7 @@ from penstock.ports import Objects
 from penstock.process.clock import SystemClock
 from penstock.process.stopping import stopped_after
 
-# For fewer objects it does not matter that they are all in one partition.
+# If fewer objects than this are all in one partition, there is no warning.
 FEW = 10
 # At most this many streams are counted.
 MANY = 1_000

@@ -20,7 +20,8 @@ from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
 from penstock.replay.span import Spans
 
-# A rate needs some commits of each worker, so a person waits this long for a picture.
+# A rate needs some commits of each worker, so a person waits this long for a picture of the
+# progress.
 SAMPLE_S = 5.0
 LOOK_S = 0.25
 # With `--watch` the rate is measured over this much of the past.
@@ -52,7 +53,9 @@ class Rate:
 
 
 async def progress(cfg: config.Config, *, every_s: float) -> AsyncGenerator[Progress]:
-    """A picture after `SAMPLE_S`, then one every `every_s`, until all is answered."""
+    """Yields a picture of the progress after `SAMPLE_S`, and then one every `every_s`, until all is
+    answered.
+    """
     async with (
         open_groups(cfg.kafka) as groups,
         open_reader(cfg.kafka, cfg.delivery.isolation) as reader,

@@ -25,7 +25,9 @@ _RECORD_BYTES = 24
 
 
 class _Waiting:
-    """The references of one partition that wait to be sent. `last`: the place of the last one."""
+    """The references of one partition that wait to be sent. `last`: the place of the last
+    reference.
+    """
 
     def __init__(self, topic: str, partition: int) -> None:
         self.out = Outgoing(topic, partition, [], [])
@@ -91,7 +93,7 @@ class Sending:
             await self._next_acknowledged()
 
     def drop(self) -> None:
-        """The command has failed: no acknowledgement is awaited any more."""
+        """Call this if the command has failed: no acknowledgement is awaited any more."""
         for sent in self._sent:
             if iscoroutine(sent.acknowledged):
                 sent.acknowledged.close()

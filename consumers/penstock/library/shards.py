@@ -13,8 +13,8 @@ from penstock.errors import usage
 
 
 class Share(NamedTuple):
-    """Which objects are answered. `shard`: only those of this shard. `skip_existing`: only those
-    without a result; `skipped` is called for each object that has one.
+    """Which objects are answered. `shard`: only objects of this shard. `skip_existing`: only
+    objects without a result; `skipped` is called for each object that has a result.
     """
 
     shard: Shard | None = None

@@ -11,7 +11,9 @@ from penstock.messages.reference import Count
 
 
 class ReplayedPartition(Struct, frozen=True):
-    """The range (half open) of an input partition, and its next message to be answered."""
+    """The range (half open) of an input partition, and the next message in it that is to be
+    answered.
+    """
 
     topic: str
     partition: Count
@@ -38,10 +40,11 @@ class Example(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """The earlier answers and the new ones, row by row. `agreement`: the share of compared rows
-    that agree; with 95 % confidence the true share is between `low` and `high`. `equal` rows have
-    the same bytes. `only_then` and `only_now` rows have no counterpart. `unseen` rows could not be
-    compared, because their counterparts were too far away on the other topic.
+    """How the earlier answers and the new ones differ, row by row. `agreement`: the share of
+    compared rows that agree; with 95 % confidence the true share is between `low` and `high`.
+    `equal` rows have the same bytes. `only_then` and `only_now` rows have no counterpart.
+    `repeated` rows came again, and count once. `unseen` rows could not be compared, because their
+    counterparts were too far away on the other topic.
     """
 
     rows: Count
@@ -59,10 +62,11 @@ class Difference(Struct, frozen=True):
 
 
 class Replayed(Struct, kw_only=True):
-    """`complete`: the whole range is answered; if not, the same command goes on. `messages` are the
-    offsets of the range, `done` those that were answered, by all starts together. The rows,
-    `rejected` (by code), `skipped` (objects, by stream), `idle_s` (waiting for the live group) and
-    `took_s` are of this start only. `model` and `until_ms` are null if they were not given.
+    """`complete`: the whole range is answered; if not, the same command goes on. `messages`: how
+    many offsets the range has; `done`: how many of them were answered, by all starts together. The
+    rows, `rejected` (by code), `skipped` (objects of other streams), `idle_s` (waiting for the live
+    group) and `took_s` are of this start only. `model` and `until_ms` are null if they were not
+    given.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -16,7 +16,8 @@ _LENGTH: Final = 55
 _DASH: Final = ord("-")
 # The last digits of flags whose lowest bit, "sampled", is set.
 _ODD: Final = b"13579bdf"
-# Attributes of an event are looked for in messages up to this size; longer ones carry rows.
+# The attributes of a CloudEvent are looked for only in messages up to this size, because longer
+# messages carry rows.
 MOST_EVENT_BYTES: Final = 65_536
 _QUOTED: Final = b'"traceparent"'
 

@@ -22,8 +22,8 @@ LEAST_AHEAD_BYTES: Final = 64 << 10
 # After a read of more bytes than this, nothing is read ahead: such a reader has a buffer of its
 # own, and its next read is in another place.
 SMALL_BYTES: Final = 256 << 10
-# If the gap between two reads is at most this size, its bytes are fetched, too: that is cheaper
-# than another request.
+# If the gap between two reads is at most this size, the bytes in the gap are fetched, too: that is
+# cheaper than another request.
 GAP_BYTES: Final = 64 << 10
 
 # Is given two numbers of rows. True if any row is wanted from the first number up to, but not

@@ -114,7 +114,9 @@ class Finder:
         self._start = 0  # blank lines and comments end here, as far as they are known
 
     def find(self, data: bytes, *, is_all: bool) -> Dialect | None:
-        """Take the next bytes. None: more bytes are needed. `is_all`: no more will come."""
+        """Take the next bytes. None: more bytes are needed. `is_all`: True if no more bytes will
+        come.
+        """
         self._held += data
         if self._delimiter != "auto":
             return Dialect(DELIMITERS[self._delimiter], self._decimal, self._comment)

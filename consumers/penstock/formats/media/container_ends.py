@@ -160,7 +160,7 @@ def _boxes(source: Source, boxes: Boxes) -> str | None:
 
 class OggParts(NamedTuple):
     """Where each recording begins, and where the last one stops. `broken`: why the file ends early,
-    in words; None: it does not.
+    in words; None: it does not end early.
     """
 
     begins: list[int]

@@ -1,4 +1,4 @@
-"""The readers of recordings and videos, for the table of formats, and the check of their libraries.
+"""The readers of recordings and videos, and the check whether their libraries are installed.
 
 Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
 which may crash. Owner: one reading of one object.

@@ -29,8 +29,8 @@ class Encoded(NamedTuple):
 
 
 def thumbnail(row: Payload, pixels: PixelOptions | None, most_bytes: int) -> Encoded | Rgb | None:
-    """The picture of one row: its file, or pixels that `png` makes a file of. None: the row is no
-    picture, or its file has more than `most_bytes`.
+    """The picture of one row: its file, or the pixels of which `png` makes a file. None: the row is
+    no picture, or its file has more than `most_bytes`.
     """
     if isinstance(row, BytesRows):
         data = row.row(0)

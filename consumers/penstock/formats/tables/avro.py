@@ -233,7 +233,9 @@ class AvroParser(Parser):
 
 
 def _columns(record: Any, names: Sequence[str]) -> bytes:
-    """The kept columns of a row as JSON; null if JSON has no form for them: the row stays good."""
+    """The kept columns of a row as JSON. If JSON has no form for their values, they become null,
+    and the row stays good.
+    """
     try:
         found = {name: record[name] for name in names}
         return orjson.dumps(found, default=_json_value, option=_AS_JSON)

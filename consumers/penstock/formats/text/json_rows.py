@@ -1,9 +1,9 @@
 """JSON elements to rows: the lines of NDJSON, or the elements of a JSON array.
 
 Rule: a row of numbers is an array, or an object whose values are taken in the order of
-`rows.columns`, else of the first row's keys. The first row fixes how many numbers a row has. Rows
-that go to the model as JSON are handed on unchanged, after a check that they are valid (NaN,
-Infinity and nesting above 1024 are not).
+`rows.columns`, or without that setting in the order of the first row's keys. The first row fixes
+how many numbers a row has. Rows that go to the model as JSON are handed on unchanged, after a check
+that they are valid (NaN, Infinity and nesting above 1024 are not).
 """
 
 import json
@@ -109,7 +109,7 @@ class JsonRowReader:
         beyond float64, or half a surrogate, has no value in Python.
         """
         try:
-            # Read again without the blanks around the row, so that the error counts columns from
+            # Read the row again without the blanks around it, so that the error counts columns from
             # the row's first byte.
             orjson.loads(row)
         except orjson.JSONDecodeError as error:

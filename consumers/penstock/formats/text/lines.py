@@ -80,11 +80,11 @@ class RowEnds:
         return found.end() - 1
 
     def moved(self, nbytes: int) -> None:
-        """`nbytes` bytes were taken off the front of the text."""
+        """Call this when `nbytes` bytes were taken off the front of the text."""
         self._at = max(0, self._at - nbytes)
 
     def forget(self) -> None:
-        """The next call of `find` is for another row."""
+        """Call this if the next call of `find` is for another row."""
         self._rest, self._at = self._of.start, 0
 
     def _look(self, text: bytes | bytearray, at: int) -> None:
