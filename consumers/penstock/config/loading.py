@@ -157,7 +157,9 @@ def _take_aws_endpoint(
 
 
 def _kind_of(section: str) -> type[Section]:
-    """The type of a section; `stores.NAME` and `models[1]` have that of `stores` and `models`."""
+    """The type of a section; `stores.NAME` and `models[1]` have the types of `stores` and
+    `models`.
+    """
     if not section:
         return TopLevel
     of_its_own = re.split(r"[.\[]", section, maxsplit=1)[0]

@@ -105,7 +105,7 @@ def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
 
 
 def choices(hint: Any) -> tuple[str, ...]:
-    """The texts that a key takes; empty if it takes any text, or none."""
+    """The texts that a key takes; empty if the key takes any text, or takes no text."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     found = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)

@@ -46,9 +46,9 @@ Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
-    """A decoder process died over an object. `was_alone`: the object was the first of the decoder,
-    so no other object can be the cause; then the object is answered by `poison`. `signal`: the
-    signal that ended the process; 0: none.
+    """A decoder process died over an object. `was_alone`: True if the object was the decoder's
+    first; then no other object can be the cause, and the object is answered by `poison`. `signal`:
+    the signal that ended the process; 0: none.
     """
 
     def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
@@ -76,8 +76,8 @@ class Decoders(Protocol):
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
         """A decoder for one task, as soon as one is free. `is_head` tells whether this object holds
-        up everything behind it. `review` is called when the wait begins. `new`: the decoder must
-        not have had a task before.
+        up everything behind it. `review` is called when the wait begins. `new`: True if the decoder
+        must not have had a task before.
         """
         ...
 

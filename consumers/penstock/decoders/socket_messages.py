@@ -31,7 +31,9 @@ _PARTS: Final = 512
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A line for the worker's log. `is_notice`: it is logged once, not for each object."""
+    """A line for the worker's log. `is_notice`: True if the line is logged once, not for each
+    object.
+    """
 
     level: int
     text: str

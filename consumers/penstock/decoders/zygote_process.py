@@ -1,5 +1,5 @@
-"""The zygote: the process that decoders are forked from. It has their code in memory, and no
-object.
+"""The zygote: the process that decoders are forked from. It has the code of the decoders in memory,
+but never an object.
 
 Rule: to start Python with our libraries takes half a second; to fork takes a few milliseconds. The
 zygote decodes no objects itself, so no object can damage it. It ends with the worker, and its

@@ -246,7 +246,7 @@ class _Members(Members):
 
 
 def _format_of(key: str, *, packed: bool = True) -> str | None:
-    """The format by the extension. `packed`: an ending like `.gz` is taken off first."""
+    """The format by the extension. `packed`: True if an ending like `.gz` is taken off first."""
     # Most names share the text behind their first dot, so the answer for that text is remembered:
     # to compare it with all extensions takes 2 us.
     dot = key.find(".", max(key.rfind("/") + 1, len(key) - _EXTENSION_CHARS))

@@ -29,7 +29,7 @@ _MAGICS = (GZIP_MAGIC, BOM, *_NO_UTF8, *PACKED_MAGICS)
 
 
 class Chosen(NamedTuple):
-    """The chosen parser. `is_text`: a byte order mark is taken off first."""
+    """The chosen parser. `is_text`: True if a byte order mark is taken off first."""
 
     parser: Parser
     is_text: bool = False
@@ -47,8 +47,8 @@ class SniffingParser:
     `unpack` recognises packed data; None: packed data is left as it is. `choose` is called when
     `head_bytes` have come, or, if the data is packed, when `inside_bytes` were unpacked. If that
     number is 0, `choose` is called as soon as it is known whether the data is packed.
-    `empty_is_settled`: a parser is chosen even if there are no bytes at all. `step_bytes` and
-    `damage` hold until the parser is chosen.
+    `empty_is_settled`: True if a parser is chosen even for an object without bytes. `step_bytes`
+    and `damage` hold until the parser is chosen.
     """
 
     choose: Callable[[bytes], Chosen]

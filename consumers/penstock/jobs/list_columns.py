@@ -49,7 +49,7 @@ def field_of(name: str) -> str | None:
 
 
 class Columns:
-    """`is_encoded`: keys are percent-encoded, as in the CSV files of S3 Inventory. Raises
+    """`is_encoded`: True if keys are percent-encoded, as in the CSV files of S3 Inventory. Raises
     `SchemaError` if the columns name no objects.
     """
 

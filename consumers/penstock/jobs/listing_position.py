@@ -33,7 +33,8 @@ SURE_S = 0.5
 # After this time all that a killed process had sent is on the topic, and an earlier start that
 # still ran has ended.
 ARRIVED_S = 3.0
-# A start that has looked for a position and found none writes its own within this time.
+# A start that has looked for a position and found none writes a position of its own within this
+# time.
 BEGUN_S = 1.0
 
 

@@ -49,8 +49,8 @@ MANY = 1_000
 class Wanted:
     """What is announced: objects by `urls` (globs), or the rows of `manifest`. `stream`: the stream
     of all objects, or a regular expression on their keys with a group named `stream`; None: the
-    worker's own rules name the streams. `resume`: go on where an earlier start ended. `anew`: begin
-    again, but keep a position for a later start.
+    worker's own rules name the streams. `resume`: True to go on where an earlier start ended.
+    `anew`: True to begin again, but with a position that is kept for a later start.
     """
 
     urls: Sequence[str] = ()

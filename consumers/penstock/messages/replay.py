@@ -62,11 +62,11 @@ class Difference(Struct, frozen=True):
 
 
 class Replayed(Struct, kw_only=True):
-    """`complete`: the whole range is answered; if not, the same command goes on. `messages`: how
-    many offsets the range has; `done`: how many of them were answered, by all starts together. The
-    rows, `rejected` (by code), `skipped` (objects of other streams), `idle_s` (waiting for the live
-    group) and `took_s` are of this start only. `model` and `until_ms` are null if they were not
-    given.
+    """`complete`: True if the whole range is answered; if it is not, the same command goes on with
+    it. `messages`: how many offsets the range has; `done`: how many of them were answered, by all
+    starts together. The rows, `rejected` (by code), `skipped` (objects of other streams), `idle_s`
+    (waiting for the live group) and `took_s` are of this start only. `model` and `until_ms` are
+    null if they were not given.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -52,7 +52,9 @@ def split_url(url: str) -> ObjectUrl:
 
 
 def split_place(url: str) -> tuple[str, str | None, str, str]:
-    """Scheme, account, bucket and key, each possibly empty; for the `url` of a store's section."""
+    """Scheme, account, bucket and key of a URL. Each may be empty, because the `url` of a store's
+    section may name only some of them.
+    """
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     if not separator or not _SCHEME.fullmatch(scheme):

@@ -45,8 +45,8 @@ class Format:
     want. `makes`: from the options to the forms of rows that the format can give. `extensions`: in
     lower case, with the dot. `looks`: True if an object's first bytes, at most 512, look like this
     format. `is_plain`: True if with these options rows are read by linear code, without unpacking
-    anything; then the worker itself decodes small objects. `is_text`: the bytes are UTF-8, so a
-    byte order mark is taken off and UTF-16 is refused.
+    anything; then the worker itself decodes small objects. `is_text`: True if the bytes are UTF-8;
+    then a byte order mark is taken off and UTF-16 is refused.
     """
 
     name: str

@@ -26,7 +26,7 @@ SMALL_BYTES: Final = 256 << 10
 # cheaper than another request.
 GAP_BYTES: Final = 64 << 10
 
-# Is given two numbers of rows. True if any row is wanted from the first number up to, but not
+# A function of two row numbers. True if any row is wanted from the first number up to, but not
 # including, the second number.
 Wanted = Callable[[int, int], bool]
 

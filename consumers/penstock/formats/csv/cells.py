@@ -31,8 +31,8 @@ OLD_MAC = (
     "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
     '"CSV", not its "CSV (Macintosh)")'
 )
-# The signs are numbers, not bytes, because at each `b'"' in row` Python would raise an exception
-# inside, and drop it.
+# The signs are numbers, not bytes, because at each `b'"' in row` Python would internally raise an
+# exception and drop it.
 _QUOTE, RETURN = b'"\r'
 # One cell with the comma before it; the literal comma makes the search fast. A quote that is not
 # closed takes the rest of the text.

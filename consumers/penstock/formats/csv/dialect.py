@@ -48,8 +48,8 @@ DELIMITERS: Final[dict[str, bytes]] = {
     "pipe": b"|",
 }
 _OTHERS: Final = (b";", b"\t", b"|")
-# The signs are numbers, not bytes, because at each `b"," in line` Python would raise an exception
-# inside, and drop it.
+# The signs are numbers, not bytes, because at each `b"," in line` Python would internally raise an
+# exception and drop it.
 _COMMA, _SEMICOLON, _TAB, _PIPE, _QUOTE = b',;\t|"'
 # Of a first row that is longer than this, only the beginning is looked at.
 LOOK_BYTES: Final = 64 << 10

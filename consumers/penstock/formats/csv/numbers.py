@@ -33,8 +33,8 @@ LONG_BYTES = 5 << 18
 _ROW_END = b"%d.5e-30" % secrets.randbelow(10**9)
 _ROW_END_VALUE = float(_ROW_END)
 _BETWEEN_ROWS = b",%b," % _ROW_END
-# The signs are numbers, not bytes, because at each `b"[" in text` Python would raise an exception
-# inside, and drop it.
+# The signs are numbers, not bytes, because at each `b"[" in text` Python would internally raise an
+# exception and drop it.
 _BRACKET, UNDERSCORE = b"[_"
 
 

@@ -61,8 +61,8 @@ class Boxes:
 
 
 def breaks_off(source: Source, boxes: Boxes | None = None) -> str | None:
-    """A text for people about the missing part, or None. `boxes`: what has followed the file while
-    its frames were read; None: nothing has.
+    """A text for people about the missing part, or None. `boxes`: the `Boxes` that have followed
+    the file while its frames were read, if there are any.
     """
     head, size = source.read(0, 64), source.size
     try:

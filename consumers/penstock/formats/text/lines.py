@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 # or as a list, if a row itself may contain newlines.
 RawRows = bytes | list[bytes]
 
-# The signs are numbers, not bytes, because at each `b'"' in data` Python 3.11 would raise an
-# exception inside, and drop it, which takes half a microsecond.
+# The signs are numbers, not bytes, because at each `b'"' in data` Python 3.11 would internally
+# raise an exception and drop it, which takes half a microsecond.
 _RETURN, _QUOTE, _SPACE, _TAB = b'\r" \t'
 
 _BLANK_LINES: Final = re.compile(rb"\n\n++")  # begins with a literal, so that it is found fast
@@ -139,8 +139,8 @@ class RowSplitter:
     """Holds the unfinished row between two chunks."""
 
     def __init__(self, limit_bytes: int, *, quotes: bool, blanks: bool = False) -> None:
-        """`quotes`: newlines inside quotes do not end a row. `blanks`: a line that holds nothing
-        but blanks is a row.
+        """`quotes`: True if newlines inside quotes do not end a row. `blanks`: True if a line that
+        holds nothing but blanks is a row.
         """
         self._limit_bytes = limit_bytes
         self._blanks = blanks

@@ -36,7 +36,7 @@ class LinesParser(Parser):
         *,
         blanks: bool = False,
     ) -> None:
-        """`blanks`: a line that holds nothing but blanks is a row."""
+        """`blanks`: True if a line that holds nothing but blanks is a row."""
         self._limit_bytes = options.row_bytes
         self._splitter = RowSplitter(options.row_bytes, quotes=False, blanks=blanks)
         self._read_block = read
