@@ -63,8 +63,9 @@ def install_command(extra: str) -> str:
 
 
 def command_from(origin: str | None, extra: str, here: Path, prefix: Path) -> str:
-    """`origin`: what pip wrote about an installation that is not from the index (the Python
-    Packaging User Guide's "Direct URL Data Structure"). `here`: the folder of the person who types.
+    """The command that installs an extra. `origin`: what pip wrote about an installation that is
+    not from the index (the Python Packaging User Guide's "Direct URL Data Structure"). `here`: the
+    folder of the person who types.
     """
     named = f"{DISTRIBUTION}[{extra}]"
     if origin is None:

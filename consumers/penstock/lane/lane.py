@@ -55,8 +55,8 @@ class Lane(ReceivingLane):
         stream_share: StreamShare | None = None,
     ) -> None:
         """`number`: the source's number of the partition. `stream_share`: given if order is kept
-        per stream only. `fetchers`: by model. `passing`: streams and offsets: an operator lets the
-        dead letters of these records pass, so they stop no line.
+        per stream only. `fetchers`: from each model to its fetchers. `passing`: the streams and
+        offsets of records whose dead letters an operator lets pass, so that they stop no line.
         """
         super().__init__(
             where,

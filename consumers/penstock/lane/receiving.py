@@ -123,8 +123,8 @@ class ReceivingLane(LaneAccount):
         """No more records come before `offset`: the offsets between the last received record and
         `offset` are a gap.
         """
-        # Not while there is a backlog: the records in the backlog are not in the ledger yet, so the
-        # ledger would take their offsets for a gap.
+        # While there is a backlog, nothing is passed over: the records in the backlog are not in
+        # the ledger yet, so the ledger would take their offsets for a gap.
         if self._is_receiving and not self._backlog:
             self.ledger.pass_over(offset)
 
@@ -139,7 +139,7 @@ class ReceivingLane(LaneAccount):
             tickets = self._decode.tickets(self, record)
             if self.ledger.is_begun(record.offset):
                 tickets = self._without_delivered(tickets)
-            # The ledger owes the objects of stopped streams, too, because the commit must not pass
+            # The ledger also owes the objects of stopped streams, because the commit must not pass
             # them.
             self.ledger.open(record.offset, len(tickets))
             if self._stops:

@@ -113,7 +113,7 @@ class Assignments:
         await self._check_output_partitions(starts)
         if self._stopping.is_set():
             return {}  # a stop that began during the check does not know these partitions
-        # A rebalance or a stop may have asked a partition back during the check, too. Then this
+        # A rebalance or a stop may have asked a partition back while the check ran. Then this
         # assignment of it is void; after a rebalance the group assigns it anew.
         ours = [
             partition

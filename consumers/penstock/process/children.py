@@ -48,7 +48,7 @@ class Child:
         return await self._process.wait()
 
     def say(self, text: bytes) -> None:
-        """Write this text to its standard input, and close the input."""
+        """Write this text to the process's standard input, and close that input."""
         assert self._process.stdin is not None
         self._process.stdin.write(text)
         self._process.stdin.close()

@@ -1,8 +1,8 @@
 """Keeps pyarrow from loading pandas in our own processes.
 
-Rule: only for a process that is ours as a whole (a worker, a decoder); not for a program that uses
-our library, and not for a process with users' plug-ins. Program and plug-ins may need pandas.
-Owner: the start of the process.
+Rule: only for a process that is ours as a whole (such as a worker or a decoder); not for a program
+that uses our library, and not for a process with users' plug-ins. Program and plug-ins may need
+pandas. Owner: the start of the process.
 """
 
 import sys

@@ -132,8 +132,8 @@ class Intake:
 
     def _guarded(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
         works_on(partial(of_place, lane.topic, lane.partition, record.offset))
-        # A record at which an unforeseen exception comes gets a second try. If that fails, too, the
-        # exception costs this record alone.
+        # A record at which an unforeseen exception comes gets a second try. If the second try fails
+        # as well, the exception costs this record alone.
         for tries in (1, 2):
             try:
                 with self._guard:

@@ -38,8 +38,8 @@ from penstock.tracing.tracer import Tracer
 
 # About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
 RELEASE_ROWS = 2_500
-# The limit for long records (large answers, many attributes): two Kafka batches, which are in
-# memory twice while they leave.
+# The limit for long records (such as those with large answers or many attributes): two Kafka
+# batches, which are in memory twice while they leave.
 RELEASE_BYTES = 2 << 20
 
 # Publishes records and a lane's new position as one.
@@ -48,7 +48,7 @@ Transact = Callable[[Sequence[Outgoing], Commit], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class PublishTerms:
-    """`partition_of`: the partition of the output topic for a ticket's answers."""
+    """`partition_of`: gives the partition of the output topic for a ticket's answers."""
 
     partition_of: Callable[[Ticket], int]
     blocks: Blocks | None = None  # None: a Kafka record for each row

@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 POLL_MS = 50
 # The header that says where a message came from: topic/partition/offset.
 SOURCE = "penstock-source"
-# That header with its name: a topic of 249 characters, and two numbers.
+# The most bytes of the header `SOURCE` with its name: for a topic of 249 characters, and two
+# numbers.
 SOURCE_BYTES = 300
 # If a question for the ends was not answered, the ends that came with the last reads are used for
 # this long; then the question is asked again.

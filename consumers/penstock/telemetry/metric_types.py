@@ -24,8 +24,8 @@ BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 CALL_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
-# For the whole way of an object. Dense where the bounds of live streams are, because a quantile is
-# no more exact than its bucket.
+# For the whole way of an object. The buckets are narrow where the bounds of live streams are,
+# because a quantile is no more exact than its bucket.
 LATENCY_BUCKETS_S = (
     0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip

@@ -154,8 +154,8 @@ class Streams:
         add(self.whole.counts, Counter(buckets))
 
     def told(self, owed: Mapping[str, Owed], stopped: Set[str], now_s: float) -> Told:
-        """What the pages show. `owed`: by stream; `stopped`: the streams that stand still at a dead
-        letter.
+        """What the pages show. `owed`: from each stream to what it owes; `stopped`: the streams
+        that stand still at a dead letter.
         """
         self.count(now_s)
         worst = self._worst(owed, stopped)

@@ -136,7 +136,7 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
 
 
 async def _close_guest(guest: Guest) -> None:
-    """Close the shadow's clients. Its producer is still open only if the start failed."""
+    """Close the shadow's clients. The shadow's producer is still open only if the start failed."""
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(LAST_S):
             await guest.sink.stop()

@@ -67,7 +67,9 @@ class Trial:
 
 
 class _Suspicion:
-    """What is known against one object. `trials`: by member and shape."""
+    """What is known against one object. `trials`: from member and shape to the refusals of such
+    rows.
+    """
 
     __slots__ = ("is_suspect", "trials")
 

@@ -31,7 +31,7 @@ CLASSES_A_DECADE: Final = 20
 
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = (int, float)
-# Not equal to any value that a document can have.
+# Differs from all values that a document can have.
 _NOTHING = object()
 
 

@@ -1,7 +1,7 @@
 """Does a lane stand still although it owes answers?
 
 Rule: bytes, rows, answers, deliveries and commits are progress. Every failed try at a service that
-is known to be away counts as progress, too, because a worker is meant to wait for the service. A
+is known to be away also counts as progress, because a worker is meant to wait for the service. A
 failed try that the service answered is not progress, because the stage gives up such tries by
 itself. A long time in which the watchdog did not look (such as that of a stopped process or a
 sleeping machine) counts as one look. Owner: the watchdog.

@@ -1,9 +1,9 @@
 """Which models answer an object?
 
-Rule: the model that its reference names; else those of the first route that matches its stream,
-bucket and key; else the default model. A split divides whole streams by their hash: a stream has
-the same model on every worker and after every start, and a model whose share grows from 5 to 10
-percent keeps the streams that it has. Owner: the intake.
+Rule: an object is answered by the model that its reference names; else by the models of the first
+route that matches the object's stream, bucket and key; else by the default model. A split divides
+whole streams by their hash: a stream has the same model on every worker and after every start, and
+a model whose share grows from 5 to 10 percent keeps the streams that it has. Owner: the intake.
 """
 
 import fnmatch

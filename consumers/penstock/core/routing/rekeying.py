@@ -3,7 +3,7 @@
 Rule: a message is passed on unchanged, with its stream as the key. A message that names objects of
 several streams becomes one message for each stream, because a record has one key. A message that is
 too large for the topic becomes several with fewer objects each. A message that cannot be read is
-passed on, too: the worker answers it in its place. No I/O. Owner: the rekeyer.
+passed on as well, and the worker answers it in its place. No I/O. Owner: the rekeyer.
 """
 
 from collections.abc import Iterator, Sequence

@@ -38,7 +38,9 @@ NAMED = (1_000, 100, 10, 0)
 
 @dataclass(frozen=True, slots=True)
 class ShadowTerms:
-    """The compared models, the comparison's settings, and the topic it is written to."""
+    """The compared models, the comparison's settings, and the topic that the comparison is written
+    to.
+    """
 
     topic: str
     live: ModelId
