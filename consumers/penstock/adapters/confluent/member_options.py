@@ -15,8 +15,8 @@ from penstock.adapters.kafka.group.identity import GroupMember, instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import usage
 
-# How often librdkafka asks which broker is the coordinator; a commit without a coordinator fails
-# after this time, too. librdkafka's default is ten minutes.
+# How often librdkafka asks which broker is the coordinator; a commit also fails after this time if
+# there is no coordinator. librdkafka's default is ten minutes.
 COORDINATOR_MS = 5_000
 # A request without an answer fails after this time. Reads wait while a commit is under way, and a
 # member that does not read for too long is removed from the group.
@@ -33,8 +33,8 @@ FETCH_WAIT_MS = 500
 # memory even if each message has a megabyte.
 AHEAD_RECORDS = 1_000
 AHEAD_KIB = 16 << 10
-# How long librdkafka pauses the fetches of a partition of which it has read enough ahead. Its
-# default of a second is so long that the pipeline would run out of records.
+# How long librdkafka pauses the fetches of a partition of which it has read enough ahead.
+# librdkafka's default of a second is so long that the pipeline would run out of records.
 AHEAD_LOOK_MS = 5
 OLDEST = (2, 16)
 MARK = b"CGMDv2:"
@@ -122,7 +122,7 @@ def _protocol(settings: config.Kafka) -> dict[str, Any]:
 
 
 def check_release(release: str) -> None:
-    """Refuse librdkafka before 2.16, which stands still for minutes in a group of this protocol."""
+    """Refuse librdkafka before 2.16: it stands still for minutes in a group with this protocol."""
     if tuple(map(int, release.split(".")[:2])) < OLDEST:
         raise usage(
             'kafka.group_protocol = "consumer" needs confluent-kafka 2.16 or newer, here is '

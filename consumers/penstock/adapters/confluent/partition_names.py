@@ -17,7 +17,9 @@ class PartitionNames:
         self._numbers = numbers
 
     def named(self, number: int) -> Any:
-        """The partition in the form of aiokafka, because aiokafka asks for the group's positions."""
+        """The partition in the form of aiokafka, because aiokafka asks for the group's
+        positions.
+        """
         return self._numbers.of(number)
 
     def place(self, number: int, offset: int = OFFSET_INVALID, metadata: str = "") -> Any:

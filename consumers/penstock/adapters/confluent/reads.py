@@ -1,4 +1,4 @@
-"""Reads: librdkafka hands over records on its thread, the inbox keeps them for the pipeline.
+"""Reads: librdkafka hands over records on a thread, and the inbox keeps them for the pipeline.
 
 Rule: one read at a time. When a seek or a rebalance begins, all records that were read before are
 in the inbox: if they came later, they would be taken for records of the new position. Owner: the
@@ -221,7 +221,7 @@ def records_in(messages: list[Any]) -> int:
 
 
 def record_of(number: int, message: Any) -> Record:
-    """The record as the pipeline also gets it from aiokafka."""
+    """The record in the form in which aiokafka's source gives it to the pipeline."""
     value, headers = message.value(), message.headers()
     return Record(
         number,

@@ -6,8 +6,8 @@ lanes, and makes the commits that come in this time.
 
 With the protocol `classic` the group takes all partitions and gives some of them back: all are
 suspended, and those that do not come back are revoked. With `consumer` the group takes only the
-partitions that move: they are suspended, so that no member waits for a drain, and revoked at once.
-Owner: the source.
+partitions that move: they are suspended and then revoked at once, so that no member waits for a
+drain. Owner: the source.
 """
 
 import asyncio
@@ -59,9 +59,9 @@ class Rebalances:
         return self._changing is not None
 
     def now_joining(self) -> None:
-        """The join begins. With the protocol `consumer` the time of the join is not measured: a
-        worker is a member at once, and if the group has no partition for the worker, no callback
-        tells that the join has ended.
+        """Call this when a join begins. With the protocol `consumer` the time of the join is not
+        measured: a worker is a member at once, and if the group has no partition for the worker, no
+        callback tells that the join has ended.
         """
         self._reads.forget(self._reads.ours.all())
         self._reads.errors.clear()
@@ -69,12 +69,14 @@ class Rebalances:
         self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
 
     def nothing_to_join(self) -> None:
-        """No topic matches the pattern yet, so the time that a join may take has not begun."""
+        """Call this while no topic matches the pattern: the time that a join may take has not begun
+        yet.
+        """
         if self.joining_since_s is not None:
             self.joining_since_s = self._loop.time()
 
     async def end(self) -> None:
-        """From now on nothing is handed to the pipeline."""
+        """Hand nothing to the pipeline from now on."""
         self._is_over = True
         if self._changing is not None:
             self._changing.cancel()

@@ -69,7 +69,7 @@ class AnswerReader:
     _found: dict[bytes, bytes] = field(default_factory=dict, init=False)
     _body: list[bytes] = field(default_factory=list, init=False)
     _left_bytes: int = field(default=0, init=False)  # how much of the body may still be read
-    _head_bytes: int = field(default=0, init=False)  # of all heads and of the trailer
+    _head_bytes: int = field(default=0, init=False)  # received of all heads and of the trailer
     _silent_bytes: int = field(default=0, init=False)  # received since the last piece of the body
     _ends_with_connection: bool = field(default=False, init=False)
     _is_complete: bool = field(default=False, init=False)

@@ -2,9 +2,9 @@
 stays open for the next request. They save CPU: a POST and its answer cost a third of what a general
 client takes.
 
-Rule: a connection is used again only after an answer that was read whole. Every request ends: by
-its answer, by its deadline, or with the connection. Owner: the client of one host, which lends a
-connection to one task at a time.
+Rule: a connection is used again only after an answer that was read whole. Every request ends: with
+its answer, at its deadline, or with the end of the connection. Owner: the client of one host, which
+lends a connection to one task at a time.
 """
 
 import asyncio
@@ -228,7 +228,9 @@ class Host:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Give a connection back after an answer. The connection is kept if it may be used again."""
+        """Give a connection back after an answer. The connection is kept if it may be used
+        again.
+        """
         if connection.is_reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:

@@ -1,8 +1,8 @@
 """Asks the running worker at `http.host` and `http.port` for its status and its pages. For the way
 of one object, the workers of `http.peers` are asked as well.
 
-Rule: if no worker listens at an address, or another server does, the result says so, and nothing is
-raised; the caller decides what this means. Owner: the commands that ask.
+Rule: if no worker listens at an address, or if another server listens there, the result says so,
+and nothing is raised; the caller decides what this means. Owner: the commands that ask.
 """
 
 import asyncio

@@ -51,8 +51,8 @@ class KafkaRegions(RegionalSource):
         }
 
     def member_of(self, topic: str) -> GroupMember:
-        """Who this worker is to the group that reads this topic. For a region that it has left, the
-        generation is below 0.
+        """Who this worker is to the group that reads this topic. For a region that the worker has
+        left, the generation is below 0.
         """
         return self._members_by_region[self._region_by_topic.get(topic)].member_of(topic)
 

@@ -1,5 +1,5 @@
-"""Which of the objects that URLs name this process leaves out: those of other shards, and those
-that have a result already.
+"""Decides which objects this process leaves out, of all objects that the URLs name: those of other
+shards, and those that have a result already.
 
 Rule: bucket and key alone decide the shard of an object. So processes that list the same objects
 divide them without talking to each other. An object whose result exists is done, because a result

@@ -59,7 +59,7 @@ async def positions(
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
     request = DecidedOffsets if decided else OffsetFetchRequest
     answer = await client.send(node, request(group, list(by_topic.items())))
-    check_code(getattr(answer, "error_code", 0))  # from version 2 on
+    check_code(getattr(answer, "error_code", 0))  # answers have it from version 2 on
     found: dict[TopicPartition, Commit | None] = {}
     for topic, entries in DecidedOffsets.plain(answer) if decided else answer.topics:
         for number, offset, metadata, code in entries:
@@ -91,7 +91,9 @@ async def decided_positions(
 
 
 def lines_group(group: str) -> str:
-    """The group, without members, whose commits hold what people said about stopped lines."""
+    """The name of the group whose commits hold what people said about stopped lines. This group has
+    no members.
+    """
     return f"{group}.lines"
 
 

@@ -46,7 +46,7 @@ class Follower:
         return [Bite(part.topic, part.partition, records) for part, records in found.items()]
 
     async def ends(self) -> Mapping[TopicPartition, int]:
-        """For each partition the offset after its last record, now."""
+        """For each partition the present offset after its last record."""
         async with within("a question about the ends of topics", self._timeout_s):
             ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(self._parts)
         return ends

@@ -1,8 +1,8 @@
 """Writes records to several topics, by key or to a given partition, and returns their offsets.
 
-Rule: records of one partition keep their order, also when they are sent again, and each record
-keeps the time given with it. If a record cannot be delivered, the process ends, because later
-records would get the offset of the missing one. Owner: `penstock scenes`.
+Rule: records of one partition keep their order even when they are sent again, and each record keeps
+the time given with it. If a record cannot be delivered, the process ends, because later records
+would get the offset of the missing one. Owner: `penstock scenes`.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ class KeyedWriter:
             self._batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
 
     async def __call__(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
-        """Hand over the records. The awaitable is done when the brokers have all of them. It gives
-        the offset of each, or -1 if the broker did not tell it.
+        """Hand over the records. The awaitable is done when the brokers have all of them. Its
+        result is the offset of each record, or -1 if the broker did not tell the offset.
         """
         now_ms = self._clock.wall_ms()
         parts: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -32,7 +32,8 @@ FETCH_BYTES = 4 << 20
 # How long a read may wait for records. This is longer than the longest pause of a broker that moves
 # a partition's leader.
 SILENCE_MS = 30_000
-# The deadline of one read: the silence above, and 10 s for aiokafka's own questions.
+# The deadline of one read: the time that the read may wait for records, and 10 s for aiokafka's own
+# questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
 # The figures of a binary search, which throws away most of what it reads: so its fetches are small.

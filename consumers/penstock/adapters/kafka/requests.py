@@ -138,7 +138,9 @@ class MembersOffsets(
         member: tuple[int, str, str | None],
         topics: Sequence[tuple[str, list[tuple[int, int, str]]]],
     ) -> None:
-        """`producer`: the producer's transactional id, the group, the producer's id, and its epoch."""
+        """`producer`: the producer's transactional id, the group, the producer's id, and its
+        epoch.
+        """
         offsets: list[Any] = [
             (name, [(number, at, NO_EPOCH, said, {}) for number, at, said in partitions], {})
             for name, partitions in topics

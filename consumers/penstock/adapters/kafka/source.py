@@ -209,8 +209,8 @@ class KafkaSource(SourceQuestions):
         return ours
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
-        """Read the wanted partitions. If none is wanted, ask for one that does not exist: `getmany`
-        then returns no records, but raises the coordinator's errors.
+        """Read the wanted partitions. If none is wanted, ask for a partition that does not exist:
+        `getmany` then returns no records, but raises the coordinator's errors.
         """
         try:
             with translated("a read of the input topic"), for_ourselves():

@@ -93,7 +93,7 @@ class Places:
         self._timeout_s = timeout_s
 
     async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """`committed`, repeated until it is answered; raises `Fatal` after `kafka.timeout_ms`."""
+        """Ask for `committed` until an answer comes. Raises `Fatal` after `kafka.timeout_ms`."""
         began_s = _now_s()
         is_logged = False
         while partitions and not self._member.has_stopped:

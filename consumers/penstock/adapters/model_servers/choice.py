@@ -51,7 +51,7 @@ def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
 
 
 def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
-    """A configuration for each server of the model, by the server's address without secrets."""
+    """From the address of each server of the model, without secrets, to a configuration for it."""
     urls = list(dict.fromkeys([cfg.model.url, *(cfg.model.replicas or ())]))
     models = [replace(cfg.model, url=url, replicas=None) for url in urls]
     return {config.shown_url(model.url): replace(cfg, model=model) for model in models}
@@ -104,7 +104,9 @@ def open_wire(settings: config.Model) -> Wire:
 
 
 async def signature_of(cfg: config.Config) -> Signature | None:
-    """What the model takes; None if the protocol has no such question. Raises the model's errors."""
+    """What the model takes; None if the protocol has no such question. Raises the model's
+    errors.
+    """
     if cfg.model.protocol not in ("oip", "oip-grpc"):
         return None
     async with aclosing(open_wire(cfg.model)) as wire:

@@ -115,5 +115,7 @@ def excerpt(raw: bytes) -> str:
 
 
 def clean(text: str) -> str:
-    """The text, shortened and on one line, with a blank for every character that cannot be printed."""
+    """The text, shortened and on one line, with a blank for every character that cannot be
+    printed.
+    """
     return "".join(one if one.isprintable() else " " for one in text[:EXCERPT_CHARS])

@@ -1,7 +1,7 @@
 """Chooses the adapter that writes `output.objects`.
 
-Rule: the store is chosen by the same rules, and written with the same credentials, as for a
-reference that is read; `file://` is a folder. Owner: the application and the library call.
+Rule: the store for results is chosen by the same rules as a store that is read, and is written with
+the same credentials; `file://` is a folder. Owner: the application and the library call.
 """
 
 from collections.abc import Mapping

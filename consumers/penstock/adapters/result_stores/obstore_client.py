@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from obstore import PutResult
     from obstore.store import ObjectStore
 
-# S3 takes 10,000 parts of 5 MiB or more: results of up to 80 GB.
+# S3 takes 10,000 parts of 5 MiB or more. With this size a result may have up to 80 GB.
 PART_BYTES: Final = 8 << 20
 # After this time a store that takes nothing ends the worker. It is as long as the default of
 # `kafka.timeout_ms`.

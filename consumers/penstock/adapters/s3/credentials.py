@@ -24,7 +24,7 @@ PAUSE_S: Final = 1.0
 
 
 class Credentials(NamedTuple):
-    """`token`: only for temporary credentials."""
+    """`token`: None, except for temporary credentials."""
 
     key: str
     secret: str

@@ -2,8 +2,9 @@
 
 Rule: an object is one GET here. Four things go to the `exact` client behind: keys that obstore's
 path type would rewrite, empty objects, listings, and AWS buckets in another region, which that
-client can find. A body that is cut off is resumed here; failed requests are the caller's to retry.
-`ByObstore` is for any cloud, `ObstoreObjects` for S3. Owner of one obstore store per bucket.
+client can find. A body that is cut off is resumed here; the caller retries failed requests.
+`ByObstore` is for any cloud, `ObstoreObjects` for S3. Each client owns one obstore store per
+bucket.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

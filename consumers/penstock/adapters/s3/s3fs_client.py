@@ -1,8 +1,8 @@
 """Objects through s3fs: settings and credentials are read by s3fs, bytes by its aiobotocore client.
 
 Rule: bucket and key go to the store exactly as named. s3fs's own file calls are not used: they
-rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; failed
-requests are the caller's to retry. Owner of one session, made at first use.
+rewrite keys, drop versions and leak connections. A body that is cut off is resumed here; the caller
+retries failed requests. The client owns one session, made at first use.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator

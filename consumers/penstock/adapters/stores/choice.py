@@ -123,8 +123,9 @@ def place_of(name: str, store: config.Store) -> ConfiguredStore:
 
 
 def with_clouds(cfg: config.Config) -> config.Config:
-    """For URLs that the caller names: add the clouds that are not configured. They are read with
-    the credentials that the cloud's own tools would find. References of a topic never use them.
+    """For URLs that the caller names: add the clouds that are not configured. Such a cloud is read
+    with the credentials that the cloud's own tools would find. References of a topic never use
+    these credentials.
     """
     found = {place_of(name, store).scheme for name, store in cfg.stores.items()}
     clouds = {scheme: config.Store(url=f"{scheme}://") for scheme in CLOUDS if scheme not in found}

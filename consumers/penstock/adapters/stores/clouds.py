@@ -1,7 +1,7 @@
 """Objects of Google Cloud Storage and of Azure, through obstore.
 
-Rule: credentials come from the configuration, else from each cloud's own chain (obstore knows it:
-application default, workload identity, managed identity). A version is Google's generation or
+Rule: credentials come from the configuration, else from each cloud's own chain, which obstore
+knows: application default, workload identity, managed identity. A version is Google's generation or
 Azure's version id. A key that obstore would rewrite is refused, because there is no other client.
 Owner: the stores.
 """
@@ -51,8 +51,8 @@ class CloudObjects(ByObstore):
         return body
 
     async def _part(self, location: Location, start: int, stop: int | None) -> Part:
-        """Azure cannot be asked for the last bytes of an object. So it is asked for the size, and
-        then for these bytes of the same version.
+        """Azure cannot be asked for the last bytes of an object. So Azure is asked for the size,
+        and then for these bytes of the same version.
         """
         if start >= 0 or self._takes_suffixes:
             part = await super()._part(location, start, stop)

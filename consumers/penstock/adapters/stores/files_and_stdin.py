@@ -37,7 +37,7 @@ def local_path(url: str) -> str | None:
 
 async def local_files(path: str) -> list[str]:
     """The absolute paths, in order, of a file or of all files that match a glob. `**` also matches
-    slashes. Raises `Fatal` if the path is not a file's, or may not be looked at.
+    slashes. Raises `Fatal` if no file has the path, or if we may not look at it.
     """
     if path == STDIN:
         return [STDIN]
@@ -165,7 +165,9 @@ class _Stdin:
             self.copied.set_exception(error)
 
     def close(self) -> None:
-        """Close the file, which deletes it. `tempfile` would warn if only its name were deleted."""
+        """Close the file, which deletes it. `tempfile` would warn if only the file's name were
+        deleted.
+        """
         self.copied.cancel()
         with suppress(FileNotFoundError):
             self._file.close()

@@ -64,8 +64,9 @@ _BAD_PIN: Final = frozenset({"InvalidArgument", "InvalidQueryParameterValue", "I
 
 
 def is_empty(error: Exception) -> bool:
-    """True if the last bytes of an empty object were asked for. MinIO then answers with a range of
-    0 bytes, and obstore cannot parse this range; other stores answer 416.
+    """True if the last bytes of an empty object were asked for. MinIO then answers with a range
+    that states 0 bytes as the size of the object, and obstore cannot parse this range; other stores
+    answer 416.
     """
     text = str(error)
     said = _STATUS.search(text)
@@ -75,8 +76,8 @@ def is_empty(error: Exception) -> bool:
 
 
 def translated(error: Exception, location: Location) -> PenstockError:
-    """Our error for an error of obstore. The status is read from the error's text, because it is
-    nowhere else.
+    """Our error for an error of obstore. For most statuses, only the error's text tells the
+    status.
     """
     text = str(error)
     said, code = _STATUS.search(text), _CODE.search(text)

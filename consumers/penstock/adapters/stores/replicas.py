@@ -3,7 +3,8 @@
 Rule: `core.health.replica_choice` decides which store is asked: the store itself while it is
 healthy. On a replica the entity tag must match the pin, because each store has version ids of its
 own. A replica that does not have the object proves nothing, because the copy may still come: then
-the caller waits for the store itself. Owner: the stores, one for each store with replicas.
+the caller waits for the store itself. Owner: `Stores`, which makes one such client for each store
+with replicas.
 """
 
 import asyncio

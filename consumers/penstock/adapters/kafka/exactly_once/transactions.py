@@ -200,8 +200,9 @@ class KafkaTransactions:
             await self._stop()
 
     async def _take_back(self) -> None:
-        """Abort now, so that readers of committed records need not wait. If the abort fails, the
-        start of the next owner or the broker's time limit aborts the transaction.
+        """Abort the open transaction now, so that readers of committed records need not wait. If
+        the abort fails, the start of the next owner or the broker's time limit aborts the
+        transaction.
         """
         try:
             async with asyncio.timeout(ABORT_TIMEOUT_S):

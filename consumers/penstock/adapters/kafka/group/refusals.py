@@ -82,7 +82,9 @@ class InstanceIdWait:
         self._last_s = -math.inf
 
     def end(self) -> None:
-        """Call this when the group has given us the id: the next wait may again last the full time."""
+        """Call this when the group has given us the id: the next wait may again last the full
+        time.
+        """
         self._since_s = None
 
     async def pause(self, instance_id: str | None) -> None:

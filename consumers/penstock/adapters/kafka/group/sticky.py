@@ -21,9 +21,9 @@ Had = tuple[int, Iterable[TopicPartition]]
 def sticky() -> type[StickyPartitionAssignor]:
     """A class for one consumer, because aiokafka keeps a member's partitions in the class.
 
-    Its name is "range": a group takes a member only if the member offers an assignor that all
-    others offer, and older releases and other clients offer "range". The member that is asked to
-    assign does so in its own way, and the other members accept the result.
+    The class has the name "range": a group takes a member only if the member offers an assignor
+    that all others offer, and older releases and other clients offer "range". The member that is
+    asked to assign does so in its own way, and the other members accept the result.
     """
 
     class Sticky(StickyPartitionAssignor):  # type: ignore[misc]

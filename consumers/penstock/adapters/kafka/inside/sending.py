@@ -33,8 +33,9 @@ _NO_HEADERS: Headers = []
 # The pause between two questions for a leader: about the time of an election. Without a pause the
 # broker would be asked 500 times a second.
 STALE_S = 0.05
-# A broker writes the markers of a transaction some milliseconds after it has answered the commit,
-# and refuses the producer's next transaction until then. aiokafka's own pause is 20 ms.
+# The pause before the producer asks again whether the markers of its last transaction are written.
+# A broker writes them some milliseconds after it has answered the commit, and refuses the
+# producer's next transaction until then. aiokafka's own pause is 20 ms.
 MARKERS_S = 0.003
 
 

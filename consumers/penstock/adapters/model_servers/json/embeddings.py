@@ -1,9 +1,9 @@
 """Texts in, vectors out: servers with OpenAI's interface for embeddings (vLLM, TEI and others).
 
-Rule: a vector belongs to the text whose `index` the vector carries; its place in the answer does
-not matter. How many texts a server takes is learned from its refusals. If one text is too long, the
-caller finds its row by asking with parts of the batch, and only that row is rejected. Owner: the
-application.
+Rule: a vector belongs to the text whose `index` the vector carries; the vector's place in the
+answer does not matter. How many texts a server takes is learned from its refusals. If one text is
+too long, the caller finds its row by asking with parts of the batch, and only that row is rejected.
+Owner: the application.
 """
 
 import re

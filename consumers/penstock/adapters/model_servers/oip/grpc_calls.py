@@ -146,7 +146,9 @@ class GrpcWire:
         raise unusable(f"{self._target} {method}: OK, but without a message that can be read")
 
     async def _call_once(self, method: str, fields: dict[str, Any], timeout_s: float) -> Any:
-        """Returns the answer, or None for an answer that is empty or that the library cannot read."""
+        """Returns the answer, or None for an answer that is empty or that the library cannot
+        read.
+        """
         request = MESSAGES[f"{method}Request"](**fields)
         call = self._open().unary_unary(
             f"/{SERVICE}/{method}",
@@ -193,7 +195,9 @@ class GrpcWire:
 
 @asynccontextmanager
 async def poster(url: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    """Yields a function that sends a finished message without TLS and does not decode the answer."""
+    """Yields a function that sends a finished message without TLS, and ignores the answer's
+    content.
+    """
     async with grpc.aio.insecure_channel(urlsplit(url).netloc, _OPTIONS) as channel:
         call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
 

@@ -1,9 +1,9 @@
 """What the statuses of gRPC mean, as servers of the Open Inference Protocol use them.
 
 Rule: the library says UNAVAILABLE if it cannot reach the server, and servers say UNAVAILABLE if
-they are too busy; the text tells which. Only a status that the server sent can refuse rows: if a
-stream ends without a status of the server, the server hung up, whatever code the library gives.
-Pure functions; owner: the gRPC wire.
+they are too busy; the text tells which of the two it is. Only a status that the server sent can
+refuse rows: if a stream ends without a status of the server, the server hung up, whatever code the
+library gives. Pure functions; owner: the gRPC wire.
 """
 
 import re
@@ -40,7 +40,7 @@ _NO_STATUS: Final = re.compile(
 )
 # Codes that a server can send, and that the library also gives by itself.
 _ALSO_BY_LIBRARY: Final = (_CODE.INTERNAL, _CODE.UNKNOWN, _CODE.CANCELLED)
-# Texts of C core and Go, Java, .NET and Rust, in this order.
+# Texts for a message that is too large: of C core and Go, of Java, of .NET, of Rust, in this order.
 _TOO_LARGE: Final = re.compile(
     r"larger than max|exceeds (?:the )?(?:configured )?max|too large|message size", re.IGNORECASE
 )

@@ -23,7 +23,9 @@ from penstock.errors import Poison, Rejected
 
 
 def fill(wanted: Signature, payloads: Sequence[Payload]) -> Filled:
-    """All rows of `payloads`, which have one shape. Raises `Rejected` if no row can fit."""
+    """Fill the model's inputs with the rows of `payloads`; all these rows have one shape. Raises
+    `Rejected` if no row can fit.
+    """
     if isinstance(payloads[0], Matrix):
         return _of_matrix(wanted, cast("Sequence[Matrix]", payloads))
     if isinstance(payloads[0], BytesRows):
@@ -195,7 +197,9 @@ def _at_once(wanted: Signature, elements: list[Any]) -> Filled | None:
 
 
 def _picked(wanted: Signature, element: Any) -> list[Any] | str:
-    """A row's value for each input, texts in a list. If the row is refused, a text that says why."""
+    """A row's value for each input, texts in a list. If the row is refused, a text that says
+    why.
+    """
     inputs = wanted.inputs
     if isinstance(element, dict):
         missing = [one.name for one in inputs if one.name not in element]
@@ -214,7 +218,9 @@ def _picked(wanted: Signature, element: Any) -> list[Any] | str:
 
 
 def _json_value(tensor: Tensor, given: Any) -> Any:
-    """An array of the row's shape, or a list of texts. If the row is refused, a text that says why."""
+    """An array of the row's shape, or a list of texts. If the row is refused, a text that says
+    why.
+    """
     misfit = f"the row is not what the model wants: {tensor}"
     if tensor.datatype == BYTES:
         texts = given if isinstance(given, list) and math.prod(tensor.shape) != 1 else [given]

@@ -38,7 +38,9 @@ class Description(NamedTuple):
 
 
 class Wire(Protocol):
-    """REST or gRPC. The methods raise `Unreachable`, or the error that the server's refusal means."""
+    """REST or gRPC. The methods raise `Unreachable`, or the error that the server's refusal
+    means.
+    """
 
     async def describe(self) -> Description:
         """The server's description; empty if only the settings describe the model."""

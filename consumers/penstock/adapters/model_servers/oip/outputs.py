@@ -1,9 +1,9 @@
 """Makes predictions from the tensors that a model of the Open Inference Protocol answered.
 
 Rule: a prediction is an object with one entry per output: the row's slice of that output. A BYTES
-output named `error` is not part of the prediction: a text in that output rejects its row. JSON is
-made of whole columns and then cut by row, because encoding row by row is slower. Pure functions;
-owner: the adapters of the protocol.
+output named `error` is not part of the prediction: a text in that output rejects its row. The JSON
+of a whole column is made at once and then cut by row, because encoding row by row is slower. Pure
+functions; owner: the adapters of the protocol.
 """
 
 import math
