@@ -14,7 +14,7 @@ CONFIDENCE = 0.99
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile; a value without an answer counts as infinite."""
+    """The nearest-rank percentile. The value of a tick without an answer must be infinite."""
     # Rounding may put the product just above a whole number. This must not raise the rank.
     rank = max(1, math.ceil(share * len(values) - 1e-9))
     return sorted(values)[rank - 1]

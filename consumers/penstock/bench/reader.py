@@ -42,9 +42,9 @@ class Tick(Struct, array_like=True):
 
 
 class ReadAnswer(Struct):
-    """`rows_by_ms`: pairs of a time of the broker and the rows that it appended then. `disorders`:
-    the number of rows whose place in the input is not after the place that their partition had
-    already reached.
+    """`rows_by_ms`: pairs of a time by the broker's clock and the number of rows that the broker
+    appended at that time. `disorders`: the number of rows whose place in the input is not after the
+    place that their partition had already reached.
     """
 
     references: int

@@ -28,8 +28,8 @@ _STACK = Path(__file__).parents[3] / "scripts" / "stack"
 # services use about 0.1.
 QUIET_CORES = 0.25
 QUIET_LOOK_S = 1.0
-# A compiler or test suite on the same machine that has not ended by then will probably go on for
-# very long.
+# If other processes, such as a compiler or a test suite, are busy for longer than this, they will
+# probably go on for very long.
 QUIET_WAIT_S = 60.0
 
 

@@ -33,9 +33,9 @@ Holds = Callable[[int], Awaitable[bool]]
 
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
-    """`streams`: a fixed number; None: search up to `max_streams`. `beside_rows`: rows of the huge
-    objects that are answered at the same time; 0: none. `body`: the file that replaces the objects
-    with `rows` of numbers.
+    """`streams`: a fixed number; None: search up to `max_streams`. `beside_rows`: the number of
+    rows of each huge object that is answered at the same time; 0: no huge objects. `body`: the file
+    that replaces the objects with `rows` rows of numbers.
     """
 
     hz: float = 20.0

@@ -44,8 +44,8 @@ HUGE_ROWS_PER_S = 250_000
 
 class Ticks(Struct, frozen=True, kw_only=True):
     """The ticks of every stream: the ticks of `WARM_UP_S` are not measured, those of the following
-    `seconds` are. `beside_rows`: rows of each huge object that is announced beside the ticks; 0: no
-    such objects. All objects are in the bucket already.
+    `seconds` are. `beside_rows`: the number of rows of each huge object that is announced beside
+    the ticks; 0: no huge objects. All objects are in the bucket already.
     """
 
     bucket: str
@@ -177,7 +177,7 @@ async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sen
     for due in schedule(ticks.streams, ticks.hz, ticks.count, ticks.spread):
         due_s = t0_s + due.at_ms / 1000
         await asyncio.sleep(max(0.0, due_s - time.monotonic() - LOOP_TIMER_S))
-        time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 - the precise rest
+        time.sleep(max(0.0, due_s - time.monotonic()))  # noqa: ASYNC251 (the last ms, precisely)
         if due.tick >= ticks.warm_up_ticks:
             cpu_s = cpu_s or time.process_time()
             lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)

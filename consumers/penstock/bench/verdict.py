@@ -1,7 +1,7 @@
 """The outcome of a trial: percentiles, misses, and the time in each part of a tick's way.
 
-Rule: every tick counts, and one without an answer counts as slower than every bound. The bound must
-hold for all ticks together and for every single stream. Owner: the trial.
+Rule: every tick counts, and a tick without an answer counts as slower than every bound. The bound
+must hold for all ticks together and for every single stream. Owner: the trial.
 """
 
 import math

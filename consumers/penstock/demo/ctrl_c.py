@@ -19,7 +19,7 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class Interrupts:
-    """`async with Interrupts() as interrupts:` around the work that signals may stop."""
+    """Use `async with Interrupts() as interrupts:` around the work that signals may stop."""
 
     def __init__(self) -> None:
         self.gently = False

@@ -32,7 +32,7 @@ from penstock.process.children import address, free_port, running
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
 PARTITIONS = 4
 # An answered object is deleted after this time. A worker that takes over begins at the last commit,
-# which is younger than this, so it needs no deleted object.
+# which is younger than this, so the worker needs no deleted object.
 KEEP_S = 60.0
 # The embedded broker answers a fetch only after its full wait, even if records have come.
 FETCH_WAIT_MS = 4

@@ -1,4 +1,4 @@
-"""The demo's worker: started again whenever it is killed, and asked how it batches.
+"""Runs the demo's worker: starts it again whenever it is killed, and asks it how it batches.
 
 Rule: a worker that a signal ended, or that ended with code 0, is started again. A worker that gives
 up by itself ends the demo with its own message. The worker's counters are shown, but the proof does

@@ -41,7 +41,7 @@ class Alike(NamedTuple):
 
 class Listing:
     """The newest `limit` lines of the table, and the counts of all letters. `stops`: a text for
-    each line of a worker that has stopped.
+    each stopped line of the group's workers.
     """
 
     def __init__(self, limit: int) -> None:

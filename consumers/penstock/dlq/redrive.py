@@ -73,9 +73,9 @@ async def redrive(
     latest: bool,
     progress: OnRead,
 ) -> None:
-    """Send the chosen letters back. `how` is kept up to date meanwhile. `originals`: for letters
-    without a reference, send the whole original message. `latest`: ask for the objects' present
-    versions instead of the versions that failed.
+    """Send the chosen letters back. `how` is kept up to date meanwhile. `originals`: True if, for a
+    letter without a reference, the whole original message is sent. `latest`: True if the present
+    versions of the objects are asked for instead of the versions that failed.
     """
     asked = _Asked()
     elsewhere: dict[Source, DeadLetter] = {}

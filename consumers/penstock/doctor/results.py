@@ -50,8 +50,8 @@ def _probe_key(names: Template) -> str:
 
 
 async def look_at_leftovers(cfg: config.Config, template: str, now: datetime) -> list[Finding]:
-    """Look for unfinished uploads of killed workers, which appear in no listing of objects, but
-    cost storage.
+    """Look for unfinished uploads of killed workers. Such uploads appear in no listing of objects,
+    but cost storage.
     """
     leftovers = leftovers_of(cfg, template)
     if leftovers is None:

@@ -53,7 +53,9 @@ class Found:
         return self.sums.tally.total
 
     def surely(self, share: float) -> bool:
-        """True if the agreement is at least `share`, even at the low end of its interval."""
+        """True if the agreement is at least `share`, even at the low end of the agreement's
+        interval.
+        """
         return self.share.interval()[0] >= share
 
     def as_json(self, worst: int) -> dict[str, Any]:

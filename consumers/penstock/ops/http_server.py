@@ -27,7 +27,8 @@ from penstock.ops.page_guards import REQUEST_S, SlowClients, host_check, token_c
 log = logging.getLogger(__name__)
 
 # The environment variable with the number of the listening socket that a supervisor made for this
-# process. Its name has no `__`, so the configuration does not read it as a key.
+# process. The variable's name has no `__`, so the configuration does not read the variable as a
+# key.
 HTTP_FD: Final = "PENSTOCK_HTTP_FD"
 # What `/readyz` answers while the worker has no partition. The supervisor's page looks for this
 # text in the answers of its members.

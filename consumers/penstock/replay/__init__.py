@@ -7,7 +7,7 @@ group is behind, the replay reads nothing (docs/replay.md).
 
     span             decides the offsets, and writes them down
     worker_settings  configuration and settings of the worker that replays
-    pacing           holds the replay while the live group is behind, and ends it at its end
+    pacing           holds the replay while the live group is behind, and ends the replay
     diff             compares the new answers with the former ones, row by row
     former_results   reads former answers from result objects
     report           the summary for people

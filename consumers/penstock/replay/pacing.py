@@ -187,10 +187,11 @@ def check_lines(
     marked: Set[Where],
 ) -> None:
     """Raises `Fatal` if all unfinished partitions have stopped lines, so that no more work can be
-    done. `stopped`: from a partition of ours (`ours`) to the places of its stopped lines. `marked`:
-    the partitions whose commits say that a line has stopped; they tell of the partitions of other
-    workers. A worker without a stopped line of its own goes on, because a worker with a stopped
-    line ends, and its partitions may then move to this worker.
+    done. `ours`: the partitions of this worker. `stopped`: from one of these partitions to the
+    places of its stopped lines. Of the partitions of other workers only the commits tell. `marked`:
+    the partitions whose commits say that a line has stopped. A worker without a stopped line of its
+    own goes on, because a worker with a stopped line ends, and its partitions may then move to this
+    worker.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

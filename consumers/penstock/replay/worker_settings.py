@@ -21,8 +21,8 @@ from penstock.pipeline.model_track import ModelTerms
 from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
 
-# With these limits a replay burdens store and model less than a worker does. They bound, too, how
-# much work is in progress when the live group falls behind.
+# With these limits a replay burdens store and model less than a worker does. The same limits bound
+# how much work is in progress when the live group falls behind.
 FETCHERS = 4
 IN_FLIGHT_OBJECTS = 16
 BUFFER_BYTES = 64 * config.MIB

@@ -207,9 +207,9 @@ class Ledger:
                 self._due.put(site.name, at)
 
     async def _write_again(self, names: dict[str, int]) -> None:
-        """Write our states of these sites again, because a frozen worker has written states of them
-        after it had lost the partition. Our state must be the last one of each site, because
-        compaction keeps only the last one.
+        """Write our states of these sites again, because a frozen worker has written states of
+        these sites after that worker had lost the partition. Our state must be the last one of each
+        site, because compaction keeps only the last one.
         """
         while names:
             ours = self.sites

@@ -28,7 +28,7 @@ Fits = Callable[[str, bytes, int], bool]
 class Send(Protocol):
     """Hands records to Kafka, those of one partition in order. Returns an awaitable, which ends
     when all records are delivered. Its result is the offset of each record, negative if Kafka did
-    not tell the offset. It raises if a record was not delivered.
+    not tell the offset. The awaitable raises if a record was not delivered.
     """
 
     async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...

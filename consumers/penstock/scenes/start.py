@@ -1,4 +1,5 @@
-"""`penstock scenes`: checks its topics, then runs its engine. Also creates the topics.
+"""`penstock scenes`: checks its topics, then runs its engine. For `penstock topics create`, this
+module creates the topics.
 
 Rule: if a topic is missing or does not fit, the error says how to mend it. Owner: the command.
 """

@@ -1,9 +1,9 @@
 """Result objects in a simulated world: how each worker writes them, and the check that they are
 true.
 
-Rule: when a record that names a result arrives on the topic, it is compared with the bytes that
-were complete by then. So a reader that finds a record finds the result that the record names.
-Owner: one simulation.
+Rule: when a record that names a result arrives on the topic, the record is compared with the bytes
+of the result that are complete at that time. So a reader that finds a record finds the result that
+the record names. Owner: one simulation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -94,8 +94,8 @@ class _Events:
         )
 
     async def _live(self) -> None:
-        # The history keeps the violation, and `failed` is set. If it were raised, it would reach
-        # the caller in a group with the errors of tasks that it interrupts.
+        # The history keeps the violation, and `failed` is set. If the violation were raised here,
+        # it would reach the caller in a group with the errors of the tasks that it interrupts.
         with suppress(Violation):
             await self._disturb_and_recover()
 

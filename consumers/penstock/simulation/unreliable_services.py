@@ -2,7 +2,7 @@
 
 Rule: a request that is on the wire may still have its effect after the worker's death. But a dead
 worker gets no answer, and a paused worker gets the answer when it goes on. Owner: the simulation,
-one of each per worker.
+with one object store and one model per worker.
 """
 
 import asyncio

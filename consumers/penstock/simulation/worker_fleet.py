@@ -59,7 +59,7 @@ class WorkerFleet:
             self.end(self._random.choice(running))
 
     def end(self, worker: Worker) -> None:
-        """Stop a worker as SIGTERM does. It must end soon after the time for its drain."""
+        """Stop a worker as SIGTERM does. The worker must end soon after the time for its drain."""
         self._world.history.note("stop", worker.name)
         worker.stop()
         self._tasks.create_task(self._ends(worker))

@@ -59,7 +59,9 @@ class World:
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         def source(part: str) -> Random:
-            """Each part has its own source, so that a change in one does not shift the others."""
+            """Each part has a source of its own, so that a change in one part does not shift the
+            draws of others.
+            """
             return Random(f"{seed}/{part}")
 
         self.random = source("storm")

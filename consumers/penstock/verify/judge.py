@@ -1,9 +1,9 @@
 """The judge: decides from the records of three topics alone whether every promise was kept.
 
 Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
-letters, each partition in offset order. Then the caller feeds those partitions of the output topic
-that `repeated` names a second time, to `compare`. Memory grows with open objects, gaps, rejections
-and repeats, not with rows. Owner: `penstock verify`, or the live judge.
+letters, each partition in offset order. Then the caller reads the partitions that `repeated` names
+a second time from the output topic, and feeds their records to `compare`. Memory grows with open
+objects, gaps, rejections and repeats, not with rows. Owner: `penstock verify`, or the live judge.
 """
 
 from collections.abc import Mapping

@@ -37,10 +37,10 @@ async def verify(
     until: Until = "end",
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
-    """Judge the input topics up to `until`. "end" means all records that they hold now, "committed"
-    means the records that the group has committed. `committed`: read only committed records of the
-    output topics. With exactly-once delivery only committed records are read in any case, because
-    the promise holds only for readers of committed records.
+    """Judge the input topics up to `until`: "end" for all records that the input topics hold now,
+    "committed" for the records that the group has committed. `committed`: True if only committed
+    records of the output topics are read. With exactly-once delivery only committed records are
+    read in any case, because the promise holds only for readers of committed records.
     """
     isolation = "read_committed" if committed else cfg.delivery.isolation
     async with (

@@ -74,8 +74,9 @@ def _location_of(url: str, places: StoreChoice) -> Location:
 
 
 def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
-    """The rows in their order. If `predictions` is False, only row numbers and errors are read from
-    Parquet, which is faster. Raises one of `UNREADABLE` if the result is damaged.
+    """The rows in their order. If `predictions` is False, only the row numbers and errors of a
+    Parquet result are read, because that is faster. Raises one of `UNREADABLE` if the result is
+    damaged.
     """
     if url.endswith(".parquet"):
         return _parquet(file, predictions=predictions)

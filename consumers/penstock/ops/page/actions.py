@@ -26,8 +26,8 @@ from penstock.ops.http_server import HTTP_FD, as_json
 
 log = logging.getLogger(__name__)
 
-# The demo sets this environment variable, so that its worker can be killed on the page. Its name
-# has no `__`, so the configuration does not read it as a key.
+# The demo sets this environment variable, so that its worker can be killed on the page. The
+# variable's name has no `__`, so the configuration does not read the variable as a key.
 DEMO: Final = "PENSTOCK_DEMO"
 # A command may take this long: enough to read millions of letters.
 MOST_S: Final = 300.0

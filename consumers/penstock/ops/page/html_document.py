@@ -39,8 +39,8 @@ PARTS: Final = (
 
 
 def document_of(title: str, scripts: Sequence[Traversable]) -> str:
-    """The whole document, with these scripts behind the frame's own. The last of them must define
-    `show`, which shows an update.
+    """The whole document, with these scripts behind the frame's own. The last script must define
+    the function `show`, which shows an update.
     """
     script = "".join(one.read_text() for one in (_part("frame"), *scripts, _part("start")))
     frame = _HERE.joinpath("frame.html").read_text()

@@ -2,9 +2,9 @@
 them.
 
 Rule: the peers that `http.peers` names are asked every few seconds, and only while somebody looks
-at this page. Few peers are asked at a time. The time for an answer and its size are bounded, and no
-page waits for a peer. A peer that does not answer is shown by its address, with the reason. Only
-the fields that are declared here are read of an answer. Owner: the page's server.
+at this page. Few peers are asked at a time. The time for an answer and the size of an answer are
+bounded, and no page waits for a peer. A peer that does not answer is shown by its address, with the
+reason. Only the fields that are declared here are read of an answer. Owner: the page's server.
 """
 
 import asyncio

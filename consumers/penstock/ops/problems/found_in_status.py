@@ -228,8 +228,8 @@ def _is_late(stream: Mapping[str, Any], document: Document) -> bool:
 
 
 def _unmatched(document: Document) -> Iterator[Problem]:
-    """Routes whose glob is most likely misspelt, so that another model answers the objects meant
-    for them.
+    """Routes whose glob is most likely misspelt, so that another model answers the objects that
+    these routes are meant for.
     """
     asked, streams = value_at(document, "routes", "asked"), document.get("streams") or ()
     for route in value_at(document, "routes", "never_matched") or ():

@@ -2,9 +2,9 @@
 flickers.
 
 Rule: a problem appears at once. A problem that is measured, such as lateness, stays until it has
-not been found for `HOLD_S`, at its worst level of the last `HOLD_S`. Meanwhile its sentence keeps
-naming the same stream. A problem that is a state, such as a stopped line, is shown exactly while it
-is found. Pure: time is an argument. Owner: the status.
+not been found for `HOLD_S`. Meanwhile it is shown at its worst level of the last `HOLD_S`, and its
+sentence keeps naming the same stream. A problem that is a state, such as a stopped line, is shown
+exactly while it is found. Pure: time is an argument. Owner: the status.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,8 +17,9 @@ SHOWN_TEXT: Final = 200
 
 
 class Problem(NamedTuple):
-    """`what`: cause and stream, in a sentence. `do`: how to mend it. `kind`: which rule found it.
-    `stream`: the name of the stream to look at. `service`: the service that is away or ill.
+    """`what`: cause and stream, in a sentence. `do`: how to mend the problem. `kind`: the name of
+    the rule that found it. `stream`: the name of the stream to look at. `service`: the service that
+    is away or ill.
     """
 
     level: str

@@ -1,10 +1,10 @@
 """Keeps one place of the group filled by one worker process at a time, until all members must stop.
 
 Rule: if a signal ends the process, or if somebody other than the supervisor asks the process to
-end, a successor takes the place, with the same listening socket. The worker in reserve takes the
-place at once; if there is none, a new process takes it after a pause. Before such a pause the group
-is told that the place is free, so that other members take its partitions. A process that has done
-its job has no successor. Owner: the supervisor.
+end, a successor takes the place, with the same listening socket. If a worker is in reserve, it
+takes the place at once; if not, a new process takes the place after a pause. Before such a pause
+the group is told that the place is free, so that other members take its partitions. A process that
+has done its job has no successor. Owner: the supervisor.
 """
 
 import asyncio
@@ -84,8 +84,8 @@ class Member:
             self._process.send_signal(signal.SIGHUP)
 
     async def live(self, spare: Spare | None) -> int:
-        """Keep a process in this place until it exits with an error, has done its job, or all must
-        stop. Returns the exit code of the last process; 0 if a signal ended it.
+        """Keep a process in this place until the process exits with an error, has done its job, or
+        all members must stop. Returns the exit code of the last process; 0 if a signal ended it.
         """
         failures = 0
         now = asyncio.get_running_loop().time

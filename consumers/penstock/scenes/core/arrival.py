@@ -105,9 +105,7 @@ def read_answer(value: bytes) -> Answer:
 
 
 def without_answer(arrival: Arrival) -> Arrival:
-    """The arrival without its answer. Used if the record that holds the arrival would be too large
-    with the answer.
-    """
+    """The arrival without its answer, for a record that would be too large with the answer."""
     if not arrival.value:
         return arrival
     return replace(arrival, value=b"", is_error=read_answer(arrival.value).error is not None)

@@ -64,8 +64,8 @@ class Members:
         return len(members) >= self._rules.max_members or chars > MOST_NAMES_CHARS
 
     def _give_up_one(self) -> bool:
-        """Make room for a new member by removing the evicted member that was silent longest. False:
-        no member is evicted, so there is no room.
+        """Make room for a new member by removing the evicted member that was silent longest.
+        Returns False if there is no room, because no member is evicted.
         """
         members = self._state.members
         gone = [name for name, member in members.items() if member.is_evicted]

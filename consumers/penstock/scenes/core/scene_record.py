@@ -24,9 +24,9 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class SceneRecords:
-    """`inline`: a JSON pointer to a number in each prediction; a scene's record then holds these
-    numbers as one row, too. None: the record has no such row. `fill`: the number that the row has
-    for a member whose number is missing.
+    """`inline`: a JSON pointer to a number in each prediction; a scene's record then has one row of
+    these numbers, besides the predictions. None: the record has no such row. `fill`: the number
+    that the row has for a member whose number is missing.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:

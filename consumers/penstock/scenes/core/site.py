@@ -31,8 +31,8 @@ GRACE_LEASES = 10
 
 
 class Site:
-    """Each `now` is the time of one clock, in milliseconds; any clock will do. If the clock goes
-    back, the site takes it as standing still.
+    """All times `now` are from one clock, in milliseconds; which clock that is does not matter. If
+    the clock goes back, the site treats it as a clock that stands still.
     """
 
     def __init__(self, name: str, rules: Rules, state: SiteState | None = None) -> None:
@@ -154,8 +154,8 @@ class Site:
 
     def shed(self) -> bool:
         """Decide the earlier half of the open scenes now, and drop the decided scenes that could be
-        amended. Used when the state nearly fills a record even without answers. Returns False if
-        nothing was decided.
+        amended. The ledger calls this when the state nearly fills a record even without answers.
+        Returns False if nothing was decided.
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:

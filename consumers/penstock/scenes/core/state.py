@@ -19,7 +19,7 @@ Scene = TypeVar("Scene", "Open", "Decided")
 
 Reason = Literal[
     "late",  # the prediction's scene, or a later one, was closed already
-    "surplus",  # the member already has another prediction in that scene
+    "surplus",  # the member has a place in the prediction's scene already
     "off_grid",  # its time is farther than tolerance_ms from every scene's time
     "ahead",  # its time is ahead of Kafka's clock, or of the other members
     "no_time",

@@ -1,4 +1,5 @@
-"""Finds, for each record that reaches a topic, the life that published it, and has it checked.
+"""Finds, for each record that reaches a topic, the life that published it, and has the record
+checked.
 
 Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
 nothing of lives. Records come from a producer or in a transaction. Owner: one simulation.

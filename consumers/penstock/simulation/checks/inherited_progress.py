@@ -1,7 +1,7 @@
 """The commit from which a life starts, and the rows that this commit allows the life to skip.
 
-Rule: a life may skip rows only by a cursor that fits what it reads now: this object, this version,
-and row options that give the same rows. Owner: the checks of one life.
+Rule: a life may skip rows only by a cursor that fits what the life reads now: this object, this
+version, and row options that give the same rows. Owner: the checks of one life.
 """
 
 from collections.abc import Collection

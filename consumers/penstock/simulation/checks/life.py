@@ -19,8 +19,8 @@ from penstock.simulation.kafka.lives import Watched
 
 
 class Reached(NamedTuple):
-    """How far an object is published: all rows before `row`. `ended`: the object's last record is
-    published. `failed`: the last record is an error.
+    """How far an object is published: all rows before `row`. `ended`: True if the object's last
+    record is published. `failed`: True if the last record is an error.
     """
 
     number: Number

@@ -33,8 +33,8 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """Add records. `truths`: how their worker reads objects. `once`: the records come from a
-        transaction.
+        """Add records. `truths`: how their worker reads objects. `once`: True if the records come
+        from a transaction.
         """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]

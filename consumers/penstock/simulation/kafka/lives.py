@@ -1,7 +1,7 @@
 """The lives of one worker: for each partition that it has, the life of the present assignment.
 
 Rule: a partition has one life at a time. A life that is over or suspended may neither publish nor
-commit; the checks of the life look at that. Owner: the source, one per worker.
+commit, which the checks of lives look at. Owner: the source, one per worker.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,8 +1,8 @@
 """The source of one worker, a member of the group in memory: it is assigned partitions, reads and
 commits.
 
-Rule: the pipeline's `suspended`, `revoked` and `assigned` are called one after the other, like the
-listener of a real consumer. Once a worker is killed, nothing calls it any more. Owner: the
+Rule: the pipeline's `suspended`, `revoked` and `assigned` are called one after the other, as a real
+consumer calls its listener. Once a worker is killed, nothing calls it any more. Owner: the
 simulation.
 """
 
@@ -28,7 +28,7 @@ from penstock.simulation.worker_process import Process
 STOP_S = 30.0
 ASK_AGAIN_S = 0.2
 MOST_QUESTIONS = 20
-# How long a new owner waits for the end of an open transaction before it takes it back.
+# How long a new owner waits for an open transaction to end before taking it back.
 ABANDONED_S = 1.0
 
 
@@ -108,7 +108,7 @@ class SimulatedSource(Generic[W]):
                     return  # the worker has left
                 if isinstance(order, asyncio.Future):
                     await self._hand_back()
-                    # The request to join arrives after the commits before it, as on one connection.
+                    # As on one connection, earlier commits arrive before the request to join.
                     await asyncio.sleep(
                         max(0.0, self._arrives_s - asyncio.get_running_loop().time())
                     )

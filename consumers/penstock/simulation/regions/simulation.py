@@ -23,7 +23,7 @@ from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Region,
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
 from penstock.simulation.virtual_time import VirtualClock, run
 
-# Long enough for a session, two looks, the time for which help must be needed, and a join.
+# This is long enough for a session, two looks, the time for which help must be needed, and a join.
 HELPED_WITHIN_S = 30.0
 RECOVERY_S = 300.0
 BUCKET = "b"
