@@ -82,7 +82,7 @@ def _passes_over(record: logging.LogRecord) -> bool:
     return any(isinstance(arg, Exception) and getattr(arg, "retriable", False) for arg in args)
 
 
-_hidden: list[re.Pattern[str]] = []  # one pattern for all secrets, or None
+_hidden: list[re.Pattern[str]] = []  # one pattern for all secrets, or none
 
 
 def hide(secrets: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ class Budget:
         self.spent_bytes = 0
         self.messages_bytes = 0
         self.peak_bytes = 0
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # may each go on?
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}  # may the waiter go on?
 
     def __repr__(self) -> str:
         return f"{self.spent_bytes} of {self.limit_bytes} bytes held, {len(self._waiting)} waiting"

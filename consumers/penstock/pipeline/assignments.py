@@ -171,7 +171,7 @@ class Assignments:
         asked_back = self._asked_back[partition]
         await self.revoked([partition])
         if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
-            return  # a rebalance or a stop took it meanwhile
+            return  # a rebalance or a stop took the partition meanwhile
         again = self._takeover.live if self._takeover is not None else self._live_again
         self._open.start(partition, again(partition))
 

@@ -172,7 +172,7 @@ class Pipeline:
         acted = False
         for lane in lanes:
             if not self.assignments.may_begin_again(lane):
-                continue  # its words are acted on when the partition is assigned again
+                continue  # the lane's words are acted on when the partition is assigned again
             if words := self._new_words(lane, operator_words.decode(said.get(lane.number, ""))):
                 keys = of_place(lane.topic, lane.partition)
                 log.info("partition %d goes on: %s", lane.number, words, extra=keys)

@@ -46,7 +46,7 @@ class _Share:
 
     def ended(self, error: PenstockError | None = None) -> None:
         if self.done.done():
-            return  # its lane was cancelled
+            return  # the lane's task was cancelled
         if error is None:
             self.done.set_result(None)
         else:

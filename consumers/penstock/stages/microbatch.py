@@ -123,7 +123,7 @@ class Microbatch:
         still: list[tuple[str, asyncio.Future[None]]] = []
         for stream, waiting in self._crowd:
             if waiting.done():
-                continue  # its reader was cancelled, or has waited long enough
+                continue  # the reader was cancelled, or has waited long enough
             if self.is_crowded(stream):
                 still.append((stream, waiting))
             else:
@@ -196,8 +196,8 @@ class Microbatch:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Called by the event loop, which would only log an exception of this method; the worker
-        would run on without batches. So the exception is given to the callers, and ends the worker.
+        """The event loop calls this, and would only log an exception; the worker would then run on
+        without batches. So an exception is given to the callers, and ends the worker.
         """
         try:
             self._hand_out()

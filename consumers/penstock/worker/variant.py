@@ -22,7 +22,7 @@ def _open_results(cfg: config.Config) -> Results | None:
 
 class Variant(NamedTuple):
     """Each function gets what the configuration says and returns what the worker uses. `until` runs
-    beside the pipeline; when it returns, the worker drains.
+    beside the pipeline; when `until` returns, the worker drains.
     """
 
     source: Callable[[Source], Source] = lambda source: source

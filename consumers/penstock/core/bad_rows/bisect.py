@@ -181,8 +181,8 @@ class Search:
             self._group_rows *= 2
 
     def refused(self, why: Rejection) -> list[Block]:
-        """One of the asked rows is bad. If only one row was asked, it is rejected, together with
-        the rows in whose place it was asked.
+        """One of the asked rows is bad. If only one row was asked, this row is rejected, together
+        with the rows in whose place it was asked.
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1

@@ -41,7 +41,7 @@ class Trial:
 
     def __init__(self) -> None:
         self.words = ""
-        self.why: Rejection | None = None  # of the row that was refused last
+        self.why: Rejection | None = None  # why the last row was refused
         self.in_a_row = 0
         self.rejected_rows = 0
 

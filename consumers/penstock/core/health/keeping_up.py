@@ -2,7 +2,7 @@
 
 Rule: a group is behind when it has not committed records that were in its topics a certain time
 ago. So lag is measured in time by offsets alone; neither the rate of records nor the interval of
-commits matters. As long as the group was watched for less than that time, it counts as behind if it
+commits matters. As long as a group was watched for less than that time, it counts as behind if it
 has anything left to commit. A partition without a commit does not count, because the group does not
 read it. Owner: the replay.
 """

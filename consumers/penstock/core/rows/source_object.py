@@ -48,8 +48,8 @@ class SourceObject:
         self.inline = inline
         self.store = store  # the name of the store that has the object
 
-        self.started = False  # a fetcher has taken it
-        self.pin: tuple[str | None, str | None] | None = None  # the version id and entity tag read
+        self.started = False  # a fetcher has taken the ticket
+        self.pin: tuple[str | None, str | None] | None = None  # version id and entity tag read
         self.row_rules = ""  # the settings by which bytes become rows
         self.next_row = 0  # the first row that is not read yet
         self.read_bytes = 0  # by all tries together; the watchdog sees by it that reading goes on
