@@ -95,15 +95,15 @@ class Inbox:
         return waiting is not None and bool(waiting.records)
 
     def read_up_to(self) -> dict[int, int]:
-        """By partition, the offset at which reading goes on. The thread of the reads also calls
-        this, and meanwhile the event loop may change the partitions: so they are copied in one
-        step.
+        """For each partition, the offset at which reading goes on. The thread of the reads also
+        calls this, and meanwhile the event loop may change the partitions: so they are copied in
+        one step.
         """
         waiting = list(self._waiting.items())
         return {partition: each.next_offset for partition, each in waiting}
 
     def given_up_to(self) -> dict[int, int]:
-        """By partition, the offset before which every record was given out."""
+        """For each partition, the offset before which every record was given out."""
         return {
             partition: (
                 waiting.records[0].offset

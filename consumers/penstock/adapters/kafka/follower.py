@@ -17,7 +17,8 @@ from penstock.ports import Where
 
 FETCH_MAX_WAIT_MS = 100
 FETCH_BYTES = 4 << 20
-# Handling so many records takes a few ms, after which the network gets its turn.
+# The most records of one read. Handling so many records takes a few ms, after which the network
+# gets its turn.
 MAX_RECORDS = 4_000
 NO_BEGINS: Final[Mapping[Where, int]] = {}
 

@@ -99,9 +99,9 @@ class Reader:
             return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's commits by partition; partitions without one are left out. Waits until the
-        group has a coordinator: the first question about a group lets the brokers create the topic
-        of commits, and before this topic exists, no broker coordinates a group.
+        """The group's commits by partition; partitions without a commit are left out. Waits until
+        the group has a coordinator: the first question about a group lets the brokers create the
+        topic of commits, and before this topic exists, no broker coordinates a group.
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
@@ -152,8 +152,8 @@ class Reader:
     async def _first_since(
         self, topic: str, partitions: Iterable[int], at_ms: int
     ) -> Mapping[int, int]:
-        """By partition the offset of the first record at or after this time. Partitions without
-        such a record are left out.
+        """For each partition, the offset of the first record at or after this time. Partitions
+        without such a record are left out.
         """
         times = {TopicPartition(topic, number): max(0, at_ms) for number in partitions}
         what = f"a question about topic {topic}"

@@ -98,8 +98,8 @@ class DecidedOffsets(
 
     @staticmethod
     def plain(answer: Any) -> list[tuple[str, list[tuple[int, int, str | None, int]]]]:
-        """By topic each partition's offset, metadata and error code, in the form of aiokafka's
-        older versions.
+        """For each topic, the offset, metadata and error code of each partition, in the form of
+        aiokafka's older versions.
         """
         return [
             (name, [(number, at, said, code) for number, at, _, said, code, _ in partitions])
@@ -149,7 +149,9 @@ class MembersOffsets(
 
     @staticmethod
     def plain(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
-        """By topic each partition's error code, in the form of aiokafka's older versions."""
+        """For each topic, the error code of each partition, in the form of aiokafka's older
+        versions.
+        """
         return [
             (name, [(number, code) for number, code, _ in partitions])
             for name, partitions, _ in answer.topics

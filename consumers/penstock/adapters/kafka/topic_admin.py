@@ -109,7 +109,7 @@ async def topic_shapes(
 
 
 async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """By topic, the most bytes that key and value of a record that we write may have together."""
+    """For each topic, the most bytes that key and value of one of our records may have together."""
     return {
         topic: min(BATCH_BYTES, most) - RECORD_OVERHEAD_BYTES
         for topic, most in (await most_bytes(kafka, topics)).items()
@@ -117,7 +117,7 @@ async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
 
 
 async def most_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """By topic, the most bytes that a batch may have; a batch can be one record."""
+    """For each topic, the most bytes that a batch may have; a batch can be one record."""
     async with _admin(kafka, "a question about the settings of topics") as admin:
         found = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
     return {topic: most or BATCH_BYTES for topic, most in found.items()}

@@ -37,7 +37,7 @@ class NotConnected(Exception):
 
 
 class Exchange:
-    """`ask` may be called by any number of tasks."""
+    """Any number of tasks may call `ask` at the same time."""
 
     def __init__(
         self, name: str, port: int, secure: ssl.SSLContext | None, *, rested_s: float = RESTED_S

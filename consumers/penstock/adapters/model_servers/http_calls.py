@@ -1,4 +1,4 @@
-"""Requests to a model server over HTTP, whatever protocol it speaks.
+"""Requests to a model server over HTTP, whatever protocol the server speaks.
 
 Rule: every failure of a connection becomes one of `penstock.errors` here. A request is sent again
 only once, with a fresh token, if the server refused the former token. The caller bounds the calls.

@@ -32,7 +32,8 @@ PART_BYTES: Final = 8 << 20
 # `kafka.timeout_ms`.
 PATIENCE: Final = timedelta(seconds=120)
 ABORT_S: Final = 5.0
-# S3's code for an upload that was aborted. MinIO gives it also for an upload that is complete.
+# S3's code for an upload that was aborted. MinIO also gives this code for an upload that is
+# complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
 # Bounds the stores that are kept: each has its own connections, and a template may take bucket
 # names from the input.
@@ -239,8 +240,8 @@ class ObstoreUpload:
             raise self._refusal(error) from None
 
     def _refusal(self, error: Exception) -> PenstockError:
-        """The error for a failed upload. A refusal is `Fatal`, not the object's fault: the store
-        would refuse the next result, too.
+        """The error for a failed upload. A refusal ends the worker (`Fatal`) instead of rejecting
+        the object, because the store would refuse the next result, too.
         """
         if NO_SUCH_UPLOAD in str(error):
             return Transient(

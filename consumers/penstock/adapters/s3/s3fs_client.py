@@ -110,7 +110,7 @@ class S3fsObjects:
         return answer
 
     async def client(self) -> Any:
-        """aiobotocore's client, also for calls that the port does not have."""
+        """aiobotocore's client. Other files use it for calls that the port does not have."""
         if self._client is None:
             self._client = await self._files.set_session()
         return self._client

@@ -34,7 +34,7 @@ def canonical_request(method: str, path: str, query: str, headers: str) -> str:
 
 def day_key(secret: str, scope: str) -> hmac.HMAC:
     """The signing key of a scope (`YYYYMMDD/region/s3/aws4_request`), as an `hmac` object: to copy
-    that costs half as much as to make it from the key's bytes.
+    such an object costs half as much as to make one from the key's bytes.
     """
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):

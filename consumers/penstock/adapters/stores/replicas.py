@@ -19,8 +19,8 @@ from penstock.ports import Body, Listed, Location, Objects, Part
 
 T = TypeVar("T")
 
-# Longer than a slow answer of a healthy store; short enough that with a replica's answer an object
-# takes less than 5 s.
+# How long we wait for the answer of a store: longer than a slow answer of a healthy store takes,
+# and so short that an object takes less than 5 s if a replica answers.
 PATIENCE_S: Final = 4.0
 # How often an unavailable store is tried again.
 LOOK_AGAIN_S: Final = 5.0

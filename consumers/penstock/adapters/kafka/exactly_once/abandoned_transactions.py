@@ -25,13 +25,15 @@ from penstock.errors import PenstockError, Transient
 
 log = logging.getLogger(__name__)
 
-# Ten times what a transaction takes on a busy broker.
+# How long a transaction may stay open after it was first seen: ten times what a transaction takes
+# on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
 # Longer than `ABANDONED_S`: if no position waits for the end of a transaction, there is more time
 # for a living member to end it.
 LEFT_S = 2.0
-# Several, because the first look may come while a coordinator loads its log.
+# How often we look: several times, because the first look may come while a coordinator loads its
+# log.
 LOOKS = 3
 LOOK_EVERY_S = 0.3
 # If the last look was longer ago than this, no position has waited in between.

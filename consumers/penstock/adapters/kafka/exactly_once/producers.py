@@ -27,7 +27,8 @@ from penstock.ports import Clock, Where
 
 log = logging.getLogger(__name__)
 
-# After this time the broker itself has aborted transactions that were left open.
+# How long we look for open transactions. After this time the broker itself has aborted those that
+# were left open.
 LOOKS_S = 30.0
 
 

@@ -33,7 +33,7 @@ from penstock.ports import Clock, Commit, Outgoing, Where
 
 log = logging.getLogger(__name__)
 
-# A broker that has just come back loads its transaction log before it answers.
+# Long, because a broker that has just come back loads its transaction log before it answers.
 START_TIMEOUT_S = 30.0
 # The broker aborts a transaction that is not committed within this time. If a worker dies and no
 # worker gets its partitions, readers of committed records wait this long.
@@ -74,8 +74,8 @@ def transactional_producer(
 class KafkaTransactions:
     """One transaction after the other, each with records and with positions of one group.
 
-    `group`: the group of all positions, unless `member_of` is given. `member_of`: tells by topic
-    which member of which group we are; each transaction then carries this membership.
+    `group`: the group of all positions, unless `member_of` is given. `member_of`: tells for a topic
+    which member of which group we are. If it is given, each transaction carries this membership.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
-# This answer means that the member is no longer in the group, which is what we want.
+# This answer means that the member is no longer in the group. That is what we want.
 UNKNOWN_MEMBER_ID: Final = 25
 
 

@@ -32,7 +32,7 @@ def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
 
 def generation_of(consumer: AIOKafkaConsumer) -> int | None:
     """The generation of the group in which the consumer is a member. None: the group has expelled
-    the consumer, which has not joined again.
+    the consumer, and the consumer has not joined again.
     """
     generation: int = consumer._coordinator.generation
     return generation if generation >= 0 else None
