@@ -58,7 +58,7 @@ class HttpTask(Struct):
 
 
 class HttpAnswer(Struct):
-    """What the client achieved."""
+    """The results of the client."""
 
     rows: int
     seconds: float

@@ -45,7 +45,7 @@ class Body(Struct):
 
 
 def read_body(cfg: config.Config, path: Path) -> Body:
-    """Raises `Fatal` if the worker would refuse the file or one of its rows."""
+    """Read the file. Raises `Fatal` if the worker would refuse the file or one of its rows."""
     if cfg.model.protocol != "torchserve":
         raise _refused(path, f"it goes to TorchServe only, not by {cfg.model.protocol}")
     try:

@@ -44,7 +44,7 @@ class Usage(NamedTuple):
 
 
 def usage(pid: int) -> Usage:
-    """What the process has used so far; all zero if it is gone."""
+    """What the process has used so far; all zero if the process is gone."""
     cpu_ticks = peak_rss = wakeups = 0
     for member in family(pid):
         try:

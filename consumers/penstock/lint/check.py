@@ -127,7 +127,7 @@ def _loaded(
 
 
 def _leave_out(tree: Any, path: Path) -> bool:
-    """Remove the setting at this path. False: the file does not have it."""
+    """Remove the setting at this path. Returns False if the file does not have the setting."""
     for name in path[:-1]:
         tree = tree[name - 1] if isinstance(name, int) else tree.get(name, {})
     last = path[-1]

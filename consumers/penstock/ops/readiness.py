@@ -58,7 +58,7 @@ class Readiness:
         return None
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        """Look for work that does not move while the body runs."""
+        """While the body runs, look for work that does not move."""
         return meanwhile(self._look_forever())
 
     async def _look_forever(self) -> None:

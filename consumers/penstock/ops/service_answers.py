@@ -99,7 +99,7 @@ class ServiceAnswers:
         return None if self._away_since_s is None else self._clock.now() - self._away_since_s
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        """Ask while the body runs."""
+        """Ask Kafka and the models while the body runs."""
         models = (self._ask_model_forever(name, model) for name, model in self._models.items())
         return meanwhile(self._ask_kafka_forever(), *models)
 

@@ -92,7 +92,7 @@ class _Counts:
 
 @dataclass(eq=False)
 class _Replay:
-    """`run` it once."""
+    """One replay. Call `run` once."""
 
     plan: Plan
     groups: Groups

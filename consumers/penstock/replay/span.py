@@ -21,7 +21,7 @@ from penstock.replay.worker_settings import Options, Plan
 
 log = logging.getLogger(__name__)
 
-# Below 4,096, the broker's limit for the metadata of a commit.
+# The metadata of a commit has at most this many bytes; the broker's limit is 4,096.
 MAX_BYTES = 4_000
 
 
@@ -108,7 +108,7 @@ def _commits(spans: Spans, options: Options, now_ms: int) -> dict[Where, Commit]
 
 
 def _read(commit: Commit, plan: Plan) -> _Written:
-    """Raises `Fatal` (exit 2) if the replay was begun with other options."""
+    """Decode the metadata. Raises `Fatal` (exit 2) if the replay was begun with other options."""
     options = plan.options
     another = f"or give this one another --name than {options.named}"
     try:

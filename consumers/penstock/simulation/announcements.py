@@ -122,7 +122,7 @@ Put = Callable[[str, bytes], str]
 
 
 class Messages:
-    """Makes messages and `put`s the objects they name."""
+    """Makes messages, and stores the objects that they name by `put`."""
 
     def __init__(
         self, random: Random, make: Callable[[], tuple[str, bytes]], put: Put, streams: int

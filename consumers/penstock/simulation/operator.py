@@ -12,7 +12,7 @@ from penstock.core.order.operator_words import Verb, Word, decode, digest, encod
 from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
-# Longer than a worker takes to read a word and to stop again.
+# This is longer than a worker takes to read a word and to stop again.
 PATIENCE_S = 10.0
 
 

@@ -22,7 +22,7 @@ from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import ShadowTerms
 
 MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wrong", "too few")
-# Longer than most worlds last.
+# This is longer than most worlds last.
 MUTE_S = 600.0
 
 

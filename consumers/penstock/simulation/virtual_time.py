@@ -70,7 +70,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Starts at second 0."""
+    """The loop's clock starts at second 0."""
 
     # asyncio's own heap of timers.
     _scheduled: list[asyncio.TimerHandle]

@@ -21,7 +21,7 @@ class Process:
         self.going.set()
 
     async def gate(self) -> None:
-        """Return as soon as the process runs. If it is dead, never return."""
+        """Return as soon as the process runs. If the process is dead, never return."""
         while not (self.alive and self.going.is_set()):
             if not self.alive:
                 await asyncio.get_running_loop().create_future()

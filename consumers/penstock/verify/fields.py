@@ -81,7 +81,7 @@ class AskedFields:
         self._sums = array("I")
 
     def add(self, offset: int, asked: Iterator[Fields]) -> None:
-        """Must be called in offset order."""
+        """Note the fields that a message asks for. Must be called in offset order."""
         for one in asked:
             self._offsets.append(offset)
             self._times.append(_time(one.event_time))

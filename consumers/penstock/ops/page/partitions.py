@@ -48,7 +48,7 @@ class GroupPartitions:
 
     async def _ask_forever(self, kafka: config.Kafka) -> None:
         await self._wanted.wait()
-        # Imported when somebody looks, because a supervisor imports little.
+        # This import waits until somebody looks, because a supervisor imports little.
         from penstock.adapters.kafka.group.lag_and_owners import GroupView  # noqa: PLC0415
 
         group = GroupView(kafka)

@@ -30,7 +30,7 @@ LATE_BOUNDS: Final = 10
 VERY_LATE_S: Final = 30.0
 # An outage shorter than this may be one lost request.
 AWAY_S: Final = 0.5
-# Rejections are told for this long.
+# A rejection counts as a problem for this long.
 NEWS_MS: Final = 60_000
 # At most this many streams have a sentence of their own.
 MOST_NAMED: Final = 3
@@ -253,7 +253,7 @@ def _no_partition(document: Document) -> Iterator[Problem]:
     yield Problem(WARN, "no_partition", "no partition is assigned to this worker", do)
 
 
-# The most urgent kind first.
+# All kinds of problems, the most urgent kind first.
 KINDS: Final = (
     *("process", "stopped", "away", "unanswered_rows", "breaker", "refused"),
     *("model", "store", "kafka", "worker", "skew"),

@@ -21,7 +21,7 @@ class Closing:
         self._members = members
 
     def reason(self, scene: Open) -> ClosedBy | None:
-        """Why the scene closes now. None: it stays open."""
+        """Why the scene closes now. None: the scene stays open."""
         rules, waited = self._rules, self._state.now - scene.start
         if self._members.is_settled and (all_in := self._members.all_in(scene.taken)):
             return all_in

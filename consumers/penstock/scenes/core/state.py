@@ -17,6 +17,7 @@ from penstock.scenes.core.arrival import Arrival, Position, without_answer
 
 Scene = TypeVar("Scene", "Open", "Decided")
 
+# Why a prediction is refused.
 Reason = Literal[
     "late",  # the prediction's scene, or a later one, was closed already
     "surplus",  # the member has a place in the prediction's scene already

@@ -212,7 +212,7 @@ class Group:
         return Commit(start.next_offset) if is_moved else start
 
     def commit(self, member: Member, generation: int, commits: Mapping[int, Commit]) -> bool:
-        """Returns False if the group has gone on without this member."""
+        """Accept a commit. Returns False if the group has gone on without this member."""
         if generation != self.generation or member not in self._members:
             self._history.note("fenced", member.name)
             self._fenced.add(member)

@@ -65,7 +65,9 @@ class Lives(Generic[W]):
             life.suspended = True
 
     def go_on(self, partitions: Iterable[int]) -> None:
-        """These partitions came back at the positions of their suspended lives."""
+        """Go on with the suspended lives of these partitions, which came back at the same
+        positions.
+        """
         for number in partitions:
             self._lives[number].suspended = False
 

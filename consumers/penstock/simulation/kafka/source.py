@@ -152,7 +152,7 @@ class SimulatedSource(Generic[W]):
                 self._is_in_trouble and self._injector.happens(self._injector.faults.commit_fails)
             ):
                 break
-            await asyncio.sleep(ASK_AGAIN_S)  # like a coordinator that loads its log
+            await asyncio.sleep(ASK_AGAIN_S)  # as with a coordinator that loads its log
         starts = {number: self._start(number) for number in partitions}
         await self._injector.delay()
         if self._rebalance is not None:  # the worker may have left

@@ -64,7 +64,7 @@ class RegionsWorld(NamedTuple):
 
 
 class RegionWorker:
-    """Runs at once, in a task of its own. `home`: its own region."""
+    """A worker that runs at once, in a task of its own. `home`: the worker's own region."""
 
     def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
         self.name, self.home = name, home
