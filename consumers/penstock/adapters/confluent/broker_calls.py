@@ -1,4 +1,4 @@
-"""Commits for the group, and asks for the group's positions and the ends of partitions.
+"""Makes the commits, and asks for the group's positions and the ends of partitions.
 
 Rule: each call has a deadline here. Calls of librdkafka run on the thread of the reads and wait for
 the end of the current read. A partition begins at its earliest record only if the broker says that

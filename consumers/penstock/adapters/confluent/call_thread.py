@@ -35,8 +35,8 @@ class CallThread:
         self._thread.start()
 
     def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
-        """Queue `work`; the future gets its result or its exception. `apart`: the call is never
-        made within another call.
+        """Queue `work`; the future gets its result or its exception. `apart`: True if the call must
+        never be made within another call.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -44,7 +44,7 @@ class CallThread:
         return answer
 
     def end(self) -> None:
-        """End the thread after the calls already queued."""
+        """End the thread after the calls that are already queued."""
         self._calls.put(None)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:

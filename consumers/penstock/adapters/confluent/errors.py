@@ -93,7 +93,7 @@ def of_ours(what: str, error: KafkaError) -> PenstockError:
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """True for a fatal error: after it the client does nothing any more."""
+    """True for a fatal error: after such an error the client does nothing any more."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 

@@ -58,9 +58,9 @@ class Handle:
                 self.consumer.subscribe(self.topics, **self._callbacks)
 
     def member(self) -> GroupMember:
-        """The membership that was noted last. With the protocol `consumer` its epoch grows between
-        two assignments of partitions. So each call of `member` also lets the thread note the
-        membership anew: a caller that was refused with an old epoch gets the new epoch when it
+        """The membership that was noted last. With the protocol `consumer` the member's epoch grows
+        between two assignments of partitions. So each call of `member` also lets the thread note
+        the membership anew: a caller that was refused with an old epoch gets the new epoch when it
         calls again.
         """
         if self.is_incremental:
@@ -95,7 +95,9 @@ class Handle:
         return self._thread.in_loop(work, loop)
 
     async def leave(self) -> None:
-        """Close the consumer, which leaves the group unless it has an instance id."""
+        """Close the consumer. By this the consumer leaves the group, unless it has an instance
+        id.
+        """
         if self._thread is not None:
             await self.call(self.consumer.close, apart=True)
 

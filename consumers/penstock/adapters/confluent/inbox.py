@@ -96,8 +96,8 @@ class Inbox:
 
     def read_up_to(self) -> dict[int, int]:
         """For each partition, the offset at which reading goes on. The thread of the reads also
-        calls this, and meanwhile the event loop may change the partitions: so they are copied in
-        one step.
+        calls this, and meanwhile the event loop may change the partitions: so the partitions are
+        copied in one step.
         """
         waiting = list(self._waiting.items())
         return {partition: each.next_offset for partition, each in waiting}

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 
 
 class Numbers:
-    """`number` gives the number of a partition, and `of` the partition of a number."""
+    """`number` gives the number of a partition, and `of` gives the partition of a number."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         """`topics`: the input topics; empty if a pattern selects them."""

@@ -20,7 +20,7 @@ from penstock.ports import Commit, Where
 # A healthy broker answers where the group is within milliseconds; one that is loading its log says
 # at once that it is loading.
 QUESTION_S = 10.0
-# Shorter, because the ends are asked for every two seconds.
+# Shorter than `QUESTION_S`, because the ends are asked for every two seconds.
 END_OFFSETS_S = 5.0
 
 

@@ -118,8 +118,9 @@ class ByObstore:
         return is_odd(location.key) or location.bucket in self._elsewhere
 
     def _is_in_other_region(self, location: Location, error: PenstockError) -> bool:
-        """True if the exact client should ask in the bucket's own region. The bucket is remembered;
-        beyond `MAX_STORES` buckets each request finds out again.
+        """True if the exact client should ask in the bucket's own region. The bucket is remembered.
+        When `MAX_STORES` buckets are remembered, each request to a further bucket finds the region
+        out anew.
         """
         is_elsewhere = self._has_regions and isinstance(error, Elsewhere)
         if is_elsewhere and len(self._elsewhere) < MAX_STORES:

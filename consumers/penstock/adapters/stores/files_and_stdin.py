@@ -143,7 +143,8 @@ class _Stdin:
 
     def _copy(self) -> None:
         try:
-            # Not `sys.stdin`: the interpreter would wait for its lock when the process ends.
+            # Not `sys.stdin`: the interpreter would wait for the lock of `sys.stdin` when the
+            # process ends.
             with open(0, "rb", buffering=0, closefd=False) as stdin:
                 shutil.copyfileobj(stdin, self._file)
             self._file.flush()

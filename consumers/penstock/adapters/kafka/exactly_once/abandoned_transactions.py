@@ -93,7 +93,7 @@ class Abandoned:
             if is_complete:
                 self._seen = {one: since_s for one, since_s in self._seen.items() if one in found}
             for one, node in found.items():
-                with suppress(Transient):  # another one may still be taken back
+                with suppress(Transient):  # the next one may still be taken back
                     taken += await self._look_at(client, node, one, now_s)
         except (NotImplementedError, PenstockError) as error:
             # The broker's release does not know the request, or we do not have the right to ask.
@@ -110,7 +110,7 @@ class Abandoned:
             return False
         if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
             return False
-        self._seen[one] = now_s  # if the broker refuses, the next try comes after as long a wait
+        self._seen[one] = now_s  # if the broker refuses, the next try comes after the same wait
         await _take_back(client, node, one)
         return True
 

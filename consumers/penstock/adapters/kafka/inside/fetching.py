@@ -77,8 +77,9 @@ async def _ask(fetcher: Any, failed: Callable[[Fatal], None]) -> None:
 
 
 def _pause_after_refusals(fetcher: Any) -> None:
-    """Pause after an early answer without records. A broker that has no records waits before it
-    answers, so such an answer is a refusal, and the broker would refuse the next request at once.
+    """Make aiokafka pause after an early answer without records. A broker that has no records waits
+    before it answers, so such an answer is a refusal, and the broker would refuse the next request
+    at once.
     """
     fetch, now_s = fetcher._proc_fetch_request, asyncio.get_running_loop().time
 

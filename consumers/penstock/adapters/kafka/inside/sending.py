@@ -96,8 +96,8 @@ def begin_transactions_soon() -> None:
 
 
 def ask_for_leaders_with_pauses(producer: AIOKafkaProducer) -> None:
-    """Pause between two questions for a leader. aiokafka's loop asks in each turn in which the
-    leader of a waiting batch is unknown.
+    """Make the producer pause between two questions for a leader. Otherwise aiokafka's loop asks in
+    each turn in which the leader of a waiting batch is unknown.
     """
     accumulator = producer._message_accumulator
     drain = accumulator.drain_by_nodes

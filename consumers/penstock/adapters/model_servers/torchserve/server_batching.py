@@ -20,7 +20,7 @@ from penstock.adapters.http.certificates import trusting
 
 log = logging.getLogger(__name__)
 
-# The start of a worker waits for this look.
+# Short, because the start of a worker waits for this look.
 LOOK_S: Final = 1.0
 # One batch is with the server's worker while the next is being filled.
 BATCHES_A_WORKER: Final = 2
