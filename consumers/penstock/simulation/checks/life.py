@@ -194,11 +194,18 @@ class Life(Watched):
         before = self._before(record, head, about["version"] if about else None)
         check = self._check_marker if record["row"] is None else self._check_row
         reached = self._published[head] = check(record, before)
-        if "error" in record:
+        if "error" in record and not self._is_repeated(head, record["row"]):
             code = record["error"]["code"]
             letter = Letter(offset, asked.key, record["row"], code, model)
             self._letters[head].append(letter)
         return reached
+
+    def _is_repeated(self, number: Number, row: int | None) -> bool:
+        """True if a former life published this row, and this life only writes it into the result
+        object again. The former life wrote the row's dead letter, perhaps for another model.
+        """
+        is_below = row is not None and row < self._inherited.cursor(number).row
+        return self._terms.from_first_row and is_below
 
     def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
         """How far the object `head` was published before this record. All rows of the object must
