@@ -178,7 +178,7 @@ class Config(Section, frozen=True):
 
 # Sections with a table per name, such as `[stores.NAME]`.
 NAMED: dict[str, type[Section]] = {"stores": Store, "regions": Region}
-# In these sections a key may stand beside the tables. It is then the default of every table.
+# In these sections a key may stand beside the tables. Such a key is the default of every table.
 SHARING = frozenset({"regions"})
 # Arrays of tables, such as `[[models]]`; variables cannot set them.
 TABLES: dict[str, type[Section]] = {"models": NamedModel, "routes": Route}

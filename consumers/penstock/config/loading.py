@@ -146,9 +146,7 @@ def _table_of(tree: dict[str, Any], section: str) -> dict[str, Any]:
 def _take_aws_endpoint(
     tree: dict[str, Any], sources: dict[str, str], environ: Mapping[str, str]
 ) -> None:
-    """If no address is configured, take it from AWS's own variables, which AWS clients
-    read, too.
-    """
+    """If no address is configured, take it from the variables that AWS's own clients read."""
     objects = tree.get("objects", {})
     name = next((name for name in AWS_ENDPOINTS if environ.get(name)), None)
     if name is not None and objects.get("endpoint_url") is None:

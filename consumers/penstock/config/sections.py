@@ -216,12 +216,12 @@ class Limits(Section, frozen=True):
     decoders: Positive | None = None
     # Twice what the slowest known objects take: videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
-    # An object up to this size is decoded in the worker. That takes at most 8 ms of its event
-    # loop, in pieces.
+    # An object up to this size is decoded in the worker. Its decoding takes at most 8 ms of the
+    # worker's event loop, in turns.
     inline_bytes: Positive = 256 << 10
     # A stream stops if more than `dlq_ratio` of its last 100 objects fail, or more than
-    # `dlq_consecutive` objects in a row. Else it could turn its whole topic into dead letters. 0:
-    # no such limit.
+    # `dlq_consecutive` objects in a row. Otherwise the stream could turn its whole topic into dead
+    # letters. 0: no such limit.
     dlq_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
     dlq_consecutive: NonNegative = 100
     # Services that start together are all up within a minute.

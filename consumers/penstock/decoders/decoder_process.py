@@ -1,7 +1,7 @@
 """The decoder's own side: decodes one object after the other, until the worker closes the socket.
 
-Rule: a decoder reads only its socket and its inbox, and writes only to the socket; its log lines go
-there, too. Owner: the zygote, which forks it.
+Rule: a decoder reads only its socket and its inbox, and writes only to the socket, its log lines
+included. Owner: the zygote, which forks it.
 """
 
 import logging

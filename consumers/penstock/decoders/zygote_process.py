@@ -2,8 +2,8 @@
 but never an object.
 
 Rule: to start Python with our libraries takes half a second; to fork takes a few milliseconds. The
-zygote decodes no objects itself, so no object can damage it. It ends with the worker, and its
-decoders end with it. Owner: `zygote_client`, which starts it.
+zygote decodes no objects itself, so no object can damage it. The zygote ends with the worker, and
+the decoders end with the zygote. Owner: `zygote_client`, which starts it.
 """
 
 import gc

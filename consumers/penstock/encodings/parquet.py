@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from penstock.encodings.arrow_columns import SCHEMA, batch_of
 from penstock.encodings.base import Rows
 
-# So many rows have some 2 MB of predictions. Readers want groups of tens of thousands of rows; the
-# writer holds one group in memory.
+# A group of this many rows has some 2 MB of predictions. Readers want groups of tens of thousands
+# of rows; the writer holds one group in memory.
 GROUP_ROWS: Final = 65_536
 # A group of long rows has fewer rows, because 65,536 embeddings of 15 kB would be a gigabyte. While
 # a group is compressed, it takes twice this much memory.

@@ -41,7 +41,7 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x93NUMPY": ("npy", "npy"),
     b"PK\x03\x04": ("a zip", "zip"),
     b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
-    # From here on: bytes with which a text may begin, too.
+    # A text may begin with the bytes from here on.
     b"GIF8": ("a GIF", "image"),
     b"fLaC": ("FLAC", "audio"),
     b"OggS": ("Ogg", "audio"),

@@ -2,8 +2,8 @@
 
 Rule: an end is decided once. It is kept in Kafka, as the commits of a group without members,
 `<group>.until-end`: for each partition the end of the job, and as metadata the place and time at
-which the job began. So all workers of the group, also those that are started again, work to the
-same end, and other commands can tell how far the job is. When all is answered, the next start
+which the job began. So all workers of the group, including those that are started again, work to
+the same end, and other commands can tell how far the job is. When all is answered, the next start
 decides a new end. Owner: `penstock run --until-end`.
 """
 

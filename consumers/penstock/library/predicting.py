@@ -1,7 +1,7 @@
 """`predict` for Python programs: the pipeline without Kafka.
 
-Rule: the rows of all objects are answered in order, each once, also those of the last batch, which
-may not be full. A caller that stops iterating stops the pipeline. Owner: the caller's task.
+Rule: the rows of all objects are answered in order, each once, even if the last rows do not fill a
+batch. A caller that stops iterating stops the pipeline. Owner: the caller's task.
 """
 
 import asyncio

@@ -109,7 +109,8 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
     message = _decoder.decode(value)
     if message.specversion is not UNSET:
         return _from_cloud_event(value, wrappings)
-    # Notifications of other clouds have a bucket too, but another name for the key.
+    # Notifications of other clouds have a `bucket`, as references have, but another name for the
+    # key.
     named = message.bucket is not None and _is_reference(message, value)
     names_one = named or message.key is not None or message.url is not None
     if names_one + (message.objects is not UNSET) + (message.inline is not UNSET) > 1:

@@ -23,8 +23,8 @@ class DeadLetter(Struct, kw_only=True):
     `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None: all
     rows that were asked for. `failed_at`: epoch milliseconds. `attempts` counts all tries.
     `value_b64` is the message itself. Only a letter without a `reference` has it. If several such
-    letters are about one message, only the first of them has it. It is left out if it is too large
-    for the topic.
+    letters are about one message, only the first of them has it. `value_b64` is left out if it is
+    too large for the topic.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -112,9 +112,9 @@ def parse_pax(body: bytes) -> dict[str, str]:
 
 
 def _check_sum(block: bytes) -> None:
-    """Raises `Poison` if the checksum is wrong. It is the sum of all bytes, in which the bytes of
-    the checksum's own field count as spaces. Some old writers took bytes above 127 for negative
-    numbers; their sum is accepted, too.
+    """Raises `Poison` if the checksum is wrong. The checksum is the sum of all bytes, in which the
+    bytes of the checksum's own field count as spaces. Some old writers took bytes above 127 for
+    negative numbers; their sum is accepted, too.
     """
     expected = _number(block[_CHECKSUM], "checksum")
     rest = block[:148] + b" " * 8 + block[156:]

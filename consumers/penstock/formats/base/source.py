@@ -1,4 +1,4 @@
-"""The bytes of an object, for the code that decodes it; also as an open file, for libraries.
+"""The bytes of an object: for the code that decodes the object, and as an open file for libraries.
 
 Rule: a call blocks until the bytes are there, so it is never made on an event loop. An object is
 read from its first byte on (`chunks`) or by ranges (`read`); even after some chunks it may still be
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.formats.base.runs import RowOptions, Run
 
-# The first request fetches this many of the last bytes. They hold the footers of Parquet, Arrow and
-# zip, or a whole small object.
+# The first request fetches this many of the last bytes. These bytes hold the footers of Parquet,
+# Arrow and zip, or a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
 # At most this much is read ahead: a request of 8 MiB takes most stores a tenth of a second.

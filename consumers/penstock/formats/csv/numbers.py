@@ -19,8 +19,8 @@ from pyarrow import csv as arrow_csv
 from penstock.core.rows.payload import Float32Matrix, Matrix
 
 # While Arrow reads, it would handle SIGINT and SIGTERM itself: it raises `ArrowCancelled` in the
-# middle of an object, and the worker does not drain. That is switched off here, because every
-# process that decodes imports this module.
+# middle of an object, and the worker does not drain. Arrow's handlers are switched off here,
+# because every process that decodes imports this module.
 pa.enable_signal_handlers(False)
 
 # Several rows are handed on in shorter texts. So a longer text is one huge row.
@@ -67,8 +67,8 @@ def parse_table(text: bytes, columns: int) -> Float32Matrix | None:
     if len(values) % (columns + 1):
         return None
     rows = values.reshape(-1, columns + 1)
-    # There must be as many row ends as rows. Else short rows would pass for fewer, longer ones,
-    # with row ends in the place of cells.
+    # There must be as many row ends as rows. Otherwise short rows would pass for fewer, longer
+    # rows, with row ends in the place of cells.
     if len(flat) - len(text) != len(rows) * (len(_BETWEEN_ROWS) - 1):
         return None
     # `all()` of the comparisons would take 1 us more: as long as reading ten numbers.

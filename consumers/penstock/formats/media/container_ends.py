@@ -1,10 +1,10 @@
 """Where a recording or a video ends, and whether its container says that something is missing.
 
-Rule: the decoding libraries do not report a missing end. It is found here by the lengths that the
-container states, if it states any. Only headers are read, a few bytes in each place. An Ogg file
-may hold several recordings one after the other (internet radio, `cat`); the libraries read only the
-first, so the begin of each is found here, too. Layouts: RIFF (Microsoft), ISO 14496-12, Matroska
-(RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6 and 4).
+Rule: the decoding libraries do not report a missing end. A missing end is found here by the lengths
+that the container states, if it states any. Only headers are read, a few bytes in each place. An
+Ogg file may hold several recordings one after the other (internet radio, `cat`); the libraries read
+only the first, so the begin of each is found here, too. Layouts: RIFF (Microsoft), ISO 14496-12,
+Matroska (RFC 9559), MPEG-TS (ISO 13818-1), Ogg (RFC 3533, 6 and 4).
 """
 
 import struct

@@ -41,7 +41,7 @@ _HEAD_BYTES: Final = 512
 # at most this many packets later.
 _END_PACKETS: Final = 3
 _NO_TURN: Final = np.array([1, 0, 0, 0, 1], "<i4")
-# A frame may have a nonsensical time stamp. So times end at 30 years.
+# A frame may have a nonsensical time stamp. So no time is above 30 years.
 _MOST_MS: Final = 10**12
 
 
@@ -66,7 +66,7 @@ def container_of(head: bytes) -> str | None:
 
 
 class _Followed(SourceFile):
-    """The object as a file. All bytes that are read are shown to `boxes`, too."""
+    """The object as a file, which shows all bytes that are read to `boxes`."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)

@@ -31,7 +31,7 @@ def kind_of(head: bytes) -> str | None:
         return "WebP"
     if head.startswith((b"II*\0", b"MM\0*")):
         return "TIFF"
-    # Two letters are too few to tell a BMP. Its reserved bytes are zero.
+    # Two letters are too few to tell a BMP. So its reserved bytes must be zero as well.
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
         return "BMP"
     return None

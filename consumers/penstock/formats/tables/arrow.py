@@ -1,4 +1,4 @@
-"""Arrow IPC, batch by batch: a file (also Feather) by its footer, a stream from its beginning.
+"""Arrow IPC, batch by batch: a file (Feather is one) by its footer, a stream from its beginning.
 
 Rule: a batch is checked in full before its values are touched, because the library trusts the bytes
 of a batch, and these bytes may be hostile. Unwanted rows are decoded, too, and dropped later:

@@ -177,7 +177,7 @@ class AvroParser(Parser):
     def _read(self, file: io.BytesIO, records: int) -> list[Any]:
         try:
             return [self._avro.schemaless_reader(file, self._schema) for _ in range(records)]
-        # For damaged data the library raises errors of many kinds, also Python's own.
+        # For damaged data the library raises errors of many kinds, Python's own among them.
         except Exception as error:
             said = without_addresses(repr(error))
             raise self._damaged(f"has a record that cannot be read: {said}") from None

@@ -2,7 +2,7 @@
 
 Rule: a dictionary, a view or a run may repeat one value any number of times, so a column of a few
 bytes may decode to a huge one. The sizes are computed without taking memory of that size. Each
-value counts at least one byte, also a null. Pure. Owner: the reader of tables.
+value, a null included, counts at least one byte. Pure. Owner: the reader of tables.
 """
 
 from collections.abc import Iterator
