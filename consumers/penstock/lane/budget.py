@@ -20,8 +20,8 @@ _SHORT_MESSAGE_BYTES = 512
 _DECODED = 16
 # What a ticket and its reference cost.
 _TICKET_COST_BYTES = 1_024
-# This many objects of a partition take 1.5 MB, too little to count. Only where order is kept per
-# stream are more of them owed.
+# A partition that owes no more objects than this pays nothing for their messages: together they
+# take 1.5 MB. It may owe more only where order is kept within each stream.
 FEW_OBJECTS = 1_000
 
 

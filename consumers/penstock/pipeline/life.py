@@ -24,7 +24,8 @@ from penstock.stages.microbatch import Waiting
 
 log = logging.getLogger(__name__)
 
-# How often operators' words about stopped lines are read.
+# While a line is stopped, the worker looks this often for an operator's word (`penstock dlq resume`
+# or `skip`).
 WORDS_S = 2.0
 
 
@@ -181,8 +182,8 @@ class Pipeline:
         return acted
 
     def _new_words(self, lane: Lane, words: Sequence[Word]) -> list[str]:
-        """The words about the lane's stops that were not acted on before. Records that they skip
-        pass from now on.
+        """Those of `words` that are about a stop of this lane and were not acted on before. If a
+        word is `skip`, the record at which the line stopped passes from now on.
         """
         found: list[str] = []
         for stop in lane.stops:

@@ -1,10 +1,11 @@
-"""Exactly once: how a worker takes over a partition, and again after a failed transaction.
+"""Takes a partition over under the guarantee exactly once: at its assignment, and again after each
+transaction that failed.
 
-Rule: once the group has handed a partition over, it refuses transactions of the former owner. The
-transaction that the former owner had begun is decided first; then the committed position is read,
-and the work begins there. So no row is published twice, not even by a worker that still believes
-that it owns the partition. Owner: the assignments run `live` once per assigned partition and cancel
-it when the partition is handed back.
+Rule: once the group has handed a partition over, it refuses transactions of the worker that had the
+partition before. The transaction that this former worker had begun is decided first; then the
+committed position is read, and the work begins there. So no row is published twice, not even by a
+worker that still believes that it owns the partition. Owner: the assignments, which run `live` once
+for each assigned partition and cancel it when the partition is handed back.
 """
 
 import asyncio

@@ -40,8 +40,8 @@ def looks(head: bytes) -> bool:
 
 
 class _BoundedFile(SourceFile):
-    """The open file of `zipfile`. It refuses a directory that is too long for memory, or that has
-    too many entries.
+    """The file from which `zipfile` reads an archive. A read raises `Poison` if the archive's
+    central directory is too long for memory, or has too many entries.
     """
 
     def __init__(self, ranges: Source, members: int) -> None:
