@@ -1,12 +1,12 @@
-"""How far a listing was announced, kept in Kafka, so that a run after a crash goes on there.
+"""How far a listing was announced, kept in Kafka, so that a start after a crash goes on there.
 
 Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
 it is committed in a group without members: all references up to it are on the topic. Marks in the
 topic itself tell which references were sent after that commit: the last mark of a partition has a
 place, and the partition's references up to that place are not sent again. So no reference is
 missing or double, although there are no transactions, and workers read their input uncommitted. The
-run of the command that began last owns the position. A run checks shortly before it sends that it
-still owns the position, and ends if it does not. If two runs begin together, one of them ends.
+start of the command that began last owns the position. A start checks shortly before it sends that
+it still owns the position, and ends if it does not. If two starts begin together, one of them ends.
 Owner: `penstock produce`.
 """
 
@@ -26,21 +26,21 @@ from penstock.ports import Commit
 
 # The header with a partition's mark.
 MARK = "penstock-listing"
-# The position is committed this often, so that a later run has few marks to read.
+# The position is committed this often, so that a later start has few marks to read.
 KEEP_S = 2.0
-# A run sends only within this time after it has seen that it owns the position.
+# A start sends only within this time after it has seen that it owns the position.
 SURE_S = 0.5
-# After this time all that a killed process had sent is on the topic, and an earlier run that
+# After this time all that a killed process had sent is on the topic, and an earlier start that
 # still ran has ended.
 ARRIVED_S = 3.0
-# A run that has looked for a position and found none writes a position of its own within this
+# A start that has looked for a position and found none writes a position of its own within this
 # time.
 BEGUN_S = 1.0
 
 
 class _Kept(Struct):
     """The metadata of each partition's commit. `job`: the id of the announcement, the same for all
-    runs that go on with it; `run`: the id of the run that owns the position; `pin`: the version
+    starts that go on with it; `run`: the id of the start that owns the position; `pin`: the version
     of the list. `at`: the place that was reached; None: the beginning. `partitions`: how many the
     topic had when the job began, because streams keep their partitions even if partitions are
     added.
@@ -106,8 +106,8 @@ class Position:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
 
     async def be_sure(self) -> None:
-        """Call this before anything is sent. Raises `Fatal` if another run of the command has
-        begun since then and owns the position.
+        """Call this before anything is sent. Raises `Fatal` if another start of the command
+        owns the position by now.
         """
         if asyncio.get_running_loop().time() >= self._sure_until_s:
             await self._ask()
