@@ -224,10 +224,12 @@ async def test_the_only_row_there_is_that_is_hung_up_on_is_given_up() -> None:
 
 @pytest.mark.parametrize("has_canary", [True, False])
 @pytest.mark.parametrize("starting", [Unreachable, HungUp])
-@pytest.mark.parametrize("batch", [1, 4, 40])
+@pytest.mark.parametrize(
+    ("batch", "is_oversize"), [(1, False), (4, False), (40, False), (1, True), (4, True)]
+)
 @virtual_time
 async def test_a_row_that_takes_the_server_down_each_time_is_given_up(
-    batch: int, starting: type[Transient], *, has_canary: bool
+    batch: int, starting: type[Transient], *, is_oversize: bool, has_canary: bool
 ) -> None:
     starts_s, up_s, deaths = 20.0, 0.0, 0
 
@@ -238,7 +240,7 @@ async def test_a_row_that_takes_the_server_down_each_time_is_given_up(
             raise starting("the server is starting")
         if 2.0 in values_of(payloads):
             up_s, deaths = world.clock.now() + starts_s, deaths + 1
-            raise HungUp("ConnectionResetError: the server hung up")
+            raise HungUp("ConnectionResetError: the server hung up", is_oversize=is_oversize)
         return None
 
     world = World().with_settings(

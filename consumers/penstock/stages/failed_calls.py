@@ -37,9 +37,11 @@ class FailedCalls:
         """
         calls = self._calls
         # Servers cut the connection of a request that is too large for them, without an answer. So
-        # if a single row above the usual size gets no answer, its size is taken for the cause.
-        if isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1:
-            if not search.broke(error, was_well=await calls.is_healthy(rank)):
+        # if a single row above the usual size gets no answer from a healthy server, its size is
+        # taken for the cause. If the server is gone, the row is judged like any other row.
+        is_oversize = isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1
+        if is_oversize and await calls.is_healthy(rank):
+            if not search.broke(error):
                 await calls.pause(search.failures)
             return
         if isinstance(error, HungUp) and (search.rows > 1 or calls.has_witness):

@@ -152,7 +152,8 @@ class _Site:
         self._read_timeout_s = read_timeout_s
         self._credentials: Credentials | None = None
         self._sign: Signer | None = None
-        self._is_let_in = False
+        # The last credentials with which the host answered.
+        self._taken: Credentials | None = None
 
     async def ask(self, credentials: Credentials, path: str, query: str, more: bytes) -> _Asked:
         """Raises `OSError`, `Unusable`, `TooLong`."""
@@ -168,10 +169,9 @@ class _Site:
             most_s=SLOW_SILENCES * self._read_timeout_s,
         )
         self._host.give(connection)
-        is_denied = answer.status in _DENIED
-        is_locked_out = is_denied and self._is_let_in
-        if is_denied or answer.status == OK:
-            self._is_let_in = not is_denied
+        if answer.status == OK:
+            self._taken = credentials
+        is_locked_out = answer.status in _DENIED and credentials is self._taken
         return _Asked(answer, is_locked_out)
 
     def close(self) -> None:

@@ -48,12 +48,13 @@ def check_bucket(location: Location) -> None:
 
 
 def quoted(etag: str) -> str:
-    """An entity tag with quotes, which HTTP demands and notifications leave out. Raises `Poison`
-    for a text that a header cannot hold: no object has such a tag.
+    """An entity tag for a condition: with quotes, which HTTP demands and notifications leave out,
+    and without the mark of a weak tag, which a server must refuse there. Raises `Poison` for a
+    text that a header cannot hold: no object has such a tag.
     """
     if not (etag.isascii() and etag.isprintable()):
         raise Poison("changed", f"{etag[:40]!a} is not an entity tag")
-    return etag if etag.endswith('"') else f'"{etag}"'
+    return f'"{bare(etag)}"'
 
 
 def bare(etag: str) -> str:

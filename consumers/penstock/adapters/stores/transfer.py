@@ -182,5 +182,5 @@ def check_rest(
             f"{got[0]}-{got[1]}; it, or a proxy before it, ignores Range"
         )
     before, now = map(pin_of, etags)
-    if None not in (before, now) and before != now:
+    if before is not None and now is not None and bare(before) != bare(now):
         raise Poison("changed", f"{name(location)}: it was replaced while it was read")

@@ -237,11 +237,11 @@ class Search:
             self.hang_ups = 0
         return rejected
 
-    def broke(self, error: NoAnswer, *, was_well: bool) -> list[Block]:
-        """The connection broke under one row above the usual size limit, so the row may be too
-        large.
+    def broke(self, error: WorkerDied | NoAnswer) -> list[Block]:
+        """The connection broke under one row above the usual size limit, and the server was healthy
+        right after, so the row may be too large.
         """
-        if not self.losses.broke(was_well=was_well):
+        if not self.losses.broke():
             self.again()
             return []
         message = f"the model server hangs up on this row, and answers others: {error}"

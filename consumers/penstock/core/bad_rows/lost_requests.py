@@ -108,11 +108,11 @@ class LostRequests:
             self._hung, self.count, self._doubt, self._hang_ups = hung, 0, 1.0, []
         self.count += 1
 
-    def broke(self, *, was_well: bool) -> bool:
-        """The connection broke under one row above the usual limit. `was_well`: the server was
-        healthy right after. True: the row counts as too large.
+    def broke(self) -> bool:
+        """The connection broke under one row above the usual limit, and the server was healthy
+        right after. True: the row counts as too large.
         """
-        self.hang_ups += was_well
+        self.hang_ups += 1
         return self.hang_ups >= HANG_UPS
 
     def server_was_gone(self, after_s: float) -> None:
