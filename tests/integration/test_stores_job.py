@@ -144,6 +144,8 @@ async def test_a_worker_that_is_killed_goes_on_where_it_was(job: Job, tmp_path: 
             await job.broker.until_answered(job.topics.output, 500)
             await worker.kill()
         async with running_worker(environ) as worker:
+            # On a busy machine the first one may have committed all, and be killed after that.
+            await worker.alive()
             await job.finish(worker)
     found, wanted = await job.places(), job.expected()
     for partition, places in wanted.items():
