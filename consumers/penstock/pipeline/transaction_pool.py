@@ -124,8 +124,10 @@ class TransactionPool:
         each partition one task at a time calls this.
 
         After a failure or a cancellation the caller does not know whether records and position
-        became visible: `Source.rewind` says where to go on. If the transaction was cancelled before
-        it was decided, nothing of it becomes visible. Raises `Fenced`, `Transient`, `Fatal`.
+        became visible: `Source.rewind` says where to go on. If the caller was cancelled before
+        the transaction was decided, the transaction never becomes visible.
+
+        Raises `Fenced`, `Transient`, `Fatal`.
         """
         share = _Share(where, outgoing, position)
         self._waiting[share] = None
