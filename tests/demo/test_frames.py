@@ -17,7 +17,7 @@ from penstock.demo.streams import (
     FRAME_WIDTH,
     frame,
 )
-from penstock.embedded.frames import seen
+from penstock.embedded.model_server import seen
 from tests.demo.test_demo import assert_nothing_is_left, demo, finish, lines_until
 
 

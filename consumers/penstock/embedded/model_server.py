@@ -1,12 +1,15 @@
 """A small server with TorchServe's REST interface, for the demo and for tests.
 
-Rule: the answers are those of the example model behind a real TorchServe. As a program
+Rule: rows of numbers get the answers of the example model behind a real TorchServe. Frames of the
+demo's cameras get a box around the bright thing on them. As a program
 (`python -m penstock.embedded.model_server`) the server prints its URL on the first line. Owner: the
 block that opens it.
 """
 
 import argparse
 import asyncio
+import struct
+import zlib
 from typing import Any, Final, Self
 
 import numpy as np
@@ -14,7 +17,6 @@ import orjson
 from aiohttp import web
 
 from penstock.core.rows.payload import Float32Matrix
-from penstock.embedded.frames import SIGNATURE, seen
 from penstock.handlers import rows_model
 from penstock.process.signals import serve_until_asked
 
@@ -26,6 +28,14 @@ VERSION: Final = rows_model.VERSION
 # Status, type and message as TorchServe 0.12 sends them; its 413 has no body.
 NO_MODEL: Final = (404, "ModelNotFoundException", f"Model not found: {rows_model.NAME}")
 TOO_LARGE: Final = (413, "", "")
+# The form of the demo's frames: PNGs with three colours and without filters.
+PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_HEAD: Final = struct.Struct(">8s4x4sIIBBBBB4x")
+_PNG_CHUNK: Final = struct.Struct(">I4s")
+# The demo's frames have no more pixels.
+MOST_PIXELS: Final = 256 * 256
+# A pixel belongs to the bright thing if each of its colours has at least this value.
+LEAST_BRIGHT: Final = 190
 
 
 class Served:
@@ -107,7 +117,7 @@ class EmbeddedModelServer(Served):
 
     def _predict_blobs(self, blobs: list[bytes]) -> list[dict[str, Any]]:
         """Each blob is the numbers of a row, or a frame of the demo."""
-        frames = [seen(blob) if blob.startswith(SIGNATURE) else None for blob in blobs]
+        frames = [seen(blob) if blob.startswith(PNG_SIGNATURE) else None for blob in blobs]
         if all(frames):
             return [one for one in frames if one is not None]
         elements = [
@@ -157,6 +167,39 @@ def _numbers(value: Any, shape: tuple[int, ...]) -> Float32Matrix | None:
     except (TypeError, ValueError):
         return None
     return array if array.shape == shape else None
+
+
+def seen(blob: bytes) -> dict[str, Any] | None:
+    """The answer to a frame of the demo: the bright thing and its box. None: the blob is no such
+    frame.
+    """
+    image = _pixels(blob)
+    if image is None:
+        return None
+    rows, columns = np.nonzero((image >= LEAST_BRIGHT).all(axis=2))
+    if not len(rows):
+        return {"label": "nothing", "score": 1.0}
+    top, left, bottom, right = (
+        int(each) for each in (rows.min(), columns.min(), rows.max(), columns.max())
+    )
+    box = [left, top, right - left + 1, bottom - top + 1]
+    return {"label": "vehicle", "score": round(len(rows) / (box[2] * box[3]), 3), "box": box}
+
+
+def _pixels(blob: bytes) -> "np.ndarray[Any, np.dtype[np.uint8]] | None":
+    try:
+        _, _, width, height, *kind = _PNG_HEAD.unpack_from(blob)
+        size, name = _PNG_CHUNK.unpack_from(blob, _PNG_HEAD.size)
+        if kind != [8, 2, 0, 0, 0] or name != b"IDAT" or not 0 < width * height <= MOST_PIXELS:
+            return None
+        body = blob[_PNG_HEAD.size + _PNG_CHUNK.size :][:size]
+        nbytes = height * (1 + 3 * width)
+        lines = np.frombuffer(zlib.decompressobj().decompress(body, nbytes), np.uint8)
+    except (struct.error, zlib.error):
+        return None
+    if len(lines) != nbytes:
+        return None
+    return lines.reshape(height, -1)[:, 1:].reshape(height, width, 3)
 
 
 def error_response(status: int, kind: str, message: str) -> web.Response:
