@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
-from penstock.core.order.operator_words import Word, digest, encode
+from penstock.core.order.line_stop import LineLimits, Word, encode_words, stream_digest
 from penstock.core.progress.cursor import StopMark, with_stop, without_stop
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
@@ -282,7 +281,7 @@ def test_ordered_by_stream_streams_stop_alone(*, exactly_once: bool) -> None:
 
 
 def say(world: World, *words: Word) -> None:
-    world.source.said[0] = encode(words)
+    world.source.said[0] = encode_words(words)
 
 
 @ORDERS
@@ -297,17 +296,21 @@ def test_a_line_goes_on_by_a_word_without_a_restart(
         announce_missing(world, 6)
         async with running(world) as pipeline:
             await until(lambda: len(pipeline.stopped) == 1)
-            say(world, Word("resume", 3, digest("other"), 1), Word("resume", 2, digest("bad"), 2))
+            say(
+                world,
+                Word("resume", 3, stream_digest("other"), 1),
+                Word("resume", 2, stream_digest("bad"), 2),
+            )
             await asyncio.sleep(60.0)
             assert offsets(world) == [0, 1, 2], "those words are about other stops"
-            say(world, Word("resume", 3, digest("bad"), 3))
+            say(world, Word("resume", 3, stream_digest("bad"), 3))
             await asyncio.sleep(60.0)
             assert len(pipeline.stopped) == 1, "what fails still stops there again"
             for number in range(6):
                 world.objects.put("b", f"bad-{number}.csv", csv(1))
             await asyncio.sleep(60.0)
             assert offsets(world) == [0, 1, 2], "a word is acted on once"
-            say(world, Word("resume", 3, digest("bad"), 4))
+            say(world, Word("resume", 3, stream_digest("bad"), 4))
             await until(lambda: world.next_offset() == 6)
             assert pipeline.stopped == []
         assert offsets(world) == [0, 1, 2, 3, 4, 5]
@@ -328,7 +331,7 @@ def test_what_stopped_a_line_is_answered_by_its_error_where_it_is_to_be_skipped(
         announce_missing(world, 9)
         async with running(world) as pipeline:
             await until(lambda: len(pipeline.stopped) == 1)
-            say(world, Word("skip", 3, digest("bad"), 1))
+            say(world, Word("skip", 3, stream_digest("bad"), 1))
             await until(lambda: [stop.offset for stop in pipeline.stopped] == [7])
             assert offsets(world) == [0, 1, 2, 3, 4, 5, 6], "from there on it is counted anew"
             assert len(world.dead_letters()) == 7
@@ -352,7 +355,7 @@ async def test_a_word_that_comes_while_the_partition_is_handed_back_begins_nothi
         await until(lambda: len(pipeline.stopped) == 1)
         handing_back = asyncio.create_task(world.source.revoke([0]))
         await asyncio.sleep(0)
-        say(world, Word("resume", pipeline.stopped[0].offset, digest("bad"), 1))
+        say(world, Word("resume", pipeline.stopped[0].offset, stream_digest("bad"), 1))
         await handing_back
         await asyncio.sleep(60.0)
         assert not pipeline.wiring.lanes.keys() & {0}
@@ -363,7 +366,7 @@ async def test_a_word_that_nobody_heard_is_there_for_the_next_worker() -> None:
     world = World().with_settings(line=THREE)
     announce_missing(world, 5)
     await stopped(world)
-    say(world, Word("skip", 3, digest("bad"), 1))
+    say(world, Word("skip", 3, stream_digest("bad"), 1))
     await run_to_end(world, 5)
     assert offsets(world) == [0, 1, 2, 3, 4]
     assert len(world.dead_letters()) == 5

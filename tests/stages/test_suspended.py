@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.order.line_stop import LineLimits
-from penstock.core.order.operator_words import Word, digest, encode
+from penstock.core.order.line_stop import LineLimits, Word, encode_words, stream_digest
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
 from penstock.errors import Transient
@@ -295,7 +294,9 @@ async def test_words_about_a_stopped_stream_are_not_lost_in_a_rebalance() -> Non
         await until(lambda: bool(pipeline.stopped))
         (stop,) = pipeline.stopped
         await world.source.suspend([0])
-        world.source.said[0] = encode([Word("skip", stop.offset, digest(stop.stream), 1)])
+        world.source.said[0] = encode_words(
+            [Word("skip", stop.offset, stream_digest(stop.stream), 1)]
+        )
         await asyncio.sleep(10.0)
         await world.source.assign([0])
         await until(lambda: world.next_offset() == 2)

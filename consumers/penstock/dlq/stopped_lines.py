@@ -10,7 +10,7 @@ from contextlib import aclosing
 from penstock import config
 from penstock.adapters.kafka.positions_from_outside import tell_stopped_lines
 from penstock.adapters.kafka.reader import Reader, open_reader
-from penstock.core.order.operator_words import Verb, Word, digest
+from penstock.core.order.line_stop import Verb, Word, stream_digest
 from penstock.core.routing.stream_names import StreamNames, fallback, key_text
 from penstock.errors import usage
 from penstock.messages.cloud_events import structured
@@ -38,7 +38,7 @@ async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
         known = f"; these do: {', '.join(sorted(others))}" if others else ""
         raise usage(f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}")
     number = SystemClock().wall_ms()
-    words = {where: Word(verb, at, digest(stream), number) for where, at in found.items()}
+    words = {where: Word(verb, at, stream_digest(stream), number) for where, at in found.items()}
     await tell_stopped_lines(cfg.kafka, words)
     return [f"{where.topic}/{where.partition}/{at}" for where, at in found.items()]
 

@@ -10,9 +10,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from penstock.core.order import operator_words
-from penstock.core.order.line_stop import LineStop
-from penstock.core.order.operator_words import Word
+from penstock.core.order.line_stop import LineStop, Word, decode_words
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Fatal, PenstockError
 from penstock.lane.lane import Lane
@@ -174,7 +172,7 @@ class Pipeline:
         for lane in lanes:
             if not self.assignments.may_begin_again(lane):
                 continue  # the lane's words are acted on when the partition is assigned again
-            if words := self._new_words(lane, operator_words.decode(said.get(lane.number, ""))):
+            if words := self._new_words(lane, decode_words(said.get(lane.number, ""))):
                 keys = of_place(lane.topic, lane.partition)
                 log.info("partition %d goes on: %s", lane.number, words, extra=keys)
                 await self.assignments.begin_again(lane.number)

@@ -129,7 +129,7 @@ class Source(Polled, Protocol):
         ...
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """What operators say about stopped lines of these partitions (`core.order.operator_words`).
+        """What operators say about stopped lines of these partitions (`core.order.line_stop`).
         Raises `Transient`, or `Fatal` if reading that is not allowed.
         """
         ...

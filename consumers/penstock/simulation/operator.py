@@ -7,8 +7,14 @@ does not help, because the cause is not mended; the next one is "skip". Owner: o
 import asyncio
 from collections import Counter
 
-from penstock.core.order.line_stop import LineStop
-from penstock.core.order.operator_words import Verb, Word, decode, digest, encode
+from penstock.core.order.line_stop import (
+    LineStop,
+    Verb,
+    Word,
+    decode_words,
+    encode_words,
+    stream_digest,
+)
 from penstock.simulation.worker_fleet import WorkerFleet
 from penstock.simulation.world import World
 
@@ -39,7 +45,7 @@ class Operator:
         is_in_vain = not self._said[about] and world.random.random() < 0.5
         self._said[about] += 1
         verb: Verb = "resume" if is_in_vain else "skip"
-        word = Word(verb, stop.offset, digest(stop.stream), self._said[about])
+        word = Word(verb, stop.offset, stream_digest(stop.stream), self._said[about])
         world.history.counts[f"line told to {verb}"] += 1
         said = world.group.said.get(number, "")
-        world.group.said[number] = encode([*decode(said), word])
+        world.group.said[number] = encode_words([*decode_words(said), word])

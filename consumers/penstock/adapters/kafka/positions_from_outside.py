@@ -16,8 +16,7 @@ from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
 from penstock.adapters.kafka.committed_positions import lines_group, positions
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.core.order import operator_words
-from penstock.core.order.operator_words import Word
+from penstock.core.order.line_stop import Word, decode_words, encode_words
 from penstock.errors import usage
 from penstock.ports import Commit, Where
 
@@ -152,8 +151,8 @@ async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]
             said = {}
             for part, word in zip(parts, words.values(), strict=True):
                 known = before[part]
-                old = operator_words.decode(known.metadata) if known is not None else []
-                said[part] = OffsetAndMetadata(word.offset, operator_words.encode([*old, word]))
+                old = decode_words(known.metadata) if known is not None else []
+                said[part] = OffsetAndMetadata(word.offset, encode_words([*old, word]))
             await consumer.commit(said)
 
 

@@ -1,16 +1,25 @@
-"""How many dead letters of a stream are too many? One account per assignment of a partition.
+"""When does a line stop, and how does an operator let it go on? A line is a partition or, with
+order by stream, one stream of a partition.
 
-Rule: before answers leave, the publish stage asks the account, in the order of each stream. The
-account refuses the dead letter that would be one too many, so the object at which a stream stops is
-not answered. Of each record only the first failed object counts: a record that names a hundred
-missing objects would otherwise stop its line at every start, and no restart would get past it. If
-there are more than `MAX_STREAMS` streams, the stream that was silent longest is forgotten. Owner:
-the lane.
+Rule: a line stops when too many objects of one stream get dead letters. Each assignment of a
+partition has one account of its streams. Before answers leave, the publish stage asks the account,
+in the order of each stream. The account refuses the dead letter that would be one too many, so the
+object at which a line stops is not answered. Of each record only the first failed object counts: a
+record that names a hundred missing objects would otherwise stop its line after every restart, and
+no restart would get past the record. If there are more than `MAX_STREAMS` streams, the stream that
+was silent longest is forgotten. Owner of the account: the lane.
+
+An operator says a `Word` about one stop, which the word names by stream and offset. Each word has
+its own number, so that the worker obeys it once. The words of a partition are one short text with
+the newest word last; if there are too many, the oldest are dropped. Owners of the words: `penstock
+dlq`, which writes them, and the pipeline, which obeys them.
 """
 
+import hashlib
+import re
 import zlib
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NamedTuple
 
 # `ratio` is the share of failed objects among this many last objects of a stream. Fewer objects are
 # too small a sample.
@@ -157,3 +166,46 @@ class LetterAccount:
         if len(self._streams) >= MAX_STREAMS:
             del self._streams[next(iter(self._streams))]
         return _Stream()
+
+
+WORDS_PREFIX = "l1:"
+# A commit's metadata takes 4,096 characters, and a word has at most 56, so this many words always
+# fit.
+MOST_WORDS = 50
+_WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
+
+# What is to happen to the object at which the line stopped. `resume`: it is tried again; `skip`: it
+# is answered by its error.
+Verb = Literal["resume", "skip"]
+
+
+class Word(NamedTuple):
+    """`number` is unique among the words of a partition."""
+
+    verb: Verb
+    offset: int
+    stream: str
+    number: int
+
+    def is_about(self, stop: LineStop) -> bool:
+        return (self.offset, self.stream) == (stop.offset, stream_digest(stop.stream))
+
+
+def stream_digest(stream: str) -> str:
+    return hashlib.sha256(stream.encode()).hexdigest()[:16]
+
+
+def encode_words(words: Sequence[Word]) -> str:
+    """The newest words as text, as many as fit."""
+    said = (f"{one.verb}.{one.offset:x}.{one.stream}.{one.number:x}" for one in words[-MOST_WORDS:])
+    return f"{WORDS_PREFIX}{';'.join(said)}"
+
+
+def decode_words(text: str) -> list[Word]:
+    """The words of a text. Parts that cannot be read are left out."""
+    found = map(_WORD.fullmatch, text.removeprefix(WORDS_PREFIX).split(";"))
+    return [
+        Word(one[1], int(one[2], 16), one[3], int(one[4], 16))  # type: ignore[arg-type]
+        for one in found
+        if one is not None
+    ]
