@@ -15,7 +15,7 @@ from penstock.errors import EXIT_FATAL, EXIT_UNREACHABLE, Fatal, Transient, Unre
 from penstock.pipeline.transaction_pool import PRODUCERS, SUSPECTS
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
-from penstock.stages.transaction_retry import FENCED_WAIT_S
+from penstock.stages.settle import FENCED_WAIT_S
 from tests.support.memory import MemoryProducers
 from tests.support.pipelines import World, csv, run_to_end, running, until
 

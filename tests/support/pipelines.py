@@ -28,8 +28,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.settings import Settings, TimeLimits
+from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Guest, Transactions, Where
 from penstock.simulation.virtual_time import VirtualClock, inline

@@ -23,8 +23,8 @@ from penstock.core.health.bound_by import (
 from penstock.ops.history import History
 from penstock.ops.problems.over_time import SteadyValue
 from penstock.ops.service_answers import ServiceAnswers
-from penstock.pipeline.backlog import Backlog
 from penstock.pipeline.life import Pipeline
+from penstock.pipeline.owed_answers import Backlog
 from penstock.process.clock import wanted_cpu_s
 from penstock.telemetry.recent import WINDOW_S, quantiles_ms
 from penstock.telemetry.streams import Told

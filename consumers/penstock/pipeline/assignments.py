@@ -16,8 +16,7 @@ from penstock.core.order.line_stop import LineStop
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, usage
 from penstock.lane.lane import Lane
-from penstock.pipeline.handing_back import HandingBack
-from penstock.pipeline.open_lanes import OpenLanes
+from penstock.pipeline.open_lanes import HandingBack, OpenLanes
 from penstock.pipeline.takeover import Takeover
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import UNDECIDED, Commit

@@ -15,7 +15,7 @@ from penstock.core.rows.log_keys import of_place
 from penstock.errors import Fatal, PenstockError
 from penstock.lane.lane import Lane
 from penstock.pipeline.assignments import Assignments
-from penstock.pipeline.backlog import Backlog, backlog_of
+from penstock.pipeline.owed_answers import Backlog, backlog_of
 from penstock.pipeline.wiring import Wiring
 from penstock.process.stopping import stopped_after
 from penstock.stages.microbatch import Waiting

@@ -12,14 +12,13 @@ from functools import partial
 from penstock.calls.model_calls import ModelCalls
 from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.rows.payload import Payload
 from penstock.core.window.pace import BatchPlan, Pace
-from penstock.core.window.window import Window, WindowLimits
+from penstock.core.window.window import Window
 from penstock.decoders.protocol import Decoders
-from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.lane.budget import Budget, ModelShare
 from penstock.lane.dedupe import Dedupe
+from penstock.pipeline.settings import ModelTerms
 from penstock.ports import Adapters, Model
 from penstock.stages.download import Download
 from penstock.stages.expand import Expand
@@ -33,17 +32,6 @@ from penstock.stages.shadow.asking import Shadow
 from penstock.telemetry.models import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTerms:
-    """The settings of one model, as plain values."""
-
-    rows: RowOptions
-    window: WindowLimits
-    target_p99_s: float | None
-    callers: int
-    canary: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)

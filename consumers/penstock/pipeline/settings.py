@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from penstock.core.health.region_help import HelpTerms
 from penstock.core.records.output_records import Labels
 from penstock.core.routing.model_routes import Routes
+from penstock.core.rows.payload import Payload
+from penstock.core.window.window import WindowLimits
+from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
-from penstock.pipeline.model_track import ModelTerms
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
@@ -31,6 +33,17 @@ class TimeLimits:
     broker_patience_s: float
     patience_s: float | None  # with stores and model servers that are away
     stall_s: float | None  # a worker that makes no progress for this long is ended
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTerms:
+    """The settings of one model, as plain values."""
+
+    rows: RowOptions
+    window: WindowLimits
+    target_p99_s: float | None
+    callers: int
+    canary: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)

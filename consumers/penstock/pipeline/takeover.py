@@ -19,7 +19,7 @@ from penstock.lane.lane import Lane
 from penstock.pipeline.transaction_pool import TransactionPool
 from penstock.ports import Clock, Commit, Transactions
 from penstock.stages.publish import Publish
-from penstock.stages.transaction_retry import TransactionRetry
+from penstock.stages.settle import TransactionRetry
 from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
 from penstock.pipeline.model_track import Shared, Track
+from penstock.pipeline.owed_answers import Watchdog
 from penstock.pipeline.settings import Settings
-from penstock.pipeline.watchdog import Watchdog
 from penstock.ports import Adapters, Clock, Commit, Model
 from penstock.process.threads import in_thread
 from penstock.stages.consume import Consume, Intake

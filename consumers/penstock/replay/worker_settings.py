@@ -17,8 +17,7 @@ from penstock import config
 from penstock.core.routing.model_routes import Routes
 from penstock.errors import usage
 from penstock.library.choosing import with_model
-from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.settings import Settings
+from penstock.pipeline.settings import ModelTerms, Settings
 from penstock.settings.inputs import check_inputs
 
 # With these limits a replay burdens store and model less than a worker does. The same limits bound

@@ -22,8 +22,7 @@ from penstock.core.window.window import WindowLimits
 from penstock.errors import usage
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
-from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.settings import Settings, TimeLimits
+from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.settings.inputs import check_inputs, helping, near_of_topics, places_near, stream_from
 from penstock.settings.results import blocks, results_for_worker
 from penstock.settings.routes import routes_of, shadow_of

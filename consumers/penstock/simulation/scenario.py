@@ -15,8 +15,7 @@ from penstock.core.routing.model_routes import Route, Routes
 from penstock.core.window.window import WindowLimits
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
-from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.settings import Settings, TimeLimits
+from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.simulation.checks.truth import Answer, MakeObject
 from penstock.simulation.echo_model import echo
 from penstock.stages.consume import IntakeTerms

@@ -31,7 +31,7 @@ from penstock.ports import (
     Record,
     Where,
 )
-from penstock.stages.transaction_retry import TransactionRetry
+from penstock.stages.settle import TransactionRetry
 from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)

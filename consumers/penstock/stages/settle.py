@@ -1,15 +1,21 @@
-"""Turns deliveries into commits.
+"""Turns deliveries into commits, and says when a failed commit is tried again or given up.
 
-Rule: the positions of all lanes' ledgers are committed in one request; a closed lane has none. A
-failed commit is made good by the next one, because ledgers only move forward. If no commit succeeds
-for too long, the process ends. Owner: the pipeline.
+Rule: with at least once, `Settle` commits the positions of all lanes' ledgers in one request; a
+closed lane has none. A failed commit is made good by the next one, because ledgers only move
+forward. If no commit succeeds for too long, the process ends. Owner: the pipeline.
+
+With exactly once, and in a rekeyer, transactions carry the positions, and `TransactionRetry` says
+how long to wait after a failed one. Its patience is counted from the first failure after the last
+transaction that went through. A member that was fenced waits until it knows whether it still owns
+its partitions; to be fenced does not count as a failure.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.calls.outage import Outage
-from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
+from penstock.core.health.retry import Backoff
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Source
 from penstock.telemetry.worker import Telemetry
@@ -85,3 +91,39 @@ class Settle:
         for lane, position in due.items():
             lane.committed = position
         self._telemetry.committed()
+
+
+# A member learns with its next heartbeat (`kafka.heartbeat_ms`, 500 by default) that it has lost
+# its partitions. A member that still has them after this time is their owner.
+FENCED_WAIT_S = 5.0
+
+
+class TransactionRetry:
+    """If transactions fail for `patience_s`, the process ends."""
+
+    def __init__(self, patience_s: float, clock: Clock, jitter: Callable[[], float]) -> None:
+        self._patience_s = patience_s
+        self._clock = clock
+        self._jitter = jitter
+        self._backoff = Backoff(first_s=0.2, most_s=5.0, give_up_s=patience_s)
+        self._failures = 0
+        self._since_s = 0.0
+
+    def went_through(self) -> None:
+        self._failures = 0
+
+    def pause_s(self, error: Transient) -> float:
+        """Seconds until the next transaction after this failure. Raises `Fatal`."""
+        if isinstance(error, Fenced):
+            return FENCED_WAIT_S
+        now_s = self._clock.now()
+        if not self._failures:
+            self._since_s = now_s
+        self._failures += 1
+        pause_s = self._backoff.delay_s(self._failures, now_s - self._since_s, self._jitter())
+        if pause_s is None:
+            raise Fatal(
+                f"no transaction for {self._patience_s:g} s: {error}",
+                exit_code=EXIT_UNREACHABLE,
+            ) from error
+        return pause_s

@@ -25,8 +25,7 @@ from penstock.errors import Unreachable
 from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.life import Pipeline
-from penstock.pipeline.model_track import ModelTerms
-from penstock.pipeline.settings import Settings, TimeLimits
+from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Objects
 from penstock.simulation.checks.history import History

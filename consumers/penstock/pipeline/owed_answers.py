@@ -1,15 +1,23 @@
-"""What a worker has read from Kafka and not answered yet, and how old that is.
+"""What a worker has read from Kafka and not answered yet: how much it is, how old it is, and
+whether it still moves.
 
-Rule: only pages use it, because it walks over all owed objects. A partition owes at most
-`limits.in_flight_objects` of them, or somewhat more where order is kept by stream. Ages are counted
-from the records' own timestamps. Owner: the pipeline.
+Rule: `backlog_of` is for pages only, because it walks over all owed objects. A partition owes at
+most `limits.in_flight_objects` of them, or somewhat more where order is kept by stream. Ages are
+counted from the records' own timestamps. The watchdog looks a few times within its limit, and only
+at counters that exist anyway. When it ends the worker, no answer is lost, because the next worker
+begins at the last commit. Owner: the pipeline.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from penstock.core.order.stall import Stall
+from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.lane.lane import Lane
+from penstock.ports import Clock
 from penstock.telemetry.streams import NOTHING_OWED, Owed
+from penstock.telemetry.worker import Telemetry
 
 
 class Backlog(NamedTuple):
@@ -58,3 +66,37 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
         (now_ms - min(oldest_ms, oldest_stopped_ms)) / 1000,
         (now_ms - oldest_ms) / 1000,
     )
+
+
+# How many times the watchdog looks within the limit.
+LOOKS = 10
+
+
+class Watchdog:
+    """`limit_s`: after this time without any progress the worker ends."""
+
+    def __init__(
+        self, lanes: Mapping[int, Lane], clock: Clock, telemetry: Telemetry, *, limit_s: float
+    ) -> None:
+        self._lanes = lanes
+        self._clock = clock
+        self._telemetry = telemetry
+        self._limit_s = limit_s
+
+    async def run(self) -> None:
+        look_s = self._limit_s / LOOKS
+        stall = Stall(self._limit_s, look_s, self._clock.now())
+        while True:
+            await asyncio.sleep(look_s)
+            snapshots = {partition: lane.snapshot for partition, lane in self._lanes.items()}
+            found = stall.look(self._clock.now(), snapshots, self._telemetry.retries)
+            if found is not None:
+                lane = self._lanes[found.partition]
+                raise Fatal(
+                    f"{lane.topic}/{lane.partition} stands still since {found.still_s:.0f} s "
+                    f"(limits.stall_ms): {found.snapshot.stage} holds offset "
+                    f"{found.snapshot.offset}.\n"
+                    f"{lane!r}.\n"
+                    "Nothing is lost: start the worker again, it goes on at the last commit.",
+                    exit_code=EXIT_UNREACHABLE,
+                )
