@@ -26,7 +26,7 @@ from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import decode_prediction
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ops.processes.members_page import serve_members
-from penstock.telemetry.ways import TimeSpent
+from penstock.telemetry.recent import TimeSpent
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans
 

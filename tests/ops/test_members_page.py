@@ -17,7 +17,7 @@ from penstock.ops.http_server import as_json, serving
 from penstock.ops.page.samples import PATH, shown
 from penstock.ops.page.way import way_page
 from penstock.ops.processes.members_page import serve_members
-from penstock.telemetry.ways import TimeSpent, Way, Ways
+from penstock.telemetry.recent import TimeSpent, Way, Ways
 from tests.support.worker import own_port
 
 HTTP = config.Http(port=0, token="t", samples=True)

@@ -2,8 +2,8 @@
 
 from prometheus_client import generate_latest
 
+from penstock.telemetry.models_and_shadow import OTHER_STREAMS, SHADOW_STREAMS
 from penstock.telemetry.region import ELSEWHERE
-from penstock.telemetry.shadow import OTHER_STREAMS, SHADOW_STREAMS
 from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans

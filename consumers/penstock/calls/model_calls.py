@@ -22,7 +22,7 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreachable
 from penstock.ports import Answers, Clock, Model
-from penstock.telemetry.models import CallsTelemetry
+from penstock.telemetry.models_and_shadow import CallsTelemetry
 
 # Enters the span of a request that carries these blocks.
 Tracing = Callable[[Sequence[Block]], AbstractContextManager[None]]

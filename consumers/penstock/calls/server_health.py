@@ -26,7 +26,7 @@ from penstock.errors import (
     WorkerDied,
 )
 from penstock.ports import Clock
-from penstock.telemetry.models import CallsTelemetry
+from penstock.telemetry.models_and_shadow import CallsTelemetry
 
 log = logging.getLogger(__name__)
 

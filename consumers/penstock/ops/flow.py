@@ -20,14 +20,13 @@ from penstock.core.health.bound_by import (
     bound_by,
     is_late,
 )
-from penstock.ops.history import History
 from penstock.ops.problems.over_time import SteadyValue
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.owed_answers import Backlog
 from penstock.process.clock import wanted_cpu_s
-from penstock.telemetry.recent import WINDOW_S, quantiles_ms
-from penstock.telemetry.streams import Told
+from penstock.telemetry.recent import WINDOW_S, History, quantiles_ms
+from penstock.telemetry.streams import SHOWN, Told
 from penstock.telemetry.worker import Telemetry
 
 SAMPLE_S: Final = 1.0
@@ -42,6 +41,9 @@ BOUND_S: Final = 0.1
 AWAY_S: Final = 1.0
 # Messages that the worker can answer in less time than this are no backlog.
 LEAST_DRAIN_S: Final = 1.0
+# The history keeps the ages of this many streams: some that the status no longer shows may be shown
+# again.
+AGES_KEPT: Final = 4 * SHOWN
 
 
 class Sample(NamedTuple):
@@ -85,7 +87,7 @@ class Flow:
         self._now_s = pipeline.wiring.adapters.clock.now
         self._samples = deque([self._sample()])
         self._next_s = self._now_s() + WINDOW_S
-        self.history = History()
+        self.history = History(AGES_KEPT)
         self._limit: SteadyValue[Bound] = SteadyValue()
         self._last: tuple[float, Figures] | None = None
 

@@ -58,15 +58,15 @@ async def serve_health(
         return web.Response(text=f"ready: {pipeline!r}\n")
 
     async def metrics(request: web.Request) -> web.Response:
-        budget, figures = pipeline.wiring.budget, status.flow.look()
-        telemetry.status_gauges.show(figures.flow, figures.backlog.objects, figures.streams)
-        telemetry.status_gauges.show_problems(status.look()["problems"])
-        telemetry.buffer_bytes.set(budget.spent_bytes)
-        telemetry.buffer_limit.set(budget.limit_bytes)
-        telemetry.lines_stopped.set(len(pipeline.stopped))
-        telemetry.backlog.set(figures.backlog.age_s)
-        telemetry.lag.set(sum(services.lags.values()))
-        telemetry.lag_age.set(services.lag_age_s)
+        budget, figures, gauges = pipeline.wiring.budget, status.flow.look(), telemetry.status_gauges
+        gauges.show(figures.flow, figures.backlog.objects, figures.streams)
+        gauges.show_problems(status.look()["problems"])
+        gauges.buffer_bytes.set(budget.spent_bytes)
+        gauges.buffer_limit.set(budget.limit_bytes)
+        gauges.lines_stopped.set(len(pipeline.stopped))
+        gauges.backlog.set(figures.backlog.age_s)
+        gauges.lag.set(sum(services.lags.values()))
+        gauges.lag_age.set(services.lag_age_s)
         return exposition(telemetry.registry, request.headers.get("Accept", ""))
 
     status = Status(pipeline, telemetry, services, kafka.group)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from penstock.core.order.releases import Release
 from penstock.core.window.pace import Pace
 from penstock.ports import Clock
-from penstock.telemetry.ways import TimeSpent, Way
+from penstock.telemetry.recent import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 

@@ -1,14 +1,15 @@
-"""Gauges that show figures of the status: the worker's flow, what limits it, its worst streams.
+"""Gauges that show figures of the status: what the worker holds and owes, its flow, what limits it,
+its worst streams.
 
-Rule: they are set when the metrics are read, from figures that were computed for all pages
-together; a figure that is not known is not shown. Owner: the worker's telemetry; the health page
-sets the gauges. One gauge, the retention, is set once instead, when the worker is opened.
+Rule: the worker's page sets these gauges whenever the metrics are read, from figures that were
+computed for all pages together. A figure that is not known is not shown. One gauge, the retention,
+is set once instead, when the worker is opened. Owner: the worker's telemetry.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from penstock.telemetry.metric_types import Level, LevelBy
 from penstock.telemetry.streams import Told
@@ -18,10 +19,24 @@ PROBLEM: Final = ("level", "kind", "service", "stream")
 
 
 class StatusGauges:
-    """`show` and `show_problems` set the gauges to what the status says."""
+    """`show` and `show_problems` set the gauges without a public name to what the status says. The
+    page sets the public ones itself.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         reg = registry
+        self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
+        self.buffer_limit = Gauge("penstock_buffer_limit_bytes", "Byte budget", registry=reg)
+        self.lines_stopped = Gauge(
+            "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
+        )
+        self.backlog = Gauge(
+            "penstock_backlog_seconds", "Age of the oldest record without an answer", registry=reg
+        )
+        self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
+        self.lag_age = Gauge(
+            "penstock_lag_age_seconds", "Since Kafka last told where the input ends", registry=reg
+        )
         self._owed = Level(
             "penstock_owed_objects", "Objects read from Kafka and not answered yet", reg
         )

@@ -19,18 +19,18 @@ from penstock.telemetry.metric_types import (
     TotalOf,
     latency_buckets_s,
 )
-from penstock.telemetry.models import (
+from penstock.telemetry.models_and_shadow import (
     MODEL_OUTCOMES,
     CallsTelemetry,
     ModelsTelemetry,
     ModelTelemetry,
+    ShadowTelemetry,
 )
+from penstock.telemetry.recent import TimeSpent, Ways
 from penstock.telemetry.region import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.rekey import RekeyTelemetry
-from penstock.telemetry.shadow import ShadowTelemetry
 from penstock.telemetry.status_gauges import StatusGauges
 from penstock.telemetry.streams import Streams
-from penstock.telemetry.ways import TimeSpent, Ways
 
 
 class SpanCounts(Protocol):
@@ -61,7 +61,9 @@ class Telemetry:
         self._count_batches(self.registry)
         self._count_calls(self.registry)
         self._count_answers(self.registry)
-        self._show_state(self.registry)
+        self.partitions = Gauge(
+            "penstock_partitions", "Partitions assigned", registry=self.registry
+        )
         self.status_gauges = StatusGauges(self.registry)
 
     def _count_reading(self, reg: CollectorRegistry) -> None:
@@ -144,21 +146,6 @@ class Telemetry:
         self._commits = Total("penstock_commits", "Commit requests", reg)
         self._commit_failures = Total(
             "penstock_commit_failures", "Commits and transactions that failed", reg
-        )
-
-    def _show_state(self, reg: CollectorRegistry) -> None:
-        self.buffer_bytes = Gauge("penstock_buffer_bytes", "Byte budget in use", registry=reg)
-        self.buffer_limit = Gauge("penstock_buffer_limit_bytes", "Byte budget", registry=reg)
-        self.partitions = Gauge("penstock_partitions", "Partitions assigned", registry=reg)
-        self.lines_stopped = Gauge(
-            "penstock_lines_stopped", "Lines that stand still at a dead letter", registry=reg
-        )
-        self.backlog = Gauge(
-            "penstock_backlog_seconds", "Age of the oldest record without an answer", registry=reg
-        )
-        self.lag = Gauge("penstock_lag_records", "Records not committed yet", registry=reg)
-        self.lag_age = Gauge(
-            "penstock_lag_age_seconds", "Since Kafka last told where the input ends", registry=reg
         )
 
     def record_read(self, *, ignored: bool) -> None:

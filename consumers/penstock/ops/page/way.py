@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from penstock.core.records.output_records import Labels
 from penstock.ops.http_server import as_json
-from penstock.telemetry.ways import Way, Ways
+from penstock.telemetry.recent import Way, Ways
 
 PATH: Final = "/api/way"
 

@@ -20,7 +20,7 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable
 from penstock.ports import Answers, Clock, Guest
 from penstock.stages.shadow.topic import ShadowTerms, ShadowTopic
-from penstock.telemetry.shadow import ShadowTelemetry
+from penstock.telemetry.models_and_shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from penstock.core.comparing.shadow_copies import Run
 from penstock.errors import PenstockError, Unreachable
 from penstock.messages.shadow import Disagreement, ModelId, Summary, encode_shadow, said
 from penstock.ports import Clock, Guest, Outgoing
-from penstock.telemetry.shadow import ShadowTelemetry
+from penstock.telemetry.models_and_shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 

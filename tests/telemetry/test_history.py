@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from penstock.ops.history import MOST, NAMES, History
-from penstock.telemetry.recent import HISTORY
+from penstock.telemetry.recent import HISTORY, NAMES, History
 
+MOST = 80
 WORKER = dict.fromkeys(NAMES, 1.0)
 
 
@@ -13,7 +13,7 @@ def note(history: History, *streams: dict[str, Any]) -> None:
 
 
 def test_ages_are_told_by_window_with_gaps_for_as_long_as_a_page_shows() -> None:
-    history = History()
+    history = History(MOST)
     assert history.ages_of("a") == []
     for number in range(3):
         note(history, {"stream": "a", "age_s": float(number)})
@@ -27,6 +27,6 @@ def test_ages_are_told_by_window_with_gaps_for_as_long_as_a_page_shows() -> None
 
 
 def test_names_that_come_and_go_take_no_memory() -> None:
-    history = History()
+    history = History(MOST)
     note(history, *({"stream": str(number), "age_s": 1.0} for number in range(3 * MOST)))
     assert sum(bool(history.ages_of(str(number))) for number in range(3 * MOST)) == MOST

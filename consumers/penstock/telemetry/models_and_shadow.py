@@ -1,8 +1,9 @@
-"""Metrics of the calls to each of several models, beside those of all models together.
+"""Metrics of the calls to each of several models, and metrics of a shadow model.
 
 Rule: the stage that calls a model need not know whether there are other models: a call to one of
-several is counted for that model and for all together. Owner: the worker's telemetry, which makes
-these metrics if there are several models.
+several is counted for that model, and for all of them together. Of a shadow, its calls are counted,
+and what became of the rows that were sent to it. Owner: the worker's telemetry, which makes these
+metrics only if there are several models, or a shadow.
 """
 
 from typing import Protocol
@@ -93,3 +94,57 @@ class ModelTelemetry:
 
     def retried(self, stage: str, *, is_away: bool = True) -> None:
         self._whole.retried(stage, is_away=is_away)
+
+
+# What can become of a row that is to be answered by the shadow.
+SHADOW_OUTCOMES = ("agreed", "disagreed", "dropped", "unanswered")
+# At most this many streams have counters of their own, so that the metrics stay readable. All other
+# streams share the counters of `OTHER_STREAMS`.
+SHADOW_STREAMS = 100
+OTHER_STREAMS = "(others)"
+
+
+class ShadowTelemetry:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        rows = Counter(
+            "penstock_shadow_rows",
+            "Rows that a shadow was to answer, by what became of them",
+            ["outcome"],
+            registry=registry,
+        )
+        self._rows = {outcome: rows.labels(outcome) for outcome in SHADOW_OUTCOMES}
+        self._streams = Counter(
+            "penstock_shadow_stream_rows",
+            "Rows that two models answered, by stream",
+            ["stream", "outcome"],
+            registry=registry,
+        )
+        self._named: set[str] = set()
+        self._unsent = Counter(
+            "penstock_shadow_unsent", "Disagreements without a record", registry=registry
+        )
+        self._calls = Histogram(
+            "penstock_shadow_call_seconds",
+            "Calls to a shadow that answered",
+            buckets=CALL_BUCKETS_S,
+            registry=registry,
+        )
+
+    def rows(self, outcome: str, count: int) -> None:
+        self._rows[outcome].inc(count)
+
+    def compared(self, stream: str, agreed: int, disagreed: int) -> None:
+        if stream not in self._named:
+            if len(self._named) < SHADOW_STREAMS:
+                self._named.add(stream)
+            else:
+                stream = OTHER_STREAMS
+        for outcome, count in (("agreed", agreed), ("disagreed", disagreed)):
+            self._rows[outcome].inc(count)
+            self._streams.labels(stream, outcome).inc(count)
+
+    def unsent(self, records: int) -> None:
+        self._unsent.inc(records)
+
+    def call_answered(self, took_s: float) -> None:
+        self._calls.observe(took_s)
