@@ -28,8 +28,8 @@ from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.formats.registry import formats
 from penstock.messages.codec import References, decode, encode_reference
 from penstock.messages.dead_letter import decode_dead_letter
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import decode_prediction
+from penstock.messages.reference import SchemaError
 from tests.formats.support import by_ranges, decode_until_failure, rows_of
 from tests.formats.support import decode as decode_object
 

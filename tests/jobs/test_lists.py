@@ -25,8 +25,7 @@ from penstock.jobs.csv_list import MOST_RECORD_CHARS, csv_rows
 from penstock.jobs.list_columns import Columns
 from penstock.jobs.listing import At
 from penstock.jobs.manifest import open_manifest
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 
 INVENTORY = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag"
 cells = st.text(st.sampled_from('a,";\n\r ü'), min_size=1, max_size=6)

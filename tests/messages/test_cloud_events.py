@@ -8,8 +8,7 @@ import pytest
 
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Ignored, Inline, References, decode
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 
 # Google, "Pub/Sub notifications for Cloud Storage" and the object resource of the JSON API.
 RESOURCE = {

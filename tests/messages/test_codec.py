@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.messages.codec import Ignored, Inline, References, decode, encode_reference
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import EARLIEST_MS, LATEST_MS, MAX_DEPTH, Reference, output_time
+from penstock.messages.reference import (
+    EARLIEST_MS,
+    LATEST_MS,
+    MAX_DEPTH,
+    Reference,
+    SchemaError,
+    output_time,
+)
 from penstock.messages.urls import split_url
 from tests.messages.test_notifications import FORMS
 

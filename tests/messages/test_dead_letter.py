@@ -7,9 +7,8 @@ import pytest
 
 from penstock.messages.codec import References, decode, encode_reference
 from penstock.messages.dead_letter import dead_letter, decode_dead_letter
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import ObjectId, Source
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 
 REFERENCE = Reference(bucket="b", key="k", event_time=7, rows=((0, 100),), attributes={"a": 1})
 

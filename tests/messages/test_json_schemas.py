@@ -9,10 +9,9 @@ from jsonschema import Draft202012Validator
 
 from penstock.messages.codec import decode, encode_reference
 from penstock.messages.dead_letter import dead_letter
-from penstock.messages.errors import SchemaError
 from penstock.messages.json_schemas import FOLDER, documents, text, write
 from penstock.messages.prediction import RecordFrame, Source
-from penstock.messages.reference import MAX_INTEGER, Reference
+from penstock.messages.reference import MAX_INTEGER, Reference, SchemaError
 
 
 def validator(name: str) -> Any:

@@ -6,8 +6,7 @@ import orjson
 import pytest
 
 from penstock.messages.codec import Ignored, References, decode
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 
 CREATED = Reference(
     bucket="cams",

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import (
     MAX_MESSAGE_CHARS,
     Failure,
@@ -15,6 +14,7 @@ from penstock.messages.prediction import (
     RecordFrame,
     decode_prediction,
 )
+from penstock.messages.reference import SchemaError
 
 ARGUMENTS: dict[str, Any] = {
     "topic": "refs",

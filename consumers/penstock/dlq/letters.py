@@ -14,8 +14,7 @@ from penstock import config
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader
 from penstock.dlq.choice import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import RowRange
+from penstock.messages.reference import RowRange, SchemaError
 
 
 class Filed(NamedTuple):

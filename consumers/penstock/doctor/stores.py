@@ -18,7 +18,7 @@ from penstock.calls.wait_for_services import PROBE, ask_store
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.doctor.finding import Finding
 from penstock.errors import Poison, usage
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location
 

@@ -11,7 +11,7 @@ from penstock import config
 from penstock.adapters.kafka.reader import Reader, offsets
 from penstock.jobs.decided_end import Job
 from penstock.messages.dead_letter import decode_dead_letter
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 from penstock.ports import Where
 
 # The clock of a worker may differ this much from the clock of the worker that decided the end.

@@ -14,7 +14,7 @@ from typing import Self
 
 from penstock.formats.base.source import Source, SourceFile
 from penstock.jobs.list_columns import Columns
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 
 GZIP = b"\x1f\x8b"
 BATCH_ROWS = 5_000

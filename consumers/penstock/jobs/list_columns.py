@@ -14,8 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import EPOCH, Reference
+from penstock.messages.reference import EPOCH, Reference, SchemaError
 from penstock.messages.urls import split_url
 
 _FIELDS: Final = {

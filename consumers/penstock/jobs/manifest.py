@@ -23,8 +23,7 @@ from penstock.jobs.csv_list import csv_rows
 from penstock.jobs.list_columns import Columns
 from penstock.jobs.listing import Lists
 from penstock.jobs.parquet_list import MAGIC, parquet_rows
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
 from penstock.process.threads import in_thread

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.formats.base.source import Source, SourceFile
 from penstock.jobs.list_columns import Columns, field_of
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 
 MAGIC = b"PAR1"
 BATCH_ROWS = 5_000

@@ -9,9 +9,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import ObjectId, Source
-from penstock.messages.reference import Count, OutputTime
+from penstock.messages.reference import Count, OutputTime, decoder_of
 
 # The key of the head in the metadata of the Arrow schema.
 HEAD: Final = b"penstock.block"

@@ -18,8 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
 
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 
 # Google's names for "a new object": in Pub/Sub, in Eventarc, and in Google's older functions.

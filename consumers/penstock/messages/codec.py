@@ -11,9 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.messages.cloud_events import cloud_event, is_of_cloud, of_cloud_event
-from penstock.messages.errors import SchemaError
 from penstock.messages.notifications import MAX_WRAPPINGS, created_objects
-from penstock.messages.reference import EventTime, Inline, Reference, RowRange
+from penstock.messages.reference import EventTime, Inline, Reference, RowRange, SchemaError
 from penstock.messages.urls import split_url
 
 __all__ = [

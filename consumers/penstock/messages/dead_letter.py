@@ -12,9 +12,15 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import ObjectId, Source, encodable, printable
-from penstock.messages.reference import Count, EventTime, OutputTime, Reference, RowRange
+from penstock.messages.reference import (
+    Count,
+    EventTime,
+    OutputTime,
+    Reference,
+    RowRange,
+    decoder_of,
+)
 
 
 class DeadLetter(Struct, kw_only=True):

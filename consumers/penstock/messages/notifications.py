@@ -19,8 +19,7 @@ from penstock.messages.cloud_events import (
     of_grid,
     of_r2,
 )
-from penstock.messages.errors import SchemaError
-from penstock.messages.reference import Reference
+from penstock.messages.reference import Reference, SchemaError
 
 # S3 to SNS to SQS to a function's `Records` is three levels. Each level doubles the escapes.
 MAX_WRAPPINGS = 4

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.messages.errors import decoder_of
-from penstock.messages.reference import Count, EventTime, OutputTime
+from penstock.messages.reference import Count, EventTime, OutputTime, decoder_of
 
 # A server may answer with a whole traceback; a record must stay far below the topic's limit.
 MAX_MESSAGE_CHARS = 1_000

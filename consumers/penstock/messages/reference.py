@@ -1,18 +1,17 @@
 """The values of the input topic: a reference to an object, or a few rows inline.
 
 Rule: an instance is always valid; building a wrong one, from JSON or by hand, raises `SchemaError`,
-which says what to mend.
+which says what to mend. The messages of the other topics raise `SchemaError` as well.
 """
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import force_setattr
-
-from penstock.messages.errors import SchemaError
 
 # Half open: [start, stop). A stop of None is the object's end.
 RowRange = tuple[int, int | None]
@@ -60,6 +59,12 @@ _VERSION = re.compile(_VERSION_PATTERN)
 Version = Annotated[str, Meta(pattern=_VERSION_PATTERN)]
 
 Ranges = Annotated[tuple[tuple[Count, Stop | None], ...], Meta(min_length=1, max_length=MAX_RANGES)]
+
+
+class SchemaError(ValueError):
+    """A value has none of the shapes it may have; the text says what is wrong and what was
+    expected.
+    """
 
 
 class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -237,3 +242,18 @@ def _check_attributes(attributes: dict[str, Any]) -> None:
             f"attributes have {nbytes} bytes, at most {MAX_ATTRIBUTES_BYTES} are repeated with "
             "every row"
         )
+
+
+def decoder_of(kind: Any, what: str) -> Callable[[bytes], Any]:
+    """A function that decodes values of this type, or raises `SchemaError` with the text "not
+    `what`".
+    """
+    decode = msgspec.json.Decoder(kind).decode
+
+    def checked(value: bytes) -> Any:
+        try:
+            return decode(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise SchemaError(f"not {what}: {error}") from None
+
+    return checked

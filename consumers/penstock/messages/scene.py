@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
-from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import Failure
-from penstock.messages.reference import Count, OutputTime
+from penstock.messages.reference import Count, OutputTime, decoder_of
 
 NULL = Raw(b"null")
 

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from penstock.messages.errors import decoder_of
 from penstock.messages.prediction import ObjectId, Source, printable
-from penstock.messages.reference import Count
+from penstock.messages.reference import Count, decoder_of
 
 
 class ModelId(Struct, frozen=True, omit_defaults=True):

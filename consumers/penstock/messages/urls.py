@@ -8,7 +8,7 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 
 S3: Final = "s3"
 # The names that Hadoop and fsspec have for these clouds.

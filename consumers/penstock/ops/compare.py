@@ -21,7 +21,7 @@ from rich.text import Text
 from penstock import config
 from penstock.adapters.kafka.reader import offsets, open_reader
 from penstock.core.comparing.comparison import AgreementShare, CallTimes, Comparison, Tally
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 from penstock.terminal_text import agreement, folded, utc, worst_streams
 

@@ -10,7 +10,7 @@ from collections import Counter
 import msgspec
 from msgspec import Struct
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 from penstock.messages.scene import TOO_LARGE, Scene, decode_late, decode_scene
 from penstock.scenes.core.arrival import read_arrival
 from penstock.scenes.core.rules import Streams

@@ -10,7 +10,7 @@ from base64 import b64encode
 
 import msgspec
 
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 from penstock.messages.scene import TOO_LARGE
 from penstock.scenes.core.arrival import Arrival, read_arrival
 from penstock.scenes.core.rules import Place, Streams

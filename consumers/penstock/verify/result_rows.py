@@ -17,8 +17,8 @@ from msgspec import Raw, Struct
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, Transient
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Failure
+from penstock.messages.reference import SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
 

@@ -4,8 +4,7 @@ import pytest
 
 from penstock.core.rows.payload import BytesRows
 from penstock.errors import EXIT_USAGE, Fatal, Poison
-from penstock.formats.base.row_by_row import BadRow
-from penstock.formats.base.runs import RowOptions
+from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.registry import check_options

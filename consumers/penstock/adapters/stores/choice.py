@@ -25,7 +25,7 @@ from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.replicas import Copy, ReplicatedObjects, Watcher
 from penstock.core.routing.store_choice import DEFAULT, ConfiguredStore
 from penstock.errors import usage
-from penstock.messages.errors import SchemaError
+from penstock.messages.reference import SchemaError
 from penstock.messages.urls import S3, split_place
 from penstock.ports import Body, Listed, Location, Objects, Part
 

@@ -16,8 +16,7 @@ from penstock.errors import Poison
 from penstock.formats.archives.compression import PIECE_BYTES, Expansion
 from penstock.formats.archives.tar_header import check_path, check_size
 from penstock.formats.base.parser_chain import Members, Parser, of_member
-from penstock.formats.base.row_by_row import bad_row
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, bad_row
 from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
 

@@ -12,7 +12,7 @@ from math import isinf
 from penstock.core.rows.kept import Kept
 from penstock.errors import Poison
 from penstock.formats.base.kept_columns import moment_ms
-from penstock.formats.base.row_by_row import BadRow, shown
+from penstock.formats.base.runs import BadRow, shown
 from penstock.formats.magic import named_by_magic
 from penstock.formats.text.lines import RawRows
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.row_by_row import BadRow, bad_row, too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, too_long
 from penstock.formats.csv.cells import (
     LONE_LINE,
     OLD_MAC,

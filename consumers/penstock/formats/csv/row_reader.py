@@ -14,13 +14,14 @@ import numpy as np
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import Poison
 from penstock.formats.base.kept_columns import with_kept
-from penstock.formats.base.row_by_row import (
+from penstock.formats.base.runs import (
     MOST_EXACT_ROWS,
     BadRow,
+    RowOptions,
+    Run,
     read_rows,
     shown,
 )
-from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.cells import (
     MISSING,
     MISSING_CELLS,

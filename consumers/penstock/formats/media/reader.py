@@ -11,8 +11,7 @@ from typing import Final, Literal
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.row_by_row import bad_row, too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
 from penstock.formats.base.source import Read, Source, Wanted
 from penstock.formats.media.audio import read_audio
 from penstock.formats.media.rows_into_runs import Gathered

@@ -11,8 +11,7 @@ import numpy as np
 
 from penstock.core.rows.payload import BytesRows, Matrix, Payload
 from penstock.errors import Poison
-from penstock.formats.base.row_by_row import too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, too_long
 from penstock.formats.base.source import Wanted
 
 # Runs of this size are so few that the cost of a run itself does not matter.

@@ -6,7 +6,7 @@ Rule: no memory is taken for the size that the header claims. Pure. Layouts: PNG
 
 import struct
 
-from penstock.formats.base.row_by_row import BadRow
+from penstock.formats.base.runs import BadRow
 from penstock.formats.magic import no_such
 
 # Markers of a frame: C0 to CF, without C4 (Huffman tables), C8 (reserved) and CC (arithmetic

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.formats.base.row_by_row import BadRow
+from penstock.formats.base.runs import BadRow
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import Rgb
 from penstock.packages import missing_extra

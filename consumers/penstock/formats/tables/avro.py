@@ -20,8 +20,7 @@ from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
-from penstock.formats.base.row_by_row import BadRow, read_rows, too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import BadRow, RowOptions, Run, read_rows, too_long
 from penstock.formats.csv.numbers import join_floats, to_float32
 from penstock.formats.magic import no_such
 from penstock.formats.tables.avro_limits import (

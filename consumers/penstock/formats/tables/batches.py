@@ -19,8 +19,7 @@ from penstock.core.rows.payload import Columns, Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import EARLIEST_MS, LATEST_MS, moment_ms, with_kept
-from penstock.formats.base.row_by_row import bad_row, too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
 from penstock.formats.tables.json_values import objects, plain
 from penstock.formats.tables.weight import weights_of
 

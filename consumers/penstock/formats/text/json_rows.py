@@ -17,13 +17,14 @@ import orjson
 
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.formats.base.kept_columns import KeepRows, of_json, with_kept
-from penstock.formats.base.row_by_row import (
+from penstock.formats.base.runs import (
     MOST_EXACT_ROWS,
     BadRow,
+    RowOptions,
+    Run,
     read_rows,
     shown,
 )
-from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.numbers import join_floats, parse_table
 from penstock.formats.text.halving import parse_halving, portions
 from penstock.formats.text.lines import RawRows, rows_of, split_first

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 from penstock.core.rows.payload import BytesRows, Payload
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.row_by_row import BadRow, bad_row, too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, too_long
 
 # A function that makes the row from all bytes. It raises `BadRow`.
 MakeRow = Callable[[bytes], Payload]

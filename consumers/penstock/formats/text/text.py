@@ -13,8 +13,7 @@ import orjson
 
 from penstock.core.rows.payload import BytesRows, JsonRows, Payload
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.row_by_row import BadRow, bad_row, read_rows, too_long
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, read_rows, too_long
 from penstock.formats.text.lines import RawRows, RowSplitter, rows_of
 from penstock.formats.text.opaque import OneRowParser, opaque
 

@@ -10,9 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Source
-from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, epoch_ms
+from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, SchemaError, epoch_ms
 from penstock.messages.scene import NULL
 
 # The position of an object's marker: after all rows of the object.

@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.encodings.output_values import records_of
 from penstock.messages.dead_letter import decode_dead_letter
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Prediction, decode_prediction
+from penstock.messages.reference import SchemaError
 from penstock.ports import Outgoing
 from penstock.terminal_text import cut, visible
 from penstock.verify.answers.answer_text import object_text, said

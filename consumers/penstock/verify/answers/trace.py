@@ -20,8 +20,8 @@ from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
 from penstock.messages.dead_letter import decode_dead_letter
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Source, decode_prediction
+from penstock.messages.reference import SchemaError
 from penstock.messages.scene import Scene, decode_scene
 from penstock.messages.traceparent import in_headers, read
 from penstock.verify.answers.search import Place, Tell, Told, place_of, search

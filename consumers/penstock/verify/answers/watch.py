@@ -17,8 +17,8 @@ from penstock import config
 from penstock.adapters.kafka.follower import Bite, following
 from penstock.adapters.kafka.reader import Reader, open_reader
 from penstock.encodings.output_values import records_of
-from penstock.messages.errors import SchemaError
 from penstock.messages.prediction import Prediction, Source, decode_prediction
+from penstock.messages.reference import SchemaError
 from penstock.ports import Where
 from penstock.terminal_text import clock_time, cut
 from penstock.verify.answers.answer_text import said
