@@ -21,7 +21,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer
 
 from penstock import config
-from penstock.adapters.kafka.topic_admin import TopicShape, create_topics, delete_topics
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from regions_run.two_regions import Place, placed, region_of
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import config
-from penstock.adapters.kafka.topic_admin import TopicShape
+from penstock.adapters.kafka.topics import TopicShape
 from penstock.doctor.finding import Finding
 from penstock.doctor.machine import MachineLimits, limits_here, look_at_machine
 from penstock.doctor.topic_rules import Facts, Part, judge

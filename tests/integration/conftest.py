@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from penstock.adapters.kafka.topic_admin import controller_known, topics_known
+from penstock.adapters.kafka.topics import controller_known, topics_known
 from realstack import s3 as s3_store
 from tests.support.job import Job
 from tests.support.lanes import ALONE, file_of

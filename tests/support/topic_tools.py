@@ -19,7 +19,7 @@ from aiokafka.errors import (
 )
 
 from penstock.adapters.kafka.committed_positions import positions
-from penstock.adapters.kafka.topic_admin import controller_known
+from penstock.adapters.kafka.topics import controller_known
 from penstock.errors import Transient
 from penstock.ports import Commit
 from tests.support.services import Services

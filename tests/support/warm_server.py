@@ -25,7 +25,7 @@ from penstock.decoders import zygote_process
 LOADED: Final = (
     "penstock.commands.root",
     "penstock.adapters.confluent.source",
-    "penstock.adapters.kafka.announcer",
+    "penstock.adapters.kafka.keyed_writers",
     "penstock.dlq.list",
     "penstock.dlq.redrive",
     "penstock.doctor.examine",

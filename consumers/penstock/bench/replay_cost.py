@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.positions_from_outside import open_groups
-from penstock.adapters.kafka.topic_admin import delete_topics
+from penstock.adapters.kafka.topics import delete_topics
 from penstock.bench import seeded_rows, tick_generator
 from penstock.bench.child_tasks import child, line
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up

@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.adapters.kafka.topic_admin import TopicShape, create_topics, delete_topics
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.errors import Fatal, Unreachable, usage
 
 PARTITIONS = 4

@@ -17,7 +17,7 @@ def topics() -> None:
 @common
 def create(context: Context, partitions: int, replication: int, of_scenes: bool) -> None:
     """Create the input, output and dead-letter topics where they are missing."""
-    from penstock.adapters.kafka.topic_admin import TopicShape, create_topics, partition_counts
+    from penstock.adapters.kafka.topics import TopicShape, create_topics, partition_counts
 
     cfg = context.resolve().config
 

@@ -23,7 +23,7 @@ from typing import Any
 import fsspec
 
 from penstock import config
-from penstock.adapters.kafka.topic_admin import TopicShape, create_topics, delete_topics
+from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.config.variables import variable
 from penstock.demo.page import DEMO
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Unreachable, usage

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.kafka.announcer import announcing
+from penstock.adapters.kafka.keyed_writers import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
 from penstock.dlq.choice import Choice
 from penstock.dlq.letters import Seen, letters

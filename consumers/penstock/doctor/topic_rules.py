@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock import config
-from penstock.adapters.kafka.topic_admin import TopicShape
+from penstock.adapters.kafka.topics import TopicShape
 from penstock.doctor.finding import Finding
 
 RETENTION: Final = "retention.ms"

@@ -14,8 +14,7 @@ from penstock.adapters.kafka.group.identity import instance_of
 from penstock.adapters.kafka.group.lag_and_owners import GroupView
 from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.kafka.topic_admin import TopicShape, create_topics, topic_shapes
-from penstock.adapters.kafka.topic_metadata import no_topic
+from penstock.adapters.kafka.topics import TopicShape, create_topics, no_topic, topic_shapes
 from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.topic_rules import SETTINGS, Facts, Part, judge
 from penstock.ops.topic_checks import check_rekey, check_topics

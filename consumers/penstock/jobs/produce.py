@@ -16,12 +16,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.kafka.announcer import announced_on
-from penstock.adapters.kafka.partition_of_key import hashed
+from penstock.adapters.kafka.keyed_writers import announced_on, hashed
 from penstock.adapters.kafka.positions_from_outside import open_positions
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.kafka.topic_metadata import no_topic
+from penstock.adapters.kafka.topics import no_topic
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
 from penstock.calls.wait_for_services import until_answered

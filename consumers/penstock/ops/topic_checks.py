@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock import config
-from penstock.adapters.kafka.topic_admin import partition_counts, topic_shapes
-from penstock.adapters.kafka.topic_metadata import no_topic
+from penstock.adapters.kafka.topics import no_topic, partition_counts, topic_shapes
 from penstock.errors import PenstockError, usage
 from penstock.ports import Sink
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.kafka.topic_admin import create_topics, topic_shapes
+from penstock.adapters.kafka.topics import create_topics, topic_shapes
 from penstock.calls.wait_for_services import until_answered
 from penstock.errors import usage
 from penstock.messages.replay import Replayed, ReplayedPartition

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from penstock import config
-from penstock.adapters.kafka.keyed_writer import KeyedWriter
+from penstock.adapters.kafka.keyed_writers import KeyedWriter
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.ports import Record
 from penstock.process.clock import SystemClock

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from penstock import config
-from penstock.adapters.kafka.topic_admin import (
+from penstock.adapters.kafka.topics import (
     TopicShape,
     create_topics,
     partition_counts,

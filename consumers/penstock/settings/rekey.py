@@ -8,7 +8,7 @@ the rekeyer.
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.kafka.partition_of_key import hashed
+from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.errors import usage
 from penstock.settings.inputs import check_inputs, stream_from
 from penstock.stages.rekey import RekeyTerms

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock import config, requests
-from penstock.adapters.kafka.partition_of_key import hashed
+from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.calls.canary import canary_of
 from penstock.core.comparing.comparison import Agreement

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from penstock import config
-from penstock.adapters.kafka.partition_of_key import hashed
+from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects

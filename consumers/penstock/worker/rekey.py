@@ -16,7 +16,7 @@ from penstock.adapters.kafka.exactly_once.transactions import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.single_owner_source import SingleOwnerSource
-from penstock.adapters.kafka.topic_admin import most_bytes
+from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.wait_for_services import until_answered
 from penstock.ops.rekey_page import serve_rekeyer
 from penstock.ops.topic_checks import check_rekey, warn_of_retention

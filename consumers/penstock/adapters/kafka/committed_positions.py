@@ -29,7 +29,7 @@ from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandone
 from penstock.adapters.kafka.group.consumer_terms import ConsumerTerms, consumer_terms
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.requests import DecidedOffsets
-from penstock.adapters.kafka.topic_metadata import ask_for_inputs, count_partitions
+from penstock.adapters.kafka.topics import ask_for_inputs, count_partitions
 from penstock.errors import Transient
 from penstock.ports import UNDECIDED, Commit
 

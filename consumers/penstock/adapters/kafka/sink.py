@@ -24,7 +24,7 @@ from penstock.adapters.kafka.inside.sending import (
     batches,
     producer_of,
 )
-from penstock.adapters.kafka.topic_metadata import (
+from penstock.adapters.kafka.topics import (
     count_partitions,
     know,
     max_batch_bytes,

@@ -42,7 +42,7 @@ from penstock.adapters.kafka.partition_numbers import Numbers
 from penstock.adapters.kafka.rebalance_listener import Listener
 from penstock.adapters.kafka.source_questions import SourceQuestions
 from penstock.adapters.kafka.starting_points import Gone, Places, for_ourselves
-from penstock.adapters.kafka.topic_metadata import ask_for_inputs
+from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers

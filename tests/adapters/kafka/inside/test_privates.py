@@ -34,7 +34,7 @@ from penstock.adapters.kafka import inside
 from penstock.adapters.kafka.exactly_once.transactions import KafkaTransactions
 from penstock.adapters.kafka.inside.giving_up import give_up, seen
 from penstock.adapters.kafka.inside.sending import producer_of
-from penstock.adapters.kafka.topic_admin import controller_known, topics_known
+from penstock.adapters.kafka.topics import controller_known, topics_known
 from penstock.errors import Fatal, Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing, Where
 from penstock.process.clock import SystemClock

@@ -27,7 +27,7 @@ from penstock.adapters.kafka.inside.sending import (
     begin_transactions_soon,
     producer_of,
 )
-from penstock.adapters.kafka.topic_metadata import know
+from penstock.adapters.kafka.topics import know
 from penstock.errors import Fenced, Transient, Unreachable
 from penstock.ports import Clock, Commit, Outgoing, Where
 

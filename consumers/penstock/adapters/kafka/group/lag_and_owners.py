@@ -18,7 +18,7 @@ from penstock import config
 from penstock.adapters.kafka.client import answered_within, check_code, close, connection, start
 from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
-from penstock.adapters.kafka.topic_metadata import count_partitions
+from penstock.adapters.kafka.topics import count_partitions
 from penstock.core.health.region_help import RegionState
 
 # A healthy broker answers each of these requests within milliseconds.

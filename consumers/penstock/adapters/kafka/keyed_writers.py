@@ -1,32 +1,58 @@
-"""Writes records to several topics, by key or to a given partition, and returns their offsets.
+"""Writers whose messages go to the partition of their key: for `penstock scenes`, and for commands
+that announce objects on the input topic.
 
-Rule: records of one partition keep their order even when they are sent again, and each record keeps
-the time given with it. If a record cannot be delivered, the process ends, because later records
-would get the offset of the missing one. Owner: `penstock scenes`.
+Rule: the partition of a key is chosen as Java's default partitioner chooses it (murmur2). The
+caller learns when the brokers have a message, and every wait has a deadline. Owner: the command or
+task that writes.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
+from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
-from penstock.adapters.kafka.client import CLOSE_S, close, start, within
+from penstock.adapters.kafka.client import CLOSE_S, close, opened, start, within
 from penstock.adapters.kafka.inside.giving_up import give_up
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, producer_of
-from penstock.adapters.kafka.partition_of_key import hashed
-from penstock.adapters.kafka.topic_metadata import count_partitions, max_batch_bytes
+from penstock.adapters.kafka.topics import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
+
+# The partitions of so many keys are remembered, because murmur2 in Python takes 3-7 µs a key.
+REMEMBERED_KEYS = 100_000
+# An announcer waits while more messages than this are not acknowledged. They are about 10 MB of
+# references, which we hold in memory while a broker is slow.
+MAX_PENDING = 10_000
 
 # Topic, key, value, partition (None: chosen by the key), epoch milliseconds (None: now).
 Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
+def hashed(partitions: int) -> Callable[[str], int]:
+    """A function from a key to its partition in a topic with this many partitions. The function
+    hashes the UTF-8 bytes of the key.
+    """
+
+    @lru_cache(maxsize=REMEMBERED_KEYS)
+    def partition_of(key: str) -> int:
+        return int((murmur2(key.encode()) & 0x7FFFFFFF) % partitions)
+
+    return partition_of
+
+
 class KeyedWriter:
-    """Writes only to the topics that `start` is given."""
+    """Writes records to the topics that `start` is given, and returns their offsets.
+
+    Records of one partition keep their order even when they are sent again, and each record keeps
+    the time given with it. If a record cannot be delivered, the process ends, because later records
+    would get the offset of the missing one.
+    """
 
     def __init__(self, settings: config.Kafka, clock: Clock) -> None:
         self._settings = settings
@@ -104,3 +130,61 @@ class KeyedWriter:
 
 def _undelivered(topic: str, error: Transient) -> Fatal:
     return Fatal(f"Kafka did not take a batch of {topic}: {error}")
+
+
+def announced_on(settings: config.Kafka) -> str:
+    """The first of the input topics. To announce on another topic, use a configuration that names
+    only that topic.
+    """
+    return (settings.inputs or [settings.input_topic])[0]
+
+
+class Announcer:
+    """Sends messages to an input topic, at most `MAX_PENDING` ahead of the broker's
+    acknowledgements. Get one from `announcing`.
+    """
+
+    def __init__(self, producer: Any, settings: config.Kafka) -> None:
+        self.acknowledged = 0
+        self._producer = producer
+        self._topic = announced_on(settings)
+        self._timeout_s = settings.timeout_ms / 1000
+        self._pending: deque[Awaitable[Any]] = deque()
+
+    async def send(
+        self, value: bytes, key: bytes, partition: int | None = None, *, topic: str | None = None
+    ) -> None:
+        """Messages leave in the order of the calls. Without `partition`, the key decides the
+        partition.
+        """
+        topic = topic or self._topic
+        async with within(f"a message to {topic}", self._timeout_s):
+            self._pending.append(
+                await self._producer.send(topic, value, key=key, partition=partition)
+            )
+        if len(self._pending) > MAX_PENDING:
+            await self._next_acknowledged()
+
+    async def settle(self) -> None:
+        """Wait until every message is acknowledged."""
+        while self._pending:
+            await self._next_acknowledged()
+
+    async def partitions(self, topic: str) -> int:
+        async with within(f"a question about topic {topic}", self._timeout_s):
+            return len(await self._producer.partitions_for(topic))
+
+    async def _next_acknowledged(self) -> None:
+        async with within(f"the delivery of a message to {self._topic}", self._timeout_s):
+            await self._pending.popleft()
+        self.acknowledged += 1
+
+
+@asynccontextmanager
+async def announcing(settings: config.Kafka) -> AsyncIterator[Announcer]:
+    """If the block ends without a failure, every message sent in it has been acknowledged."""
+    producer = producer_of(settings, enable_idempotence=True, linger_ms=5)
+    async with opened(producer, settings, "the announcement of objects"):
+        announcer = Announcer(producer, settings)
+        yield announcer
+        await announcer.settle()

@@ -1,24 +1,121 @@
-"""Creates, removes and describes topics for commands: `topics create`, the demo, the bench.
+"""Asks brokers about topics (partitions, the largest batch, how long a record is kept), and creates
+and removes topics for commands.
 
-Rule: a topic that exists already is left as it is. Owner: the command that calls.
+Rule: "there is no such topic" is an answer; every other error code is raised. aiokafka's own
+functions log these errors and return the rest of the answer, which then looks like a smaller topic.
+A topic that is to be created and exists already is left as it is. Owner: the sink, which asks at
+the start and when partitions were added; or the command that calls.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.admin.config_resource import ConfigResourceType
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
 
 from penstock import config
-from penstock.adapters.kafka.client import connection, opened, within
+from penstock.adapters.kafka.client import check_code, connection, opened, translated, within
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.adapters.kafka.topic_metadata import max_batch_bytes, topic_settings
-from penstock.errors import Fatal
+from penstock.errors import Fatal, Transient, usage
 
+MOST_BYTES = "max.message.bytes"
+RETENTION_MS = "retention.ms"
+# The pause between two looks whether the brokers know a topic, or which broker is the controller.
 LOOK_S = 0.1
+_NOT_FOR_US = (
+    kafka_errors.TopicAuthorizationFailedError.errno,
+    kafka_errors.ClusterAuthorizationFailedError.errno,
+)
+
+
+def no_topic(topic: str, settings: config.Kafka) -> Fatal:
+    return usage(
+        f"there is no topic {topic} on {settings.bootstrap_servers}; "
+        "create it: penstock topics create"
+    )
+
+
+async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
+    """How many partitions the topic has; 0 if it does not exist. Raises aiokafka's errors."""
+    answer = await _send(client, MetadataRequest([topic]))
+    for found in answer.to_object()["topics"]:
+        if found["topic"] == topic:
+            if found["error_code"] == kafka_errors.UnknownTopicOrPartitionError.errno:
+                return 0
+            check_code(found["error_code"], topic)
+            return len(found["partitions"])
+    raise kafka_errors.StaleMetadata(f"no word about {topic}")
+
+
+async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
+    """Make the client know at least `count` partitions now. By itself the client asks about a known
+    topic every five minutes, and until then it refuses batches for a partition that was added.
+    """
+    if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+        await client.force_metadata_update()
+    if len(client.cluster.partitions_for_topic(topic) or ()) < count:
+        raise kafka_errors.StaleMetadata(f"not all partitions of {topic} are known")
+
+
+async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None:
+    """Raises `Transient` unless the broker answers and has the input topics."""
+    with translated("a question about the input topic"):
+        for topic in settings.inputs or [settings.input_topic]:
+            # Topics that a pattern finds may come and go.
+            if not await count_partitions(client, topic) and settings.inputs:
+                raise Transient(f"there is no topic {topic} now")
+
+
+async def max_batch_bytes(client: AIOKafkaClient, topic: str) -> int | None:
+    """`max.message.bytes` of the topic. None if the broker does not know this request or refuses
+    it.
+    """
+    return await _number(client, topic, MOST_BYTES)
+
+
+async def retention_s(client: AIOKafkaClient, topic: str) -> float | None:
+    """How long the topic keeps a record. None: for ever, or the broker does not tell us."""
+    found_ms = await _number(client, topic, RETENTION_MS)
+    return None if found_ms is None or found_ms < 0 else found_ms / 1000
+
+
+async def _number(client: AIOKafkaClient, topic: str, name: str) -> int | None:
+    found = (await topic_settings(client, topic, [name])).get(name)
+    return None if found is None else int(found)
+
+
+async def topic_settings(
+    client: AIOKafkaClient, topic: str, names: Sequence[str]
+) -> Mapping[str, str]:
+    """The topic's settings with these names. Empty if the broker does not know this request or
+    refuses it.
+    """
+    request = DescribeConfigsRequest([(ConfigResourceType.TOPIC, topic, list(names))], False)
+    try:
+        answer = await _send(client, request)
+    except (kafka_errors.IncompatibleBrokerVersion, NotImplementedError):
+        return {}
+    told: dict[str, str] = {}
+    for found in answer.to_object()["resources"]:
+        if found["error_code"] in _NOT_FOR_US:
+            return {}
+        check_code(found["error_code"], topic)
+        for entry in found["config_entries"]:
+            if entry["config_names"] in names:
+                told[entry["config_names"]] = entry["config_value"]
+    return told
+
+
+async def _send(client: AIOKafkaClient, request: Any) -> Any:
+    return await client.send(client.get_random_node(), request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +224,12 @@ async def _create(admin: AIOKafkaAdminClient, topic: str, shape: TopicShape) -> 
     new = NewTopic(topic, shape.partitions, shape.replication, topic_configs=dict(shape.settings))
     try:
         answer = await admin.create_topics([new])
-    except TopicAlreadyExistsError:
+    except kafka_errors.TopicAlreadyExistsError:
         return "was there"
     for _, code, *message in answer.topic_errors:
-        if code == TopicAlreadyExistsError.errno:
+        if code == kafka_errors.TopicAlreadyExistsError.errno:
             return "was there"
         if code:
-            why = " ".join([for_code(code).__name__, *map(str, message)])
+            why = " ".join([kafka_errors.for_code(code).__name__, *map(str, message)])
             raise Fatal(f"Kafka did not create {topic}: {why}")
     return "created"
