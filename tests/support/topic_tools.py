@@ -18,7 +18,7 @@ from aiokafka.errors import (
     NotCoordinatorForGroupError,
 )
 
-from penstock.adapters.kafka.committed_positions import positions
+from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.topics import controller_known
 from penstock.errors import Transient
 from penstock.ports import Commit

@@ -9,9 +9,9 @@ what the topics do with old messages. Owner: `examine`.
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.group.identity import instance_of
 from penstock.adapters.kafka.group.lag_and_owners import GroupView
+from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.reader import Prober, Reader, open_reader
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.topics import TopicShape, create_topics, no_topic, topic_shapes

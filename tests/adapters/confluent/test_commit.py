@@ -14,8 +14,8 @@ from penstock.adapters.confluent.broker_calls import BrokerCalls
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.member_options import check_release, member_options
 from penstock.adapters.confluent.partition_names import PartitionNames
-from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.adapters.kafka.assigned_partitions import Numbers
+from penstock.adapters.kafka.positions import GroupPositions
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Commit
 

@@ -10,7 +10,7 @@ from penstock import config
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.confluent.reads import ENOUGH_RECORDS, Reads
-from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.ports import Commit
 from tests.adapters.confluent import doubles
 from tests.adapters.confluent.doubles import Message

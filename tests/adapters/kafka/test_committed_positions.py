@@ -13,9 +13,9 @@ from aiokafka.protocol.commit import (
     OffsetFetchResponse_v3,
 )
 
+from penstock.adapters.kafka.assigned_partitions import Gone, for_ourselves
 from penstock.adapters.kafka.client import translated
-from penstock.adapters.kafka.committed_positions import positions
-from penstock.adapters.kafka.starting_points import Gone, for_ourselves
+from penstock.adapters.kafka.positions import positions
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError, Transient
 from penstock.ports import Commit
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from penstock.adapters.kafka.partition_numbers import Numbers
-from penstock.adapters.kafka.rebalance_listener import Listener
+from penstock.adapters.kafka.assigned_partitions import Listener, Numbers
 from penstock.ports import Commit
 from penstock.simulation.virtual_time import virtual_time
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from penstock.adapters.kafka.starting_points import Places
+from penstock.adapters.kafka.assigned_partitions import Places
 from penstock.ports import Commit, Where
 from penstock.simulation.virtual_time import virtual_time
 

@@ -23,8 +23,7 @@ from penstock.adapters.confluent.errors import NO_MEMBER, of_ours, translated
 from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
-from penstock.adapters.kafka.committed_positions import GroupPositions
-from penstock.adapters.kafka.source_questions import END_OFFSETS_S, QUESTION_S
+from penstock.adapters.kafka.positions import END_OFFSETS_S, QUESTION_S, GroupPositions
 from penstock.ports import Commit
 
 T = TypeVar("T")

@@ -48,7 +48,7 @@ def member_options(
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",  # `starting_points` decides where to go on, and logs it
+        "auto.offset.reset": "error",  # `Places` decides where to go on, and logs it
         "isolation.level": settings.isolation,
         "enable.partition.eof": True,
         "max.poll.interval.ms": poll_ms,

@@ -1,6 +1,6 @@
 """Turns the worker's numbers of partitions into librdkafka's names for them, and back.
 
-Rule: the numbers are those of `partition_numbers`, the same as with aiokafka. Owner: the source.
+Rule: the numbers are those of `Numbers`, the same as with aiokafka. Owner: the source.
 """
 
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.ports import Commit
 
 

@@ -25,15 +25,14 @@ from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.partition_names import PartitionNames
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.confluent.rebalances import Rebalances
+from penstock.adapters.kafka.assigned_partitions import Numbers, Places
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
-from penstock.adapters.kafka.committed_positions import GroupPositions
 from penstock.adapters.kafka.group.identity import GroupMember, instance_of
 from penstock.adapters.kafka.group.join_deadline import JoinDeadline
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.refusals import InstanceIdWait
-from penstock.adapters.kafka.partition_numbers import Numbers
+from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.source import MAX_RECORDS
-from penstock.adapters.kafka.starting_points import Places
 from penstock.errors import Fatal, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.process.stopping import stopped_after

@@ -14,13 +14,13 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
-from penstock.adapters.kafka.committed_positions import lines_group, positions
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.positions import lines_group, positions
 from penstock.core.order.line_stop import Word, decode_words, encode_words
 from penstock.errors import usage
 from penstock.ports import Commit, Where
 
-# The deadline of one question, the same as that of a source (`source_questions.QUESTION_S`).
+# The deadline of one question, the same as that of a source (`positions.QUESTION_S`).
 QUESTION_S = 10.0
 
 

@@ -15,8 +15,8 @@ from aiokafka.coordinator.protocol import (
 )
 
 from penstock import config
-from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.ports import Commit, Record
 

@@ -19,6 +19,13 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
+from penstock.adapters.kafka.assigned_partitions import (
+    Gone,
+    Listener,
+    Numbers,
+    Places,
+    for_ourselves,
+)
 from penstock.adapters.kafka.client import (
     COMMIT_S,
     LEAVE_S,
@@ -38,10 +45,7 @@ from penstock.adapters.kafka.group.sticky import sticky
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, generation_of, member_of
 from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
-from penstock.adapters.kafka.partition_numbers import Numbers
-from penstock.adapters.kafka.rebalance_listener import Listener
-from penstock.adapters.kafka.source_questions import SourceQuestions
-from penstock.adapters.kafka.starting_points import Gone, Places, for_ourselves
+from penstock.adapters.kafka.positions import SourceQuestions
 from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided
 from penstock.messages.cloud_events import structured
@@ -99,7 +103,7 @@ class KafkaSource(SourceQuestions):
             group_id=settings.group,
             group_instance_id=self._instance_id,
             enable_auto_commit=False,
-            auto_offset_reset="none",  # `starting_points` decides where to go on, and logs it
+            auto_offset_reset="none",  # `Places` decides where to go on, and logs it
             session_timeout_ms=settings.session_ms,
             heartbeat_interval_ms=settings.heartbeat_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,

@@ -16,8 +16,8 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, check_code, close, connection, start
-from penstock.adapters.kafka.committed_positions import positions
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.topics import count_partitions
 from penstock.core.health.region_help import RegionState
 

@@ -1,20 +1,22 @@
-"""Where a source goes on: at the group's position, or where the broker still has records.
+"""The partitions that the group assigns to this member: their numbers, where reading goes on in
+each, and the listener by which aiokafka assigns and revokes them.
 
-Rule: while the group's position cannot be read, it is asked for again, up to `kafka.timeout_ms`. If
-the broker has no records at the position, the source goes on at the earliest record and logs a
-warning. The client library may not choose the new position (`auto_offset_reset="none"`): the worker
-would not learn of the choice, and a lane that began at a later offset cannot go back. Both Kafka
-clients use this. Owner: the source.
+Rule: if the broker has no records at the group's position, the source goes on at the earliest
+record and logs a warning. The client library may not choose the new position
+(`auto_offset_reset="none"`): the worker would not learn of the choice, and a lane that began at a
+later offset cannot go back. Owner: the source of either Kafka client; only aiokafka's has the
+listener.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
+from aiokafka.abc import ConsumerRebalanceListener
 
 from penstock.core.rows.log_keys import Keys, of_place
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
@@ -33,6 +35,38 @@ GONE_BEYOND = (
     "created again, restored, or lost its last records. Going on at its earliest record, %d; new "
     "answers may get ids that former answers had"
 )
+
+
+class Numbers:
+    """Gives each partition of the input topics one number that is unique within the worker.
+
+    With one topic the number is Kafka's own number of the partition. With several topics a
+    partition gets the next free number when it is first seen, and keeps it as long as the process
+    lives. The sources of several regions share one `Numbers`.
+    """
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        """`topics`: the input topics; empty if a pattern selects them."""
+        self._topic = topics[0] if len(topics) == 1 else None
+        self._numbers: dict[TopicPartition, int] = {}
+        self._met: list[TopicPartition] = []
+
+    def number(self, where: TopicPartition) -> int:
+        """The number of a partition; `of` gives the partition of a number."""
+        if self._topic is not None:
+            return int(where.partition)
+        if where not in self._numbers:
+            self._numbers[where] = len(self._met)
+            self._met.append(where)
+        return self._numbers[where]
+
+    def number_of(self, topic: str, partition: int) -> int:
+        return self.number(TopicPartition(topic, partition))
+
+    def of(self, number: int) -> TopicPartition:
+        if self._topic is not None:
+            return TopicPartition(self._topic, number)
+        return self._met[number]
 
 
 class Gone(Exception):
@@ -88,6 +122,8 @@ class Member(Protocol):
 
 
 class Places:
+    """Finds where reading goes on in partitions."""
+
     def __init__(self, member: Member, timeout_s: float) -> None:
         self._member = member
         self._timeout_s = timeout_s
@@ -162,3 +198,67 @@ class Places:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+class RebalancedSource(Protocol):
+    """The methods of the source that a rebalance calls."""
+
+    async def seek(self, starts: Mapping[int, Commit]) -> None: ...
+
+    def now_ours(self, partitions: Collection[int]) -> None: ...
+
+    def now_joining(self) -> None: ...
+
+    def keep_failure(self, error: BaseException) -> None: ...
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """aiokafka takes all partitions away before it joins, and gives some of them back after the
+    join. So all are suspended first, and those that do not come back are revoked then. If the
+    listener fails, aiokafka only logs the failure and stays in the group: so the failure is kept,
+    and the task that polls raises it.
+    """
+
+    def __init__(
+        self, source: RebalancedSource, numbers: Numbers, places: Places, rebalance: Rebalance
+    ) -> None:
+        self._numbers = numbers
+        self._source = source
+        self._places = places
+        self._rebalance = rebalance
+        # If the topics changed during an assignment, aiokafka does not name all partitions that it
+        # takes away.
+        self._held: set[int] = set()
+        self._suspended: set[int] = set()
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        try:
+            numbers = self._held.union(self._numbers.number(where) for where in revoked)
+            self._held.clear()
+            self._suspended |= numbers
+            await self._rebalance.suspended(numbers)
+        except BaseException as error:
+            self._source.keep_failure(error)
+            raise
+        finally:
+            self._source.now_joining()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        numbers = [self._numbers.number(where) for where in assigned]
+        try:
+            lost = self._suspended.difference(numbers)
+            self._suspended.clear()
+            if lost:
+                await self._rebalance.revoked(lost)
+            self._held.update(numbers)
+            starts = await self._places.starts(numbers)
+            kept = await self._rebalance.assigned(starts)
+            # No read may come between `seek` and `now_ours`: its records would be dropped, because
+            # the partitions are not ours yet, and the next read would begin after them.
+            await self._source.seek(
+                {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
+            )
+            self._source.now_ours(numbers)
+        except BaseException as error:
+            self._source.keep_failure(error)
+            raise
