@@ -65,7 +65,7 @@ def processes_of(folder: Path) -> list[int]:
 
 def is_decoder(pid: int) -> bool:
     """One of them, or the process that they are made from."""
-    return b"penstock.decoders.zygote_process" in _read(Path(f"/proc/{pid}/cmdline")).split(b"\0")
+    return b"penstock.decoders.decoder_process" in _read(Path(f"/proc/{pid}/cmdline")).split(b"\0")
 
 
 def _read(entry: Path) -> bytes:

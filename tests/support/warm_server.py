@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from penstock.decoders import zygote_process
+from penstock.decoders import decoder_process
 
 # What a worker, a replay and most other commands load.
 LOADED: Final = (
@@ -161,7 +161,7 @@ class Spare:
         line.close()
         if asked is not None:
             settle(*asked)
-            zygote_process.main()
+            decoder_process.main()
         os._exit(0)
 
     def takes_the_place(self) -> None:
@@ -174,7 +174,7 @@ class Spare:
                 self._line.close()
             return number
 
-        starting([sys.executable, "-m", zygote_process.__name__], take)
+        starting([sys.executable, "-m", decoder_process.__name__], take)
 
 
 def starting(words: Sequence[str], take: Callable[[Start, Sequence[int]], int | None]) -> None:

@@ -1,20 +1,215 @@
-"""The decoders of a worker: starts them, lends each to one object at a time, and ends them.
+"""The decoders of a worker: starts them, lends each to one object at a time, takes turns with it,
+and ends it.
 
-Rule: there are at most `most` at a time. Each is started when it is first needed, and then reused.
-A decoder that did not finish its object is ended; it never gets another object. Owner: the worker;
-used from its event loop only.
+Rule: there are at most `most` decoders at a time. Each is started when it is first needed, and then
+reused. The time that a decoder may take grows with the bytes that it has received and sent. A
+decoder that takes longer, or that did not finish its object, is ended and never gets another
+object. Owner: the worker; used from its event loop only.
 """
 
+import asyncio
+import logging
 import os
+import pickle
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from penstock.decoders.decoder_client import LEAST_S, Decoder
+import msgspec
+
+from penstock.decoders.decoder_process import RANGE
 from penstock.decoders.next_object import Places
-from penstock.decoders.protocol import Died
+from penstock.decoders.packing import unpacked
+from penstock.decoders.protocol import Died, Said, Task
+from penstock.decoders.socket_messages import (
+    DATA,
+    ENDED,
+    INBOX_BYTES,
+    MORE,
+    NEED,
+    ROWS,
+    SHORT_BYTES,
+    TAKEN,
+    TASK,
+    End,
+    Inbox,
+    Message,
+    Note,
+    placed,
+    receive,
+    said,
+)
 from penstock.decoders.zygote_client import Zygote
+from penstock.errors import ErrorCode, Poison, Unforeseen
+from penstock.formats.base.runs import Notices
+from penstock.formats.base.source import Need
+
+log = logging.getLogger(__name__)
+
+# Even a small object gets this much time, because loading a library takes seconds on a busy
+# machine.
+LEAST_S: Final = 10.0
+# If a decoder answered in time, but our event loop was blocked until the time was over, the decoder
+# has this much time left.
+PAUSED_S: Final = 1.0
+_MIB: Final = 1 << 20
+
+
+class InDecoder(Exception):
+    """The trace of an unforeseen exception in the decoder."""
+
+
+class Decoder:
+    """The worker's end of one decoder. `is_idle`: True if the decoder may be given a task.
+    `is_new`: True if it has had no task yet.
+    """
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        number: int,
+        end: socket.socket,
+        memory: int,
+        s_per_mib: float,
+        least_s: float,
+    ) -> None:
+        end.setblocking(False)
+        self.is_idle = self.is_new = self._is_alone = True
+        self._zygote = zygote
+        self._number = number
+        self._end = end
+        self._inbox = Inbox(memory)
+        os.close(memory)
+        self._s_per_byte, self._least_s = s_per_mib / _MIB, least_s
+        self._left_s = 0.0
+        self._overran = False
+        self._notices = Notices()
+        self._answer: asyncio.Future[Message] | None = None
+        asyncio.get_running_loop().add_reader(end, self._hear)
+
+    async def turn(self, what: Task | bytes) -> Said:
+        if isinstance(what, Task):
+            self._begin(what)
+            message = await self._say(TASK, pickle.dumps(what))
+        else:
+            message = await self._say(DATA, what)
+        try:
+            return self._understood(message)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise self._died(f"says nonsense: {error}", "bad_format") from error
+
+    def close(self) -> None:
+        """End the process at once."""
+        asyncio.get_running_loop().remove_reader(self._end)
+        self._end.close()
+        self._inbox.close()
+        self._zygote.drop(self._number)
+
+    def _begin(self, task: Task) -> None:
+        self._is_alone, self.is_new, self.is_idle = self.is_new, False, False
+        self._notices = task.options.notices
+        self._left_s = self._least_s
+
+    def _understood(self, message: Message) -> Said:
+        letter, body = message
+        if letter == NEED:
+            return Need(*RANGE.unpack(body))
+        if letter == ROWS:
+            return unpacked(body)
+        if letter != ENDED:
+            raise ValueError(f"{letter!r}")
+        end = msgspec.msgpack.decode(body, type=End)
+        self._note(end.notes)
+        self.is_idle = True
+        if end.code is None:
+            return None
+        if end.trace:
+            raise Unforeseen(end.code, end.message) from InDecoder(end.trace)
+        raise Poison(end.code, end.message)
+
+    def _note(self, notes: list[Note]) -> None:
+        for note in notes:
+            if note.is_notice:
+                self._notices.once(note.text)
+            else:
+                log.log(note.level, "%s", note.text)
+
+    async def _say(self, letter: bytes, data: bytes) -> Message:
+        self._left_s += len(data) * self._s_per_byte
+        if len(data) <= SHORT_BYTES:
+            return await self._exchange(said(letter, data))
+        view = memoryview(data)
+        last = (len(view) - 1) // INBOX_BYTES * INBOX_BYTES
+        for start in range(0, last, INBOX_BYTES):
+            piece = view[start : start + INBOX_BYTES]
+            self._inbox.put(piece)
+            answer = await self._exchange(placed(MORE, len(piece)))
+            if answer.letter != TAKEN:
+                raise self._died(f"says nonsense: {answer.letter!r}", "bad_format")
+        self._inbox.put(view[last:])
+        return await self._exchange(placed(letter, len(view) - last))
+
+    async def _exchange(self, message: bytes) -> Message:
+        loop = asyncio.get_running_loop()
+        began_s, left_s = loop.time(), self._left_s
+        self._answer = answer = loop.create_future()
+        ending = loop.call_later(max(0.0, left_s), self._end_overrun)
+        try:
+            self._end.send(message)
+            found: Message = await answer
+        except (EOFError, OSError) as error:
+            raise await self._ended() from error
+        finally:
+            ending.cancel()
+            self._answer = None
+        spent_s = loop.time() - began_s
+        # If the answer is here although the decoder's time is over, the answer came in time, and
+        # our event loop was blocked.
+        self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
+        self._left_s += len(found.body) * self._s_per_byte
+        return found
+
+    def _hear(self) -> None:
+        answer = self._answer
+        try:
+            message = receive(self._end)
+        except BlockingIOError:
+            return
+        except (EOFError, OSError, ValueError) as error:
+            asyncio.get_running_loop().remove_reader(self._end)
+            if answer is not None and not answer.done():
+                answer.set_exception(error)
+            self.is_idle = False
+            return
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _end_overrun(self) -> None:
+        # If our event loop was blocked, answer and deadline may come in one turn of it. Then the
+        # answer counts.
+        if self._answer is not None and self._answer.done():
+            return
+        self._overran = True
+        self._zygote.kill(self._number)
+
+    async def _ended(self) -> Died:
+        code = await self._zygote.ended(self._number)
+        if self._overran:
+            return self._died(
+                "took too long and was ended (limits.decode_ms_per_mib)", "too_large", code
+            )
+        if code >= 0:
+            return self._died(f"ended with exit code {code}", "bad_format")
+        name = signal.Signals(-code).name
+        # The kernel kills a decoder if the machine runs out of memory.
+        why: ErrorCode = "too_large" if code == -signal.SIGKILL else "bad_format"
+        return self._died(f"was killed by signal {-code} ({name})", why, code)
+
+    def _died(self, how: str, why: ErrorCode, code: int = 0) -> Died:
+        return Died(Poison(why, f"the decoder {how}"), was_alone=self._is_alone, signal=-code)
+
 
 MOST_BY_DEFAULT: Final = 4
 

@@ -14,13 +14,13 @@ import sys
 from collections import deque
 from typing import Final
 
+from penstock.decoders.decoder_process import EXITED, FORK, FORKED, KILL, UNFILTERED
 from penstock.decoders.socket_messages import INBOX_BYTES
-from penstock.decoders.zygote_process import ENDED, FORK, FORKED, KILL, UNFILTERED
 from penstock.errors import Transient
 
 log = logging.getLogger(__name__)
 
-_MAIN: Final = "penstock.decoders.zygote_process"
+_MAIN: Final = "penstock.decoders.decoder_process"
 # A decoder must not see secrets. So it gets these variables alone, which are for Python and
 # libraries.
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
@@ -117,7 +117,7 @@ class Zygote:
                 self.drop(number)
             else:
                 forked.set_result(number)
-        elif message[:1] == ENDED:
+        elif message[:1] == EXITED:
             number, code = map(int, message[1:].split())
             if number in self._ends:
                 self._ends[number].set_result(code)
