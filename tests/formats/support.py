@@ -14,8 +14,7 @@ import numpy as np
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.format import Format
-from penstock.formats.base.in_worker import turns
-from penstock.formats.base.reading import ObjectEnd
+from penstock.formats.base.reading import ObjectEnd, turns
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges, Wanted
 from penstock.formats.registry import open_parser

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.in_worker import turns
-from penstock.formats.base.reading import decoded
+from penstock.formats.base.reading import decoded, turns
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.registry import open_parser

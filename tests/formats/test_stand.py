@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.in_worker import TURN_BYTES, open_inline
+from penstock.formats.base.reading import TURN_BYTES, open_inline
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from tests.formats.test_work import HOSTILE

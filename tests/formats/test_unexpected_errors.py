@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import ErrorCode, Transient, Unforeseen
-from penstock.formats.base.in_worker import turns
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES
-from penstock.formats.base.reading import ObjectEnd
+from penstock.formats.base.reading import ObjectEnd, turns
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import AtHand, Source, Wanted
 

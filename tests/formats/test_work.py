@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from penstock.errors import Poison
-from penstock.formats.base.in_worker import Turn, turns
+from penstock.formats.base.reading import Turn, turns
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.registry import open_parser

@@ -10,7 +10,7 @@ import orjson
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits
-from penstock.formats.base.in_worker import Turn
+from penstock.formats.base.reading import Turn
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import VirtualClock, virtual_time
 from penstock.stages.expand import InlineReading

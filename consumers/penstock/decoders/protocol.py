@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from penstock.core.progress.ranges import selected
 from penstock.errors import PenstockError, Poison
-from penstock.formats.base.reading import Pieces, read_object
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.reading import read_object
+from penstock.formats.base.runs import Pieces, RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges
 
 # Asks for the next bytes of the object; an empty answer means that there are no more.

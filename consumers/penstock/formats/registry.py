@@ -12,10 +12,10 @@ from functools import cache, lru_cache, partial
 from typing import Final
 
 from penstock.errors import Poison, usage
-from penstock.formats.archives.codecs import CODECS, PackedParser, codec_of, is_begun
-from penstock.formats.archives.compression import GZIP_MAGIC, Expansion, GzipParser
+from penstock.formats.archives.compression import CODECS, GZIP_MAGIC, Expansion, codec_of, is_begun
 from penstock.formats.archives.tar import TarParser
 from penstock.formats.archives.tar_header import BLOCK_BYTES, is_tar
+from penstock.formats.archives.unpacking import GzipParser, PackedParser
 from penstock.formats.archives.webdataset import Samples
 from penstock.formats.archives.zip import read_zip
 from penstock.formats.base.format import Format, WantsRanges

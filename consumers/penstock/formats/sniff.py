@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.errors import ErrorCode, Poison
-from penstock.formats.archives.codecs import LONGEST_MAGIC_BYTES
-from penstock.formats.archives.codecs import MAGICS as PACKED_MAGICS
-from penstock.formats.archives.compression import GZIP_MAGIC
+from penstock.formats.archives.compression import GZIP_MAGIC, LONGEST_MAGIC_BYTES
+from penstock.formats.archives.compression import MAGICS as PACKED_MAGICS
 from penstock.formats.base.format import WantsRanges
 from penstock.formats.base.parser_chain import Parser, feed_whole
 from penstock.formats.base.runs import Run

@@ -22,7 +22,7 @@ from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import Payload
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
-from penstock.formats.base.in_worker import Turn, open_inline
+from penstock.formats.base.reading import Turn, open_inline
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.registry import ranged_format
 from penstock.messages.reference import LATEST_MS, epoch_ms

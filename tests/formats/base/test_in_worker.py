@@ -8,8 +8,7 @@ import pytest
 
 from penstock.core.rows.payload import Form
 from penstock.errors import Poison
-from penstock.formats.base.in_worker import open_inline
-from penstock.formats.base.reading import decoded
+from penstock.formats.base.reading import decoded, open_inline
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from tests.formats.picture_bodies import png

@@ -1,30 +1,99 @@
-"""gzip, unpacked in bounded pieces; and for all codecs, how much an object may unpack to.
+"""Is the data packed, by which codec, and to how many bytes may an object unpack?
 
-Rule: at most one piece of output is held, and its rows are read before the next piece is made. So a
-bomb costs time, not memory, and that time is bounded by the one `Expansion` of its object. Several
-gzip members in a row, and zero padding, are read as the program `gzip` reads them. Owner: one
-reading of one object.
+Rule: the first bytes tell the codec: gzip, bzip2, xz, zstd or lz4. One `Expansion` counts the
+unpacked bytes of an object, or of all packed members of its archive, so a bomb costs bounded time.
+A frame that wants more memory than `WINDOW_BYTES` is refused.
 """
 
-import zlib
-from collections.abc import Iterator
+import bz2
+import lzma
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+import lz4.frame
+from backports import zstd
 
 from penstock.errors import Poison
-from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.runs import RowOptions
 
 GZIP_MAGIC = b"\x1f\x8b"
+GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
 
-# A piece is as large as a step of plain text, because almost all time goes into the rows: to read
-# short rows of numbers takes sixty times as long as to unpack them.
-PIECE_BYTES = 256 << 10
 # The ratio is not checked below this: 16 MiB are harmless, and short files whose rows are all equal
 # reach a ratio of 200.
 _RATIO_FREE_BYTES = 16 << 20
 # The limit for tables is higher, because columns pack better: DuckDB writes 20,000 rows of one 1 kB
 # text to 62 kB of Parquet.
 TABLE_FREE_BYTES = 64 << 20
-GZIP_WBITS = 31  # zlib: 16 for the gzip wrapper + the largest window, 15
+
+# 128 MiB. The programs `zstd` and `xz` have the same limit by default.
+WINDOW_BYTES: Final = 128 << 20
+_WINDOW_LOG: Final = 27
+
+
+class Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes | None: ...
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+
+
+class Codec(NamedTuple):
+    name: str
+    magic: bytes
+    suffixes: tuple[str, ...]
+    new: Callable[[], Unpacker]
+
+
+def _zstd() -> Unpacker:
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    unpacker: Unpacker = zstd.ZstdDecompressor(options=options)
+    return unpacker
+
+
+CODECS: Final = (
+    Codec("bz2", b"BZh", (".bz2",), bz2.BZ2Decompressor),
+    Codec(
+        "xz",
+        b"\xfd7zXZ\0",
+        (".xz",),
+        partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=WINDOW_BYTES),
+    ),
+    Codec("zstd", b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _zstd),
+    Codec("lz4", b"\x04\x22\x4d\x18", (".lz4",), lz4.frame.LZ4FrameDecompressor),
+)
+# Skippable frames of zstd and of lz4 begin alike. The frame after them tells whether the data is
+# zstd or lz4.
+SKIPPABLE: Final = tuple(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
+SKIPPED: Final = Codec("zstd or lz4", b"", (), _zstd)
+AFTER_SKIPPED: Final = CODECS[2:]
+MAGICS: Final = (*(codec.magic for codec in CODECS), *SKIPPABLE)
+# The magic of bzip2 has three letters and could be a word, so the bytes behind it are checked, too.
+# After a level of one digit come the digits of pi, or the digits of pi's square root if the file is
+# empty.
+_BZ2_BLOCK: Final = b"1AY&SY"
+_BZ2_EMPTY: Final = b"\x17rE8P\x90"
+LONGEST_MAGIC_BYTES: Final = 10
+
+
+def codec_of(head: bytes) -> Codec | None:
+    """The codec that the first bytes show; None: the data is not packed, or packed by gzip."""
+    if not head.startswith(MAGICS):
+        return None
+    for codec in CODECS:
+        if head.startswith(codec.magic):
+            is_bz2 = codec.name != "bz2" or head[4:10] in (_BZ2_BLOCK, _BZ2_EMPTY)
+            return codec if is_bz2 else None
+    return SKIPPED
+
+
+def is_begun(data: bytes) -> bool:
+    """True if these few bytes may be the beginning of a codec's magic."""
+    return bool(data) and any(magic.startswith(data) for magic in (GZIP_MAGIC, *MAGICS))
 
 
 class Expansion:
@@ -71,102 +140,3 @@ class Expansion:
                 f"packed data inflates to more than {self._limit_bytes} bytes "
                 "(limits.expanded_bytes)",
             )
-
-
-class Unpacking(Parser):
-    """Base of the parsers that unpack, and feed what they unpack to `inner`, the parser of the
-    content. `limit_bytes`: how much a member of an archive may unpack to.
-    """
-
-    step_bytes = EXPANDING_STEP_BYTES
-
-    def __init__(self, inner: Parser, expansion: Expansion, limit_bytes: int | None) -> None:
-        self._inner = inner
-        self._expansion = expansion
-        self._limit_bytes = limit_bytes
-        self._taken_bytes = 0
-        self._made_bytes = 0
-
-    def _broken(self, message: str) -> Poison:
-        """The error for damaged packing. It has the error code for damaged content, so a tar.gz
-        that breaks off is `bad_archive`.
-        """
-        return Poison(self._inner.damage, message)
-
-    def _check(self) -> None:
-        """Call this when `inner` has read all bytes that were unpacked so far: then packed data
-        among these bytes is counted already.
-        """
-        self._expansion.check()
-        if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:
-            raise Poison(
-                "too_large",
-                f"it inflates to more than {self._limit_bytes} bytes (limits.member_bytes)",
-            )
-
-
-class GzipParser(Unpacking):
-    def __init__(self, inner: Parser, expansion: Expansion, *, limit_bytes: int | None) -> None:
-        super().__init__(inner, expansion, limit_bytes)
-        self._member: zlib._Decompress | None = None
-        self._members = 0
-
-    def feed(self, data: bytes) -> Iterator[Run]:
-        for piece in self._inflate(data):
-            yield from self._inner.feed(piece)
-
-    def close(self) -> Iterator[Run]:
-        if self._member is not None:
-            raise self._broken(f"gzip data ends early, after {self._taken_bytes} bytes")
-        return self._inner.close()
-
-    def _inflate(self, data: bytes) -> Iterator[bytes]:
-        while data or self._member is not None:
-            if self._member is None:
-                data = self._next_member(data)
-                if not data:
-                    return
-            assert self._member is not None
-            # Pieces end at multiples of the piece size, so that the limits are checked at the same
-            # places however the data was cut.
-            room = PIECE_BYTES - self._made_bytes % PIECE_BYTES
-            # The copy takes 1 us. (The library isal inflates 2.4 times as fast, but cannot copy.)
-            before = self._member.copy()
-            try:
-                piece = self._member.decompress(data, room)
-            except zlib.error as error:
-                if len(data) <= 1:
-                    raise self._broken(f"gzip data is damaged: {error}") from error
-                # The failed call has also lost the output before the damage. So go back to the
-                # copy, and halve the data until the damaged byte is alone.
-                self._member = before
-                yield from self._inflate(data[: len(data) // 2])
-                yield from self._inflate(data[len(data) // 2 :])
-                return
-            ended = self._member.eof
-            rest = self._member.unused_data if ended else self._member.unconsumed_tail
-            self._expansion.add(len(data) - len(rest), len(piece))
-            self._taken_bytes += len(data) - len(rest)
-            self._made_bytes += len(piece)
-            data = rest
-            if ended:
-                self._member = None
-            if piece:
-                yield piece
-                if not self._made_bytes % PIECE_BYTES:
-                    self._check()
-            # After a full piece more output may follow, even if all input is taken.
-            if not ended and not data and len(piece) < room:
-                return
-
-    def _next_member(self, data: bytes) -> bytes:
-        if self._members:
-            self._taken_bytes += len(data)
-            data = data.lstrip(b"\0")
-            self._taken_bytes -= len(data)
-            if data and data[0] != GZIP_MAGIC[0]:
-                raise self._broken("gzip data is followed by something that is not gzip")
-        if data:
-            self._members += 1
-            self._member = zlib.decompressobj(GZIP_WBITS)
-        return data

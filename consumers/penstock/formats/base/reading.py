@@ -1,28 +1,43 @@
-"""The rows of one object, whatever its format and however it is packed, and what ends them early.
+"""Reads one object to its rows, whatever its format and packing: in a decoder, or in the worker.
 
-Rule: this is the whole decoding of an object. It blocks and is lazy, so it runs outside the event
-loop. If the object is damaged, the rows that were complete before the damage come first, then the
+Rule: `read_object` reads any object. It blocks and is lazy, so it runs outside the event loop, in a
+separate process, the decoder, which may crash. The worker itself reads small objects of plain text
+and small opaque objects by `open_inline`: by linear code, in turns of a few milliseconds. It leaves
+every object that might be something else to a decoder. Of gzip data the unpacked size counts.
+
+If the object is damaged, the rows that were complete before the damage come first, then the
 object's `Poison`. An object ends at its limit of rows, and at its first bad row if bad rows end
 objects. An unforeseen exception, such as `MemoryError`, becomes the object's `Poison`. (An object
-of 900 bytes once asked for 8 GB.) Neighbouring rows that are bad for the same reason are one run.
-Owner: the process that decodes.
+of 900 bytes once asked for 8 GB.) Owner: the process that reads.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
+from penstock.core.rows.costs import BLOCK_COST_BYTES
 from penstock.errors import PenstockError, Poison, Unforeseen
+from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS, codec_of
 from penstock.formats.base.format import WantsRanges
-from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import RowOptions, Run
+from penstock.formats.base.parser_chain import Parser, feed_whole
+from penstock.formats.base.runs import PIECE_ROWS, Pieces, RowOptions, Run, add, cost_of
 from penstock.formats.base.source import AtHand, Stream, Wanted
-from penstock.formats.registry import open_parser, ranged_format
+from penstock.formats.registry import open_parser, ranged_format, told_format
 
-# Some Arrow batches have this size. To hand over a piece costs a tenth of a millisecond.
-PIECE_BYTES: Final = 2 << 20
-# After this many rows that were read one by one, the rows so far are handed on.
-PIECE_ROWS: Final = 128
+# Bad rows are the slowest text to read: 10 MB/s. So a turn takes up to 3 ms of the event loop.
+TURN_BYTES: Final = 32 << 10
+# When the rows that were read have this size together, they are handed on before more rows are
+# read. One bulk read may give more than this size.
+_TURN_PIECE_BYTES: Final = 16 << 10
+
+# A format may recognise an object by this many first bytes.
+_HEAD_BYTES: Final = 512
+# Readers of these formats divide a whole line at once. A line of JSON, or the first line of a CSV,
+# takes up to 4 ms if it has the largest width allowed here. Most embeddings are half as wide.
+_TAKEN_APART: Final = ("csv", "ndjson", "json")
+_LINE_BYTES: Final = 64 << 10
+_LINE_CELLS: Final = 2_048
+_SEPARATORS: Final = (b",", b";", b"\t", b"|")
 
 
 def read_object(
@@ -110,57 +125,6 @@ def _first(run: Run, rows: int) -> Run:
     )
 
 
-def add(piece: list[Run], run: Run) -> None:
-    """Append the run. If it and the last run are bad for the same reason, make them one run."""
-    before = piece[-1] if piece and run.error is not None else None
-    if before is not None and (before.error, before.member) == (run.error, run.member):
-        piece[-1] = before._replace(rows=before.rows + run.rows)
-    else:
-        piece.append(run)
-
-
-def cost_of(run: Run) -> int:
-    """The bytes of the run's good rows, as the byte budget counts them. Bad rows cost nothing."""
-    if run.payload is None:
-        return 0
-    kept_bytes = run.kept.nbytes if run.kept is not None else 0
-    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
-
-
-class Pieces:
-    """Gathers runs to pieces and hands each piece on by `give`, so that the byte budget is asked
-    once for each piece. Its owner calls `flush` before it waits for more bytes, so that complete
-    rows do not wait.
-    """
-
-    def __init__(self, give: Callable[[list[Run]], object]) -> None:
-        self._give = give
-        self._runs: list[Run] = []
-        self._nbytes = self._bad_rows = 0
-
-    def take(self, runs: Iterator[Run]) -> None:
-        """Take all runs. If they end by an error, the runs before it are handed on first."""
-        try:
-            for run in runs:
-                self.add(run)
-        finally:
-            self.flush()
-
-    def add(self, run: Run) -> None:
-        add(self._runs, run)
-        self._bad_rows += run.rows if run.error is not None else 0
-        self._nbytes += cost_of(run)
-        nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
-        if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._runs:
-            runs, self._runs = self._runs, []
-            self._nbytes = self._bad_rows = 0
-            self._give(runs)
-
-
 def _read(
     source: Stream,
     options: RowOptions,
@@ -192,3 +156,109 @@ def _pushed(chunks: Iterator[bytes], parser: Parser) -> Iterator[Run]:
             yield from parser.feed(chunk[start:stop])
             start = stop
     yield from parser.close()
+
+
+def open_inline(
+    options: RowOptions,
+    data: bytes,
+    most_bytes: int,
+    *,
+    key: str,
+    format: str | None = None,
+    compression: str | None = None,
+) -> "Iterator[Turn] | None":
+    """Begin to read a whole object. None: a separate process must decode it. Raises `Poison` if the
+    object's name or first bytes show that it cannot be read.
+    """
+    if len(data) > most_bytes:
+        return None
+    is_packed = compression != "none" and data.startswith(GZIP_MAGIC)
+    if is_packed:
+        limit_bytes = min(most_bytes, options.expanded_bytes or most_bytes)
+        unfolded = _unfolded(data, limit_bytes)
+        if unfolded is None or unfolded.startswith(GZIP_MAGIC):
+            return None
+        data = unfolded
+    if compression != "none" and codec_of(data) is not None:
+        return None
+    found = told_format(options, data[:_HEAD_BYTES], key=key, format=format)
+    if found is None or not found.is_plain(options) or _is_wide(data, found.name):
+        return None
+    # If the reference or the object's name says that the data is packed, the parser refuses plain
+    # data. Data that was unpacked here must not be refused, so the parser gets "none".
+    left = "none" if is_packed else compression
+    parser = open_parser(options, key=key, format=format, compression=left)
+    starts = range(0, max(1, len(data)), TURN_BYTES)
+    return turns(parser, (data[start : start + TURN_BYTES] for start in starts), options)
+
+
+class Turn(NamedTuple):
+    """The rows that were read in a few milliseconds. Then other objects may have a turn."""
+
+    runs: list[Run]
+    is_last: bool
+
+
+def turns(parser: Parser, pieces: Iterable[bytes], options: RowOptions) -> Iterator[Turn]:
+    """All rows of an object: one turn for each piece of its bytes, and more turns if the piece
+    makes many rows. If the object is damaged, the rows that were complete before the damage come
+    first, then the object's `Poison`.
+    """
+    end, left, is_first = ObjectEnd(options), iter(pieces), True
+    after: bytes | None = next(left)
+    while after is not None:
+        piece, after = after, next(left, None)
+        is_last = after is None
+        fed = _fed(parser, piece, is_whole=is_first and is_last, is_last=is_last)
+        is_first = False
+        runs: list[Run] = []
+        nbytes = rows = 0
+        try:
+            for run in end.cut(fed):
+                add(runs, run)
+                nbytes += cost_of(run)
+                rows += run.rows
+                if nbytes + len(runs) * BLOCK_COST_BYTES > _TURN_PIECE_BYTES or rows >= PIECE_ROWS:
+                    yield Turn(runs, is_last=False)
+                    runs, nbytes, rows = [], 0, 0
+        except PenstockError:
+            if runs:
+                yield Turn(runs, is_last=False)
+            raise
+        yield Turn(runs, is_last)
+
+
+def _fed(parser: Parser, piece: bytes, *, is_whole: bool, is_last: bool) -> Iterator[Run]:
+    yield from feed_whole(parser, piece) if is_whole else parser.feed(piece)
+    if is_last:
+        yield from parser.close()
+
+
+def _is_wide(data: bytes, format: str) -> bool:
+    """Is there a line that takes more than a few milliseconds to read?"""
+    start = 0
+    while format in _TAKEN_APART and start + _LINE_CELLS < len(data):
+        end = data.rfind(b"\n", start, start + _LINE_CELLS)
+        if end < start:
+            end = data.find(b"\n", start)
+            line = data[start : end if end > 0 else None]
+            cells = max(map(line.count, _SEPARATORS)) if format == "csv" else 0
+            if len(line) > _LINE_BYTES or cells >= _LINE_CELLS:
+                return True
+            end = start + len(line)
+        start = end + 1
+    return False
+
+
+def _unfolded(data: bytes, most_bytes: int) -> bytes | None:
+    """The unpacked bytes; None: there are more of them than `most_bytes`, or the data is
+    damaged.
+    """
+    unpacker = zlib.decompressobj(GZIP_WBITS)
+    try:
+        found = unpacker.decompress(data, most_bytes + 1)
+    except zlib.error:
+        return None
+    if len(found) > most_bytes or not unpacker.eof or unpacker.unused_data:
+        return None
+    return found

@@ -1,22 +1,30 @@
 """The runs of rows that an object becomes, and the options that decide which rows those are.
 
-Rule: a bad row is a run of its own, with the reason. Owner: one reading of one object.
+Rule: a bad row is a run of its own, with the reason; neighbouring rows that are bad for the same
+reason are one run. Rows that must be read one by one are read by `read_rows`. `Pieces` gathers runs
+to the pieces that a decoder hands on. Owner: one reading of one object.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import Form, Payload
 from penstock.errors import Poison
 
 log = logging.getLogger(__name__)
+
+# Some Arrow batches have this size. To hand over a piece costs a tenth of a millisecond.
+PIECE_BYTES: Final = 2 << 20
+# After this many rows that were read one by one, the rows so far are handed on.
+PIECE_ROWS: Final = 128
 
 Own = TypeVar("Own")
 Item = TypeVar("Item")
@@ -163,3 +171,54 @@ def too_long(limit_bytes: int) -> str:
 def shown(text: bytes) -> str:
     """The beginning of a bad cell or value, for an error message."""
     return text[:_SHOWN_BYTES].decode(errors="replace") + ("…" if len(text) > _SHOWN_BYTES else "")
+
+
+def cost_of(run: Run) -> int:
+    """The bytes of the run's good rows, as the byte budget counts them. Bad rows cost nothing."""
+    if run.payload is None:
+        return 0
+    kept_bytes = run.kept.nbytes if run.kept is not None else 0
+    return run.payload.nbytes + run.rows * ROW_COST_BYTES + kept_bytes
+
+
+def add(piece: list[Run], run: Run) -> None:
+    """Append the run. If it and the last run are bad for the same reason, make them one run."""
+    before = piece[-1] if piece and run.error is not None else None
+    if before is not None and (before.error, before.member) == (run.error, run.member):
+        piece[-1] = before._replace(rows=before.rows + run.rows)
+    else:
+        piece.append(run)
+
+
+class Pieces:
+    """Gathers runs to pieces and hands each piece on by `give`, so that the byte budget is asked
+    once for each piece. Its owner calls `flush` before it waits for more bytes, so that complete
+    rows do not wait.
+    """
+
+    def __init__(self, give: Callable[[list[Run]], object]) -> None:
+        self._give = give
+        self._runs: list[Run] = []
+        self._nbytes = self._bad_rows = 0
+
+    def take(self, runs: Iterator[Run]) -> None:
+        """Take all runs. If they end by an error, the runs before it are handed on first."""
+        try:
+            for run in runs:
+                self.add(run)
+        finally:
+            self.flush()
+
+    def add(self, run: Run) -> None:
+        add(self._runs, run)
+        self._bad_rows += run.rows if run.error is not None else 0
+        self._nbytes += cost_of(run)
+        nbytes = self._nbytes + len(self._runs) * BLOCK_COST_BYTES
+        if nbytes > PIECE_BYTES or self._bad_rows >= PIECE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._runs:
+            runs, self._runs = self._runs, []
+            self._nbytes = self._bad_rows = 0
+            self._give(runs)

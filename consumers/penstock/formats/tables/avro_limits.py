@@ -17,7 +17,7 @@ import cramjam
 from backports import zstd
 
 from penstock.errors import Poison
-from penstock.formats.archives.codecs import WINDOW_BYTES
+from penstock.formats.archives.compression import WINDOW_BYTES
 
 MOST_UNPACKED_BYTES: Final = 64 << 20
 _MOST: Final = MOST_UNPACKED_BYTES + 1
