@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from penstock import config
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
-from penstock.adapters.kafka.group.identity import GroupMember, MemberSource
+from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
 from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
 from tests.adapters.kafka.producers_contract import LETTERS, TOPIC, Ground, ProducersContract

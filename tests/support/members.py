@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from penstock import config
 from penstock.adapters.inputs.client_choice import open_source
-from penstock.adapters.kafka.group.identity import MemberSource
+from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.ports import Commit
 from tests.support.waiting import until
 

@@ -7,7 +7,7 @@ here. Owner: `settings`, for a worker.
 import re
 
 from penstock import config
-from penstock.adapters.kafka.group.identity import instance_of
+from penstock.adapters.kafka.group.membership import instance_of
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.region_help import HelpTerms
 from penstock.core.routing.store_choice import StoreChoice

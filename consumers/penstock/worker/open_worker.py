@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.inputs.client_choice import open_source
 from penstock.adapters.inputs.kafka_regions import KafkaRegions
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
-from penstock.adapters.kafka.group.identity import MemberSource
+from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans

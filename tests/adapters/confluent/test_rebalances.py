@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from confluent_kafka import KafkaError
 
-from penstock.adapters.kafka.group import refusals
+from penstock.adapters.kafka.group import membership as refusals
 from penstock.errors import Undecided
 from penstock.ports import UNDECIDED, Commit
 from tests.adapters.confluent.doubles import Message

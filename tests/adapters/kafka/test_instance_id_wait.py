@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.adapters.kafka.group.refusals import MARGIN_S, InstanceIdWait
+from penstock.adapters.kafka.group.membership import MARGIN_S, InstanceIdWait
 from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.simulation.virtual_time import virtual_time
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.adapters.kafka.group.join_deadline import JoinDeadline
+from penstock.adapters.kafka.group.membership import JoinDeadline
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Unreachable
 from penstock.simulation.virtual_time import virtual_time
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, is_of
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
-from penstock.adapters.kafka.group.identity import GroupMember
+from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.process.clock import SystemClock
 
 KAFKA = config.Kafka(group="a/b")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.adapters.kafka.client import CHECK_RIGHTS, no_answer, not_now
-from penstock.adapters.kafka.group.refusals import LASTING, refusal
+from penstock.adapters.kafka.group.membership import LASTING, refusal
 from penstock.errors import EXIT_UNREACHABLE, Fatal, PenstockError, usage
 
 log = logging.getLogger("librdkafka")

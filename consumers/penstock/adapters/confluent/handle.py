@@ -16,7 +16,7 @@ from penstock.adapters.confluent.call_thread import CallThread
 from penstock.adapters.confluent.errors import translated
 from penstock.adapters.confluent.member_options import described, member_options
 from penstock.adapters.confluent.subscription import Subscription
-from penstock.adapters.kafka.group.identity import GroupMember
+from penstock.adapters.kafka.group.membership import GroupMember
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from penstock import config
-from penstock.adapters.kafka.group.identity import GroupMember, instance_of
+from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import usage
 

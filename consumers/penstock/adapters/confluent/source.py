@@ -27,10 +27,13 @@ from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.confluent.rebalances import Rebalances
 from penstock.adapters.kafka.assigned_partitions import Numbers, Places
 from penstock.adapters.kafka.client import LEAVE_S, REQUEST_TIMEOUT_MS, within
-from penstock.adapters.kafka.group.identity import GroupMember, instance_of
-from penstock.adapters.kafka.group.join_deadline import JoinDeadline
 from penstock.adapters.kafka.group.leaving import leave_at_last
-from penstock.adapters.kafka.group.refusals import InstanceIdWait
+from penstock.adapters.kafka.group.membership import (
+    GroupMember,
+    InstanceIdWait,
+    JoinDeadline,
+    instance_of,
+)
 from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.errors import Fatal, Transient, Undecided

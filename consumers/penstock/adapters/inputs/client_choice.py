@@ -1,7 +1,7 @@
 """Opens the client that reads the input topics, as `kafka.client` says."""
 
 from penstock import config
-from penstock.adapters.kafka.group.identity import MemberSource
+from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.packages import missing_extra
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from penstock import config
 from penstock.adapters.inputs.regional_source import RegionalSource
 from penstock.adapters.kafka.assigned_partitions import Numbers
-from penstock.adapters.kafka.group.identity import GroupMember
 from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
+from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.region_help import RegionState
 

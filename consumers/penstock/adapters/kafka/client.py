@@ -21,7 +21,7 @@ from aiokafka.helpers import create_ssl_context
 
 from penstock import config
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.kafka.group.refusals import LASTING, refusal
+from penstock.adapters.kafka.group.membership import LASTING, refusal
 from penstock.errors import (
     EXIT_UNREACHABLE,
     Fatal,

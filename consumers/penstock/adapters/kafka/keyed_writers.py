@@ -18,8 +18,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, opened, start, within
-from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, producer_of
+from penstock.adapters.kafka.inside.sending import BATCH_BYTES, batches, give_up, producer_of
 from penstock.adapters.kafka.topics import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing

@@ -17,11 +17,11 @@ from aiokafka import errors as kafka_errors
 
 from penstock import config
 from penstock.adapters.kafka.client import CLOSE_S, close, start, translated, within
-from penstock.adapters.kafka.inside.giving_up import give_up
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     RECORD_OVERHEAD_BYTES,
     batches,
+    give_up,
     producer_of,
 )
 from penstock.adapters.kafka.topics import (

@@ -37,14 +37,19 @@ from penstock.adapters.kafka.client import (
     translated,
 )
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
-from penstock.adapters.kafka.group.identity import GroupMember, instance_of
-from penstock.adapters.kafka.group.join_deadline import GO_ON, JoinDeadline
 from penstock.adapters.kafka.group.leaving import leave_at_last
-from penstock.adapters.kafka.group.refusals import FENCED_INSTANCE_ID, refusal
+from penstock.adapters.kafka.group.membership import (
+    FENCED_INSTANCE_ID,
+    GO_ON,
+    GroupMember,
+    JoinDeadline,
+    instance_of,
+    refusal,
+)
 from penstock.adapters.kafka.group.sticky import sticky
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, generation_of, member_of
-from penstock.adapters.kafka.inside.static_members import name_each_request, watch_topics
+from penstock.adapters.kafka.inside.naming_the_member import name_each_request, watch_topics
 from penstock.adapters.kafka.positions import SourceQuestions
 from penstock.adapters.kafka.topics import ask_for_inputs
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient, Undecided

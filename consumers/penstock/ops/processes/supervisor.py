@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock import config
-from penstock.adapters.kafka.group.identity import instance_of
 from penstock.adapters.kafka.group.leaving import leave_at_last
+from penstock.adapters.kafka.group.membership import instance_of
 from penstock.ops.page.actions import Actions
 from penstock.ops.processes.member import Member, Terms
 from penstock.ops.processes.members_page import serve_members

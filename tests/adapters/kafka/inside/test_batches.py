@@ -2,8 +2,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from penstock.adapters.kafka.inside.giving_up import give_up
-from penstock.adapters.kafka.inside.sending import batches, fill
+from penstock.adapters.kafka.inside.sending import batches, fill, give_up
 from penstock.ports import Outgoing
 
 KEYS: list[bytes | None] = [b"cam-1", None, b"cam-2", b""] * 50

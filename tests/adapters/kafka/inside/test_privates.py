@@ -32,8 +32,7 @@ from aiokafka.protocol.group import HeartbeatRequest
 from penstock import config
 from penstock.adapters.kafka import inside
 from penstock.adapters.kafka.exactly_once.transactions import KafkaTransactions
-from penstock.adapters.kafka.inside.giving_up import give_up, seen
-from penstock.adapters.kafka.inside.sending import producer_of
+from penstock.adapters.kafka.inside.sending import give_up, producer_of, seen
 from penstock.adapters.kafka.topics import controller_known, topics_known
 from penstock.errors import Fatal, Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing, Where

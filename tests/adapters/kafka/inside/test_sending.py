@@ -9,8 +9,7 @@ from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from penstock import config
 from penstock.adapters.kafka.exactly_once.transactions import transactional_producer
-from penstock.adapters.kafka.inside.giving_up import give_up, seen
-from penstock.adapters.kafka.inside.sending import MARKERS_S, STALE_S, producer_of
+from penstock.adapters.kafka.inside.sending import MARKERS_S, STALE_S, give_up, producer_of, seen
 from penstock.simulation.virtual_time import virtual_time
 
 

@@ -20,7 +20,7 @@ from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
     open_transactions,
 )
-from penstock.adapters.kafka.group.identity import GroupMember, instance_of
+from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.errors import PenstockError
 from penstock.ports import Clock, Where

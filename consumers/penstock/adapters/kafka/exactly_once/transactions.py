@@ -17,15 +17,16 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import reason, translated
-from penstock.adapters.kafka.group.identity import GroupMember
-from penstock.adapters.kafka.inside.giving_up import give_up, seen
+from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.adapters.kafka.inside.handles import transaction_end_of
-from penstock.adapters.kafka.inside.member_transactions import NotMemberError, commit_as
+from penstock.adapters.kafka.inside.naming_the_member import NotMemberError, commit_as
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     batches,
     begin_transactions_soon,
+    give_up,
     producer_of,
+    seen,
 )
 from penstock.adapters.kafka.topics import know
 from penstock.errors import Fenced, Transient, Unreachable

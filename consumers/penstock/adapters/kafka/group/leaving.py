@@ -1,21 +1,25 @@
-"""Leaves a group on behalf of a member that has an instance id and stops for good or is dead.
+"""When the group moves a member's partitions: at once if the member leaves, else after its session.
 
-Rule: the request names the member by its instance id, so the caller need not know the id that the
-broker gave to the member. The group moves the member's partitions at once, and not only after the
-member's session. Owner: the source that stops, and the supervisor of a dead process.
+Rule: a member with an instance id does not leave by itself; the source that stops for good, or the
+supervisor of a dead process, leaves on its behalf. With the protocol `consumer` (KIP-848) the
+broker sets session and heartbeat, and no client may ask for a shorter session. So both figures are
+read from the broker and shown to people, because they tell how long partitions stand still after a
+crash. Owner: the source, the supervisor, and `doctor`.
 """
 
 import logging
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.client import CoordinationType
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import LEAVE_S, answered_within, check_code, connection, opened
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.requests import LeaveGroup
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, usage
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,10 @@ async def leave_at_last(settings: config.Kafka, instance_id: str) -> None:
 
 
 async def leave_for(settings: config.Kafka, instance_id: str, seconds: float) -> None:
-    """Raises `Unreachable` after `seconds` without an answer, or another error of ours."""
+    """The request names the member by its instance id, so the caller need not know the id that the
+    broker gave to the member. Raises `Unreachable` after `seconds` without an answer, or another
+    error of ours.
+    """
     what = f"the leaving of {instance_id} from group {settings.group}"
     admin = AIOKafkaAdminClient(**connection(settings))
     async with answered_within(what, seconds), opened(admin, settings, what):
@@ -44,3 +51,44 @@ async def leave_for(settings: config.Kafka, instance_id: str, seconds: float) ->
         check_code(answer.error_code)
         for *_, code in answer.members:
             check_code(0 if code == UNKNOWN_MEMBER_ID else code)
+
+
+GROUP: Final = 32  # the resource type "group", which aiokafka's list does not have yet
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+_NOT_FOR_US: Final = (
+    kafka_errors.GroupAuthorizationFailedError.errno,
+    kafka_errors.ClusterAuthorizationFailedError.errno,
+)
+
+
+class ConsumerTerms(NamedTuple):
+    session_ms: int
+    heartbeat_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"the broker moves a crashed worker's partitions after {self.session_ms / 1000:g} s, "
+            f"and those of one that leaves within its heartbeat of {self.heartbeat_ms / 1000:g} s "
+            "(its group.consumer.session.timeout.ms and group.consumer.heartbeat.interval.ms; the "
+            "minimums are its own, too)"
+        )
+
+
+async def consumer_terms(client: AIOKafkaClient, group: str) -> ConsumerTerms | None:
+    """The session and the heartbeat of the group. None: the broker refuses to tell us. Raises
+    `Fatal` if the broker does not know the protocol, and raises aiokafka's errors.
+    """
+    request = DescribeConfigsRequest([(GROUP, group, [SESSION, HEARTBEAT])], False)
+    answer = await client.send(client.get_random_node(), request)
+    (found,) = answer.to_object()["resources"]
+    if found["error_code"] in _NOT_FOR_US:
+        return None
+    values: dict[str, Any] = {
+        entry["config_names"]: entry["config_value"] for entry in found["config_entries"]
+    }
+    if found["error_code"] or not {SESSION, HEARTBEAT} <= values.keys():
+        raise usage(
+            'this broker does not know kafka.group_protocol = "consumer", which needs Kafka 4.0; '
+            'set it to "classic"'
+        )
+    return ConsumerTerms(int(values[SESSION]), int(values[HEARTBEAT]))

@@ -1,11 +1,11 @@
-"""Makes producers, fills their batches, and sets the pauses between a producer's questions.
+"""Makes producers, fills their batches, sets the pauses between a producer's questions, and gives
+producers up.
 
-Rule: aiokafka sends. A batch has the same bytes as one that aiokafka's own `append` has filled; a
-test compares them. Our filling skips the work that `append` repeats for each record: our filling
-takes 0.12 µs a record, `append` 0.27 µs. Two pauses are set: before the producer asks again for the
-leader of a partition that has none, and before it asks again whether the markers of its last
-transaction are written. This file uses private parts of aiokafka 0.14's batch and accumulator, and
-a constant of the module of its sender, because there is no public way.
+Rule: aiokafka sends, but the caller decides how long a batch waits, and how large it is. A batch
+has the same bytes as one that aiokafka's own `append` has filled; a test compares them. Our filling
+skips the work that `append` repeats for each record: our filling takes 0.12 µs a record, `append`
+0.27 µs. This file uses private parts of aiokafka 0.14's producer, batch and accumulator, and a
+constant of the module of its sender, because there is no public way.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
 from penstock.adapters.kafka.client import connection
-from penstock.adapters.kafka.inside.giving_up import keep_batches
+from penstock.adapters.kafka.inside.handles import transaction_end_of
 from penstock.ports import Headers, Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
@@ -29,7 +29,6 @@ BATCH_BYTES = 1_000_000
 # varints, offsets, the count of headers, and a header `traceparent` (70 bytes).
 RECORD_OVERHEAD_BYTES = 256
 _NO_HEADERS: Headers = []
-
 # The pause between two questions for a leader: about the time of an election. Without a pause the
 # broker would be asked 500 times a second.
 STALE_S = 0.05
@@ -116,3 +115,46 @@ def ask_for_leaders_with_pauses(producer: AIOKafkaProducer) -> None:
         return batches, is_stale
 
     accumulator.drain_by_nodes = drained
+
+
+def keep_batches(producer: AIOKafkaProducer) -> None:
+    """Let no batch expire. Otherwise aiokafka fails a batch whose partition has had no leader for
+    one request timeout (40 s), although `kafka.timeout_ms` may allow longer.
+    """
+    producer._message_accumulator._batch_ttl = math.inf
+
+
+async def give_up(producer: AIOKafkaProducer) -> None:
+    """End the producer. Batches that it has not sent are lost. aiokafka's own `stop` first sends
+    all waiting batches, however long that takes. This may be called after `stop`, even if `stop`
+    has failed.
+    """
+    producer._closed = True
+    for future in _left_behind(producer):
+        future.add_done_callback(seen)
+    if producer._sender is not None and producer._sender.sender_task is not None:
+        # Otherwise the task retries for ever, although another producer has taken over.
+        producer._sender.sender_task.cancel()
+    await producer.client.close()
+
+
+def _left_behind(producer: AIOKafkaProducer) -> Iterator[asyncio.Future[Any]]:
+    """The futures that fail when aiokafka's task ends. Nobody awaits them any more, so asyncio
+    would report each failure as never retrieved.
+    """
+    ended = transaction_end_of(producer)
+    if ended is not None:
+        yield ended
+    accumulator = producer._message_accumulator
+    for queue in accumulator._batches.values():
+        for batch in queue:
+            yield batch.future
+            yield batch._drain_waiter
+    for batch in accumulator._pending_batches:
+        yield batch.future
+
+
+def seen(future: asyncio.Future[Any]) -> None:
+    """Retrieve the failure, so that asyncio does not report it as never retrieved."""
+    if not future.cancelled():
+        future.exception()

@@ -1,7 +1,11 @@
-"""Makes aiokafka's transactions name the member of the group that they belong to (KIP-447).
+"""Makes aiokafka name the member in its requests: by the instance id in heartbeats and commits, by
+the whole membership in the positions of transactions (KIP-447).
 
-Rule: aiokafka 0.14 sends a transaction's positions without the member. Then the broker would accept
-positions even from a worker that the group has gone on without. Owner: the transactions.
+Rule: aiokafka 0.14 heartbeats and commits with the member id alone. Two workers with one instance
+id would then expel each other for ever, because each is only told that it is unknown, and joins
+again. With the instance id, the broker tells the worker that joined first that it is fenced. And
+aiokafka sends a transaction's positions without the member, so the broker would accept positions
+even from a worker that the group has gone on without. Owner: the source, and the transactions.
 """
 
 from collections import defaultdict
@@ -9,15 +13,69 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.client import CoordinationType
 from aiokafka.producer.sender import TxnOffsetCommitHandler
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import HeartbeatRequest
 
-from penstock.adapters.kafka.group.identity import GroupMember
-from penstock.adapters.kafka.inside.giving_up import seen
-from penstock.adapters.kafka.requests import MembersOffsets
+from penstock.adapters.kafka.group.membership import FENCED_INSTANCE_ID, GroupMember
+from penstock.adapters.kafka.inside.sending import seen
+from penstock.adapters.kafka.requests import NO_EPOCH, MembersOffsets, NamedCommit, NamedHeartbeat
 from penstock.errors import Fenced
+
+
+def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) -> None:
+    """Call this after the start of a consumer with an instance id, before it subscribes. `fenced`
+    is called when the broker says that another member has joined under the instance id.
+    """
+    coordinator = consumer._coordinator
+    send, instance_id = coordinator._send_req, coordinator._group_instance_id
+
+    async def send_named(request: Any) -> Any:
+        answer = await send(_named(request, instance_id))
+        if FENCED_INSTANCE_ID in _codes(answer):
+            fenced()
+        return answer
+
+    coordinator._send_req = send_named
+
+
+def watch_topics(consumer: AIOKafkaConsumer) -> None:
+    """Call this after each assignment, so that this member looks for added partitions. Otherwise
+    only the group's leader looks for them. A leader that is restarted under its instance id is not
+    told that it leads, and no member would look.
+    """
+    coordinator = consumer._coordinator
+    if coordinator._group_subscription is None:
+        coordinator._group_subscription = set(consumer.subscription())
+        coordinator._metadata_snapshot = coordinator._get_metadata_snapshot()
+
+
+def _named(request: Any, instance_id: str) -> Any:
+    match request:
+        case HeartbeatRequest():
+            member = request._group, request._generation_id, request._member_id
+            return NamedHeartbeat(*member, instance_id)
+        case OffsetCommitRequest():
+            topics = [
+                (topic, [(number, offset, NO_EPOCH, said) for number, offset, said in partitions])
+                for topic, partitions in request._topics
+            ]
+            group, generation = request._consumer_group, request._consumer_group_generation_id
+            return NamedCommit(group, generation, request._consumer_id, instance_id, topics)
+        case _:
+            return request
+
+
+def _codes(answer: Any) -> set[int]:
+    topics = getattr(answer, "topics", ())
+    return {
+        getattr(answer, "error_code", 0),
+        *(code for _, partitions in topics for *_, code in partitions),
+    }
+
 
 # The codes with which the broker says that the group has gone on without this member.
 UNKNOWN_MEMBER: Final = 25

@@ -1,0 +1,229 @@
+"""Who a member is to its group, and what a worker does while the group does not take it as a
+member.
+
+Rule: a refusal is known by its code in Kafka's protocol, so that both clients say the same about
+it. A refusal that lasts is about the configuration of this worker or of the group: the process ends
+with exit code 2. An instance id that is in use may be free again in a moment: the worker waits. A
+worker that cannot join would look healthy and never read: after a deadline the process ends with
+exit code 3. Owner: the sources of both Kafka clients.
+"""
+
+import asyncio
+import logging
+import math
+import re
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from penstock import config
+from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient, usage
+from penstock.ports import Source
+
+log = logging.getLogger(__name__)
+
+HOSTNAME: Final = "{hostname}"
+# The instance ids that Kafka's own client accepts.
+_ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def instance_of(settings: config.Kafka) -> str | None:
+    """The member's instance id. None: the member has none, so its partitions move as soon as it
+    leaves. Raises `Fatal` if Kafka does not accept the id.
+
+    Under its instance id a member keeps its partitions over a restart, so two members may never
+    have the same instance id. `{hostname}` in the setting tells members apart where each has a host
+    of its own, as in a StatefulSet; a supervisor adds the number of each of its processes.
+    """
+    if settings.instance_id is None:
+        return None
+    name = settings.instance_id.replace(HOSTNAME, socket.gethostname())
+    if not _ALLOWED.fullmatch(name):
+        raise usage(
+            f"kafka.instance_id = {settings.instance_id!r} makes {name!r}; Kafka takes up to 249 "
+            f"of a-z, A-Z, 0-9, '.', '_' and '-', and {HOSTNAME} stands for this host's name"
+        )
+    return name
+
+
+class GroupMember(NamedTuple):
+    """A transaction carries the last three, and is refused if the group has gone on without the
+    member. `generation`: with the protocol `consumer` it is the member's epoch.
+    """
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+    def check(self) -> None:
+        """Raises `Fenced` if this worker is not in the group now: it has no generation or no member
+        id then, and Kafka would accept its transactions without checking them.
+        """
+        if self.generation < 0 or not self.member_id:
+            raise Fenced("this worker is not in the group at the moment")
+
+
+class MemberSource(Source, Protocol):
+    def member_of(self, topic: str) -> GroupMember:
+        """Who this worker is now to the group that reads this topic."""
+        ...
+
+
+INCONSISTENT_GROUP_PROTOCOL: Final = 23
+INVALID_SESSION_TIMEOUT: Final = 26
+GROUP_ID_NOT_FOUND: Final = 69
+FENCED_INSTANCE_ID: Final = 82
+UNRELEASED_INSTANCE_ID: Final = 111
+_SAID: Final[Mapping[int, str]] = {
+    INCONSISTENT_GROUP_PROTOCOL: (
+        "the group's members share no way of assigning partitions with this worker, and the broker "
+        "will refuse it for as long as they run.\n"
+        "Stop all members of kafka.group, then start them with one kafka.client, "
+        "kafka.group_protocol and version; or give this worker a kafka.group of its own."
+    ),
+    # The broker also answers with this code if the group has the other protocol.
+    GROUP_ID_NOT_FOUND: (
+        'the group is none of kafka.group_protocol = "consumer": it has members of "classic", and '
+        "the broker's group.consumer.migration.policy or their way of assigning does not let it "
+        "change over while they run.\n"
+        "Stop all members of kafka.group, then start them with one kafka.group_protocol; or give "
+        "this worker a kafka.group of its own."
+    ),
+    INVALID_SESSION_TIMEOUT: (
+        "the broker allows no such session.\n"
+        "Set kafka.session_ms between its group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms."
+    ),
+    FENCED_INSTANCE_ID: (
+        "another worker has joined the group under the kafka.instance_id of this one, and has its "
+        "partitions now.\n"
+        "Nothing is lost. Give each worker an id of its own, as by {hostname} in it."
+    ),
+}
+# The codes of refusals that last.
+LASTING: Final = frozenset(_SAID)
+
+
+def refusal(code: int) -> Fatal:
+    """The error for a code of `LASTING`."""
+    return usage(f"error {code}: {_SAID[code]}")
+
+
+# The pause between two tries to get an instance id that is in use.
+AGAIN_S: Final = 1.0
+# How much longer than its session a dead member may keep its id: the broker looks for ended
+# sessions by a clock of its own.
+MARGIN_S: Final = 5.0
+# During one wait the group refuses us every few seconds. A member without partitions does not learn
+# that it got its id. So a refusal that comes this long after the last one begins a new wait.
+APART_S: Final = 30.0
+
+
+class InstanceIdWait:
+    """Waits for an instance id that the group still counts as in use.
+
+    With the protocol `consumer` the broker gives an id to one member at a time, and a member that
+    was killed counts until its session is over. If the id stays in use for longer, another member
+    lives under it, and the process ends with exit code 3.
+    """
+
+    def __init__(self, session_s: float) -> None:
+        self._most_s = session_s + MARGIN_S
+        self._since_s: float | None = None
+        self._last_s = -math.inf
+
+    def end(self) -> None:
+        """Call this when the group has given us the id: the next wait may again last the full
+        time.
+        """
+        self._since_s = None
+
+    async def pause(self, instance_id: str | None) -> None:
+        """Wait between two tries. Raises `Fatal` when the whole wait has lasted too long."""
+        now_s = asyncio.get_running_loop().time()
+        is_apart = now_s - self._last_s > APART_S
+        self._last_s = now_s
+        if self._since_s is None or is_apart:
+            self._since_s = now_s
+            log.warning(
+                "the group still counts a member %s; if it is dead, its session of %.0f s ends "
+                "first",
+                instance_id,
+                self._most_s - MARGIN_S,
+            )
+        if now_s - self._since_s > self._most_s:
+            raise Fatal(
+                f"the group has kept the place {instance_id} (kafka.instance_id) for longer than "
+                "a dead member's session: another worker has it.\n"
+                "End that one, or give this one a name of its own.",
+                exit_code=EXIT_UNREACHABLE,
+            )
+        await asyncio.sleep(AGAIN_S)
+
+
+# The deadline of a question for metadata; a healthy broker answers within milliseconds.
+ANSWER_S: Final = 2.0
+ASK_EVERY_S: Final = 4.0
+SESSIONS: Final = 2
+GO_ON: Final = "Nothing is lost: start the worker again, it goes on at the last commit."
+
+
+class JoinDeadline:
+    """Ends a worker that cannot join its group.
+
+    A join may take the time that members have to hand their partitions back, plus twice the
+    session. If the worker is no member after that, although the broker answers other questions,
+    waiting longer does not help. While the broker does not answer or has no input topic, the worker
+    waits, up to `kafka.timeout_ms`; the check of topics tells people about a missing topic. `ask`
+    puts a question to the broker, and raises `Transient` unless it is answered.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        ask: Callable[[], Awaitable[object]],
+        *,
+        timeout_s: float,
+        rebalance_s: float,
+        session_s: float,
+    ) -> None:
+        self._group = group
+        self._ask = ask
+        self._timeout_s = timeout_s
+        self._bound_s = rebalance_s + SESSIONS * session_s
+        self._asked_s = self._silent_s = -math.inf
+
+    async def check(self, since_s: float | None) -> None:
+        """Raises `Fatal` if the join has taken too long. `since_s`: when the current rebalance
+        began; None: this worker is a member.
+        """
+        if since_s is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if now_s - since_s > self._timeout_s:
+            raise Fatal(
+                f"Kafka did not let us join group {self._group} within {self._timeout_s:g} s.\n"
+                "Is the coordinator up? Do the group's other members hand back their partitions "
+                "in time?",
+                exit_code=EXIT_UNREACHABLE,
+            )
+        if now_s - self._asked_s < ASK_EVERY_S:
+            return
+        self._asked_s = now_s
+        if not await self._answers():
+            self._silent_s = now_s
+        elif now_s - max(since_s, self._silent_s) > self._bound_s:
+            raise Fatal(
+                f"the broker answers, but group {self._group} has not had us as a member for "
+                f"{now_s - since_s:.0f} s, longer than a rebalance and twice the session.\n{GO_ON}",
+                exit_code=EXIT_UNREACHABLE,
+            )
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._ask()
+        except (Transient, TimeoutError):
+            return False
+        return True
