@@ -36,7 +36,7 @@ CONFIGURED = {
     "consumers/penstock/settings/inputs.py",
     "consumers/penstock/lint/contradictions.py",
     "consumers/penstock/logs.py",
-    "consumers/penstock/ops/page/html_document.py",
+    "consumers/penstock/ops/page/live_page.py",
     "consumers/penstock/replay/worker_settings.py",
     "consumers/penstock/scenes/settings.py",
     "consumers/penstock/scenes/core/rules.py",

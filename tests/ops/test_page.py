@@ -15,9 +15,8 @@ from aiohttp import web
 
 from penstock import config
 from penstock.ops.http_server import as_json, paths, serving
-from penstock.ops.page.html_document import page
-from penstock.ops.page.live import EVERY_S, Live
-from penstock.ops.page.samples import PATH, shown
+from penstock.ops.page.live_page import EVERY_S, Live, page
+from penstock.ops.page.one_object import PATH, shown
 from penstock.ops.problems.found_in_status import problems
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from penstock import config
 from penstock.ops.http_server import as_json, serving
-from penstock.ops.page.peers import MOST_BYTES, Peers
+from penstock.ops.page.whole_group import MOST_BYTES, Peers
 from penstock.ops.problems.found_in_status import problems
 from tests.support.status_documents import document
 from tests.support.waiting import until

@@ -6,8 +6,14 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ops.problems.over_time import HOLD_S, SteadyProblems, SteadyValue
-from penstock.ops.problems.problem import BAD, WARN, Problem
+from penstock.ops.problems.shown_problems import (
+    BAD,
+    HOLD_S,
+    WARN,
+    Problem,
+    SteadyProblems,
+    SteadyValue,
+)
 
 # Looks of a page, some at the same moment, some after nobody looked for long.
 PAUSES_S: Final = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 2.0, HOLD_S, 60.0])

@@ -21,13 +21,12 @@ from penstock.core.routing.model_routes import Route
 from penstock.core.rows.payload import Payload
 from penstock.errors import HungUp, Overloaded, Unreachable
 from penstock.ops.flow import OVER_S, SAMPLE_S
+from penstock.ops.health_page import Readiness, serve_health
 from penstock.ops.http_server import serving
-from penstock.ops.page.html_document import DOCUMENT
+from penstock.ops.page.live_page import DOCUMENT
 from penstock.ops.problems.found_in_status import NEWS_MS
-from penstock.ops.readiness import Readiness
 from penstock.ops.service_answers import ANSWER_S, LAG_EVERY_S, MODEL_EVERY_S, ServiceAnswers
 from penstock.ops.status import Status
-from penstock.ops.worker_page import serve_health
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time

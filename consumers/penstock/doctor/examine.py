@@ -20,7 +20,7 @@ from penstock.doctor.machine import limits_here, look_at_machine
 from penstock.doctor.results import look_at_leftovers, look_at_results
 from penstock.doctor.routes import look_at_routes
 from penstock.doctor.topics import look_at_group, look_at_progress, look_at_topics
-from penstock.ops.problems.problem import BAD
+from penstock.ops.problems.shown_problems import BAD
 
 
 async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> AsyncIterator[Finding]:

@@ -20,7 +20,7 @@ from penstock.core.health.bound_by import (
     bound_by,
     is_late,
 )
-from penstock.ops.problems.over_time import SteadyValue
+from penstock.ops.problems.shown_problems import SteadyValue
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.owed_answers import Backlog

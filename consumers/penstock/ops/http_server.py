@@ -8,7 +8,7 @@ context.
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import msgspec
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -148,6 +148,30 @@ async def serving_beside(settings: config.Http, pages: Mapping[str, Handler]) ->
             log.warning("%s; a free port is taken", error)
             anywhere = msgspec.structs.replace(settings, port=0)
             url = await cleanup.enter_async_context(serving(anywhere, pages))
+        yield url
+
+
+@asynccontextmanager
+async def serve_figures(
+    settings: config.Http,
+    registry: CollectorRegistry,
+    ready: Callable[[], str],
+    status: Callable[[], Mapping[str, Any]],
+) -> AsyncIterator[str]:
+    """The page of a process that has no page for people, and is ready from its start on: `/` shows
+    the status, too. `ready`: the text that `/readyz` answers.
+    """
+
+    async def readyz(_: web.Request) -> web.Response:
+        return web.Response(text=f"ready: {ready()}\n")
+
+    async def metrics(request: web.Request) -> web.Response:
+        return exposition(registry, request.headers.get("Accept", ""))
+
+    async def figures(_: web.Request) -> web.Response:
+        return as_json({"v": 1, **status()})
+
+    async with serving_beside(settings, paths(figures, readyz, metrics, figures)) as url:
         yield url
 
 

@@ -18,7 +18,7 @@ from penstock.calls.outage import KAFKA
 from penstock.lane.lane import Lane
 from penstock.ops.flow import SAMPLE_S, Flow
 from penstock.ops.problems.found_in_status import found_in
-from penstock.ops.problems.over_time import SteadyProblems
+from penstock.ops.problems.shown_problems import SteadyProblems
 from penstock.ops.service_answers import ServiceAnswers
 from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline

@@ -19,8 +19,7 @@ from prometheus_client.registry import Collector
 from penstock import config
 from penstock.messages.scene import ClosedBy
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving_beside
-from penstock.ops.page.html_document import document_of, handler_of
-from penstock.ops.page.live import Live
+from penstock.ops.page.live_page import Live, document_of, handler_of
 from penstock.scenes.ledger import Ledger
 
 DOCUMENT: Final = document_of("penstock scenes", [resources.files(__package__).joinpath("page.js")])

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from penstock import config
 from penstock.adapters.kafka.exactly_once.transactions import open_transactions
@@ -18,7 +19,7 @@ from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.single_owner_source import SingleOwnerSource
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.wait_for_services import until_answered
-from penstock.ops.rekey_page import serve_rekeyer
+from penstock.ops.http_server import serve_figures
 from penstock.ops.topic_checks import check_rekey, warn_of_retention
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
@@ -38,10 +39,19 @@ LAST_RESORT_S = 60.0
 async def run_rekey(cfg: config.Config) -> None:
     """Run alone until SIGTERM or Ctrl-C, then leave the group."""
     stop, telemetry = asyncio.Event(), RekeyTelemetry()
+
+    def ready() -> str:
+        # A rekeyer that stands by counts as ready, because it takes over by itself.
+        return "rekeys" if telemetry.leads else "stands by"
+
+    def status() -> dict[str, Any]:
+        topics = {"input_topic": cfg.kafka.input_name, "topic": cfg.kafka.rekey}
+        return {**topics, **telemetry.status}
+
     with StopSignal(LAST_RESORT_S) as signals:
         async with (
             open_rekeyer(cfg, telemetry) as rekeyer,
-            serve_rekeyer(cfg, telemetry) as url,
+            serve_figures(cfg.http, telemetry.registry, ready, status) as url,
         ):
             group = kafka_of_rekeyer(cfg).group
             log.info("%s to %s as group %s; %s", cfg.kafka.input_name, cfg.kafka.rekey, group, url)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from penstock import config
 from penstock.errors import Fatal, PenstockError
+from penstock.ops.health_page import serve_health
 from penstock.ops.page.actions import Actions
 from penstock.ops.topic_checks import mind_topics
-from penstock.ops.worker_page import serve_health
 from penstock.pipeline.life import Pipeline
 from penstock.settings.routes import routes_of
 from penstock.stages.consume import Intake

@@ -6,16 +6,17 @@ problem comes first. If there is no problem, all is well. `limits` has the sente
 limits the throughput. Owner: the status.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any, Final
 
 from penstock.ops.problems.limits import buffer_full, limit, over_bound
-from penstock.ops.problems.problem import (
+from penstock.ops.problems.shown_problems import (
     BAD,
     WARN,
     Document,
     Problem,
+    in_order,
     named,
     one_line,
     seconds,
@@ -58,11 +59,6 @@ def found_in(document: Document) -> list[Problem]:
     else:
         found = [one for rule in RULES for one in rule(document)]
     return in_order(found)
-
-
-def in_order(found: Iterable[Problem]) -> list[Problem]:
-    """Worst first. Problems that are equally bad are in the order of `KINDS`."""
-    return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
 
 
 def _of_member(member: Document, document: Document) -> list[Problem]:
@@ -252,13 +248,6 @@ def _no_partition(document: Document) -> Iterator[Problem]:
         do = "With more workers than partitions some wait in reserve; or add partitions"
     yield Problem(WARN, "no_partition", "no partition is assigned to this worker", do)
 
-
-# All kinds of problems, the most urgent kind first.
-KINDS: Final = (
-    *("process", "stopped", "away", "unanswered_rows", "breaker", "refused"),
-    *("model", "store", "kafka", "worker", "skew"),
-    *("buffer", "late", "over_bound", "route", "no_partition"),
-)
 
 RULES: Final[Sequence[Callable[[Document], Iterator[Problem]]]] = (
     _stopped,

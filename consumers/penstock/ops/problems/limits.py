@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.core.health.bound_by import are_most_late
-from penstock.ops.problems.problem import (
+from penstock.ops.problems.shown_problems import (
     BAD,
     WARN,
     Document,

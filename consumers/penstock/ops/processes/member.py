@@ -1,10 +1,10 @@
 """Keeps one place of the group filled by one worker process at a time, until all members must stop.
 
 Rule: if a signal ends the process, or if somebody other than the supervisor asks the process to
-end, a successor takes the place, with the same listening socket. If a worker is in reserve, it
-takes the place at once; if not, a new process takes the place after a pause. Before such a pause
-the group is told that the place is free, so that other members take its partitions. A process that
-has done its job has no successor. Owner: the supervisor.
+end, a successor takes the place, with the same listening socket. If a worker is in reserve
+(`Spare`), it takes the place at once; if not, a new process takes the place after a pause. Before
+such a pause the group is told that the place is free, so that other members take its partitions. A
+process that has done its job has no successor. Owner: the supervisor.
 """
 
 import asyncio
@@ -13,14 +13,15 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
+
+import orjson
 
 from penstock.config.variables import ENV_PREFIX
 from penstock.core.health.retry import Backoff
 from penstock.ops.http_server import HTTP_FD
-from penstock.ops.processes.spare import Spare
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,71 @@ RESTART: Final = Backoff(first_s=1.0, most_s=60.0)
 CALM_S: Final = 60.0
 # The environment variable that gives each member a place of its own.
 INSTANCE_ID: Final = f"{ENV_PREFIX}KAFKA__INSTANCE_ID"
+# When the process in reserve has taken a place, the next process in reserve is started after this
+# pause. Its start takes up to two CPU seconds, and the worker that took the place needs the CPU to
+# catch up.
+REST_S: Final = 10.0
+
+
+class Spare:
+    """A worker process in reserve, which has loaded everything and waits to take a dead member's
+    place. Until it has a place, the process reads no configuration and asks no service: it costs
+    only memory. `listeners`: the sockets of all members, because the process may take any member's
+    place.
+    """
+
+    def __init__(self, command: Sequence[str], listeners: Sequence[int]) -> None:
+        self._command = command
+        self._listeners = listeners
+        self._process: asyncio.subprocess.Process | None = None
+        self._taken = asyncio.Event()
+
+    def take(self, environ: Mapping[str, str]) -> asyncio.subprocess.Process | None:
+        """Let the process in reserve begin its work, with these environment variables; None if no
+        process is in reserve. A process that is still loading begins when it has loaded everything.
+        """
+        process = self._process
+        if process is None or process.returncode is not None:
+            return None
+        assert process.stdin is not None
+        process.stdin.write(orjson.dumps(environ) + b"\n")
+        self._process = None
+        self._taken.set()
+        return process
+
+    async def keep(self) -> None:
+        """Keep a process in reserve until cancelled."""
+        while True:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=self._listeners,
+                start_new_session=True,
+            )
+            log.info("process %d is in reserve", process.pid)
+            try:
+                await self._until_away(process)
+            finally:
+                await self._dismiss()
+            await asyncio.sleep(REST_S)
+
+    async def _until_away(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until the process has taken a place, or has ended."""
+        self._taken.clear()
+        async with asyncio.TaskGroup() as tasks:
+            either = [tasks.create_task(process.wait()), tasks.create_task(self._taken.wait())]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for one in either:
+                one.cancel()
+
+    async def _dismiss(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        elif process is not None:
+            log.warning("the process in reserve ended by itself with %s", process.returncode)
 
 
 class Terms(NamedTuple):

@@ -21,13 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import config
 from penstock.ops.http_server import NO_PARTITION, as_json, exposition, paths, serving
 from penstock.ops.page.actions import Actions
-from penstock.ops.page.html_document import page
-from penstock.ops.page.live import Live
-from penstock.ops.page.partitions import GroupPartitions
-from penstock.ops.page.peers import Peers
-from penstock.ops.page.samples import PATH, gone, shown
-from penstock.ops.page.way import PATH as WAY
-from penstock.ops.page.way import forgotten
+from penstock.ops.page.live_page import Live, page
+from penstock.ops.page.one_object import SAMPLES, WAY, forgotten, gone, shown
+from penstock.ops.page.whole_group import GroupPartitions, Peers
 from penstock.ops.problems.found_in_status import problems
 
 # A member's page waits for no service. A member that takes longer than this hangs.
@@ -117,14 +113,14 @@ async def serve_members(
             }
 
         async def samples(_: web.Request) -> web.Response:
-            return as_json({"samples": list(_joined(await ask_all(PATH)))})
+            return as_json({"samples": list(_joined(await ask_all(SAMPLES)))})
 
         async def picture(request: web.Request) -> web.Response:
             number, path = int(request.match_info["process"]), request.match_info["sample"]
             member = next((one for one in members if one.number == number), None)
             if member is None:
                 return gone()
-            answer = await _ask(session, member, f"{PATH}/{path}")
+            answer = await _ask(session, member, f"{SAMPLES}/{path}")
             return shown(answer.kind, answer.body) if answer.good else gone()
 
         async def way(request: web.Request) -> web.Response:
@@ -135,7 +131,7 @@ async def serve_members(
         live = Live(update)
         pages = paths(page, readyz, metrics, api_status, healthz, live=live.serve) | {WAY: way}
         if settings.samples:
-            pages |= {PATH: samples, PATH + r"/{process:\d{1,4}}/{sample:\d{1,15}}": picture}
+            pages |= {SAMPLES: samples, SAMPLES + r"/{process:\d{1,4}}/{sample:\d{1,15}}": picture}
         async with (
             group.watching(),
             peers.watching(),
@@ -168,7 +164,7 @@ def _joined(answers: Sequence[Answer]) -> Iterator[dict[str, Any]]:
         number = answer.member.number
         for one in orjson.loads(answer.body)["samples"] if answer.good else ():
             has_picture = one["picture"] is not None
-            path = f"{PATH}/{number}/{one['number']}" if has_picture else None
+            path = f"{SAMPLES}/{number}/{one['number']}" if has_picture else None
             yield {**one, "process": number, "picture": path}
 
 

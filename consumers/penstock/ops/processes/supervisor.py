@@ -21,9 +21,8 @@ from penstock import config
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import instance_of
 from penstock.ops.page.actions import Actions
-from penstock.ops.processes.member import Member, Terms
+from penstock.ops.processes.member import Member, Spare, Terms
 from penstock.ops.processes.members_page import serve_members
-from penstock.ops.processes.spare import Spare
 from penstock.process import parent
 from penstock.process.signals import on_stop
 

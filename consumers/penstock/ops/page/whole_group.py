@@ -1,14 +1,18 @@
-"""The other members of the group: the figures and the worst problem of each, as its own page tells
-them.
+"""What the page shows of the whole group, on all machines: every partition with its owner, as Kafka
+tells them, and every other member with its figures and its worst problem, as the member's own page
+tells them.
 
-Rule: the peers that `http.peers` names are asked every few seconds, and only while somebody looks
-at this page. Few peers are asked at a time. The time for an answer and the size of an answer are
-bounded, and no page waits for a peer. A peer that does not answer is shown by its address, with the
-reason. Only the fields that are declared here are read of an answer. Owner: the page's server.
+Rule: Kafka, and the peers that `http.peers` names, are asked every few seconds, and only while
+somebody looks at this page. No page waits for an answer: it shows the last answer with its age. The
+number of peers that are asked at a time, the time for an answer and its size are bounded. A
+question that fails affects nothing else; a peer that does not answer is shown by its address, with
+the reason. Only the fields that are declared here are read of a peer's answer. Owner: the page's
+server.
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
@@ -19,13 +23,68 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.http.peer_addresses import PORT, Address, address_of, numbers_of
-from penstock.process.stopping import meanwhile
+from penstock.process.stopping import meanwhile, stopped_after
+
+log = logging.getLogger(__name__)
 
 EVERY_S: Final = 5.0
-ANSWER_S: Final = 2.0
+KAFKA_ANSWER_S: Final = 10.0
+PEER_ANSWER_S: Final = 2.0
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
 MOST_BYTES: Final = 4 << 20
+
+
+class GroupPartitions:
+    """`look` returns Kafka's last answer. While `watching` runs, a call of `look` has a second
+    effect: Kafka is asked again in the background.
+    """
+
+    def __init__(self, kafka: config.Kafka | None) -> None:
+        self._kafka = kafka
+        self._wanted = asyncio.Event()
+        self._partitions: list[dict[str, Any]] | None = None
+        self._why: str | None = None
+        self._at_s = 0.0
+
+    def look(self) -> dict[str, Any] | None:
+        """The group's partitions, or why Kafka told none. None: Kafka has not answered yet."""
+        self._wanted.set()
+        if self._partitions is None and self._why is None:
+            return None
+        return {
+            "age_s": round(asyncio.get_running_loop().time() - self._at_s, 1),
+            "why": self._why,
+            "partitions": self._partitions or [],
+        }
+
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._kafka is None else meanwhile(self._ask_forever(self._kafka))
+
+    async def _ask_forever(self, kafka: config.Kafka) -> None:
+        await self._wanted.wait()
+        # This import waits until somebody looks, because a supervisor imports little.
+        from penstock.adapters.kafka.group.lag_and_owners import GroupView  # noqa: PLC0415
+
+        group = GroupView(kafka)
+        async with stopped_after(group.stop):
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await self._ask(group.partitions)
+                await asyncio.sleep(EVERY_S)
+
+    async def _ask(self, partitions: Callable[[], Awaitable[Sequence[Any]]]) -> None:
+        try:
+            async with asyncio.timeout(KAFKA_ANSWER_S):
+                self._partitions = [one._asdict() for one in await partitions()]
+        # Every exception is caught, because a worker must not end just because a page cannot show
+        # the group.
+        except Exception as error:
+            self._why = f"{error}" or type(error).__name__
+            log.debug("Kafka does not tell of the group: %r", error)
+            return
+        self._why, self._at_s = None, asyncio.get_running_loop().time()
 
 
 class _Assignment(Struct):
@@ -109,7 +168,7 @@ class Peers:
         addresses = sorted({each for one in found if not isinstance(one, dict) for each in one})
         asked = addresses[:MOST_PEERS]
         some = asyncio.Semaphore(AT_A_TIME)
-        answers = await asyncio.gather(*(_ask(session, one, some) for one in asked))
+        answers = await asyncio.gather(*(_ask_peer(session, one, some) for one in asked))
         self._members, self._left_out = silent + answers, len(addresses) - len(asked)
         self._at_s = asyncio.get_running_loop().time()
 
@@ -128,14 +187,14 @@ def _silent(address: Address, why: str) -> dict[str, Any]:
     return {"peer": str(address), "why": why}
 
 
-async def _ask(
+async def _ask_peer(
     session: aiohttp.ClientSession, address: Address, some: asyncio.Semaphore
 ) -> dict[str, Any]:
     url = f"http://{address}/api/status"
     try:
         async with (
             some,
-            asyncio.timeout(ANSWER_S),
+            asyncio.timeout(PEER_ANSWER_S),
             session.get(url, allow_redirects=False) as answer,
         ):
             if answer.status != web.HTTPOk.status_code:
@@ -147,7 +206,7 @@ async def _ask(
                     return _silent(address, "its answer is no status: it is too long")
         return {"peer": str(address), "why": None} | _told(_decode(body))
     except TimeoutError:
-        return _silent(address, f"no answer within {ANSWER_S:.0f} s")
+        return _silent(address, f"no answer within {PEER_ANSWER_S:.0f} s")
     except (aiohttp.ClientError, OSError) as error:
         return _silent(address, f"no answer: {error}")
     except msgspec.MsgspecError as error:

@@ -1,17 +1,27 @@
-"""Decides which problems a worker shows from second to second, so that no line of its page
-flickers.
+"""How the problems of a worker are shown: in which words, in which order, and for how long, so that
+no line of the page flickers.
 
-Rule: a problem appears at once. A problem that is measured, such as lateness, stays until it has
-not been found for `HOLD_S`. Meanwhile it is shown at its worst level of the last `HOLD_S`, and its
-sentence keeps naming the same stream. A problem that is a state, such as a stopped line, is shown
-exactly while it is found. Pure: time is an argument. Owner: the status.
+Rule: texts from outside are cut, and stay on one line. A problem appears at once. A problem that is
+a state, such as a stopped line, is shown exactly while it is found. A problem that is measured,
+such as lateness, stays until it has not been found for `HOLD_S`. Meanwhile it is shown at its worst
+level of the last `HOLD_S`, and its sentence keeps naming the same stream. Pure: time is an
+argument. Owner: the status; `found_in_status` and `limits` make the problems.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from penstock.ops.problems.found_in_status import in_order
-from penstock.ops.problems.problem import BAD, Problem
+Document = Mapping[str, Any]
+
+BAD: Final = "bad"
+WARN: Final = "warn"
+
+# All kinds of problems, the most urgent kind first.
+KINDS: Final = (
+    *("process", "stopped", "away", "unanswered_rows", "breaker", "refused"),
+    *("model", "store", "kafka", "worker", "skew"),
+    *("buffer", "late", "over_bound", "route", "no_partition"),
+)
 
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
@@ -26,7 +36,61 @@ PLACES: Final[Mapping[str, str]] = {
     "over_bound": "over_bound",
 }
 
+SHOWN_NAME: Final = 80
+SHOWN_TEXT: Final = 200
+
 Found = TypeVar("Found")
+
+
+class Problem(NamedTuple):
+    """`what`: cause and stream, in a sentence. `do`: how to mend the problem. `kind`: the name of
+    the rule that found it. `stream`: the name of the stream to look at. `service`: the service that
+    is away or ill.
+    """
+
+    level: str
+    kind: str
+    what: str
+    do: str
+    stream: str | None = None
+    service: str | None = None
+
+
+def in_order(found: Iterable[Problem]) -> list[Problem]:
+    """Worst first. Problems that are equally bad are in the order of `KINDS`."""
+    return sorted(found, key=lambda one: (one.level != BAD, KINDS.index(one.kind)))
+
+
+def value_at(document: Document, *path: str) -> Any:
+    """The value at this path of the document; None if a part of the path is missing."""
+    found: Any = document
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def one_line(text: str) -> str:
+    text = text.strip()
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + " ..."
+
+
+def named(stream: str) -> str:
+    text = stream if stream.isprintable() and stream.strip() else repr(stream)
+    return text if len(text) <= SHOWN_NAME else text[:SHOWN_NAME] + " ..."
+
+
+def seconds(number: float) -> str:
+    """`31 ms`, `4.2 s`, `7 min`, `2.5 h`."""
+    if number < 1.0:
+        return f"{number * 1000:.0f} ms"
+    if number < 90.0:
+        return f"{number:.1f} s"
+    return f"{number / 60:.0f} min" if number < 5400.0 else f"{number / 3600:.1f} h"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 class SteadyValue(Generic[Found]):
