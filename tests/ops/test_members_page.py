@@ -14,7 +14,7 @@ from penstock.adapters.http import running_worker
 from penstock.adapters.http.running_worker import way_of
 from penstock.core.records.output_records import Labels
 from penstock.ops.http_server import as_json, serving
-from penstock.ops.page.one_object import PATH, shown, way_page
+from penstock.ops.page.one_object import SAMPLES, shown, way_page
 from penstock.ops.processes.members_page import serve_members
 from penstock.telemetry.recent import TimeSpent, Way, Ways
 from tests.support.worker import own_port
@@ -33,12 +33,12 @@ def pages(stream: str) -> dict[str, Handler]:
     """Of a member with one sample, which is a picture."""
 
     async def samples(_: web.Request) -> web.Response:
-        return as_json({"samples": [{"number": 7, "stream": stream, "picture": f"{PATH}/7"}]})
+        return as_json({"samples": [{"number": 7, "stream": stream, "picture": f"{SAMPLES}/7"}]})
 
     async def picture(_: web.Request) -> web.Response:
         return shown("image/png", stream.encode())
 
-    return {PATH: samples, f"{PATH}/7": picture}
+    return {SAMPLES: samples, f"{SAMPLES}/7": picture}
 
 
 async def test_samples_of_all_members_are_joined_and_each_picture_is_its_own() -> None:
@@ -48,14 +48,14 @@ async def test_samples_of_all_members_are_joined_and_each_picture_is_its_own() -
         serve_members(HTTP, [Member(0, one), Member(1, two)]) as url,
         aiohttp.ClientSession(url, headers={"Authorization": "Bearer t"}) as session,
     ):
-        async with session.get(PATH) as answer:
+        async with session.get(SAMPLES) as answer:
             found = (await answer.json())["samples"]
         assert [one["stream"] for one in found] == ["cam-1", "cam-2"]
         for each in found:
             async with session.get(each["picture"]) as answer:
                 assert answer.content_type == "image/png"
                 assert await answer.text() == each["stream"]
-        for nobody in (f"{PATH}/0/8", f"{PATH}/9/7"):
+        for nobody in (f"{SAMPLES}/0/8", f"{SAMPLES}/9/7"):
             async with session.get(nobody) as answer:
                 assert answer.status == 404
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from penstock import config
 from penstock.ops.http_server import as_json, paths, serving
 from penstock.ops.page.live_page import EVERY_S, Live, page
-from penstock.ops.page.one_object import PATH, shown
+from penstock.ops.page.one_object import SAMPLES, shown
 from penstock.ops.problems.found_in_status import problems
 from tests.support.axe import axe, findings
 from tests.support.chromium import Browser, Tab, chromium
@@ -115,7 +115,7 @@ class Worker:
 
         live = Live(self.look)
         pages = paths(page, nothing, nothing, nothing, live=live.serve)
-        pages |= {PATH: self.sampled, PATH + "/{number}": self.picture}
+        pages |= {SAMPLES: self.sampled, SAMPLES + "/{number}": self.picture}
         http = config.Http(port=0, token=token)
         acts = dict.fromkeys(self.actions, self.act)
         async with serving(http, pages, actions=acts) as url, live.open():
@@ -357,7 +357,7 @@ async def test_rows_are_shown_beside_their_predictions_and_pictures_as_pictures(
     worker.samples = [
         sample(3, HOSTILE, input=HOSTILE, prediction=HOSTILE),
         sample(2, "cam-2", prediction=None, error="null in row"),
-        sample(1, "cam-1", input="43 bytes", picture=f"{PATH}/1"),
+        sample(1, "cam-1", input="43 bytes", picture=f"{SAMPLES}/1"),
     ]
     async with opened(browser, worker, TOKEN) as tab:
         await tab.until("document.querySelectorAll('.samples li').length === 3")
