@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from penstock import predict, predict_sync, to_pandas
-from penstock.commands.summary_of_predict import Tally
+from penstock.commands.predict import Tally
 from penstock.config import Config, Model, Objects
 from penstock.config.sections import Limits
 from penstock.embedded.model_server import EmbeddedModelServer

@@ -2,7 +2,7 @@
 
 import orjson
 
-from penstock.commands.summary_of_predict import SHOWN_EMPTY, Tally
+from penstock.commands.predict import SHOWN_EMPTY, Tally
 
 
 def record(key: str, row: int | None, message: str | None = None) -> bytes:

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from penstock import config
-from penstock.commands.time_option import epoch_ms
+from penstock.commands.common_options import epoch_ms
 from penstock.dlq.choice import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, dead_letter, decode_dead_letter
 from penstock.messages.prediction import Source

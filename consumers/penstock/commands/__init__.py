@@ -1,3 +1,4 @@
-"""The commands, one a file: parse, call one function, print. The work is done in other packages,
-which are imported only when the command runs.
+"""The commands: each parses its options, calls one function and prints. That function is in another
+package, which is imported only when the command runs. The name of a file names its commands; `run`
+also has `rekey` and `scenes`, and `observing` has `watch`, `progress`, `top` and `trace`.
 """

@@ -1,14 +1,18 @@
-"""What commands share: the configuration, common options, a progress bar, and how work is run.
+"""What commands share: the configuration, common options and the kinds of their values, a progress
+bar, and how work is run.
 
 Rule: progress goes to standard error and only to a terminal; standard output is for results.
 Owner: the commands.
 """
 
 import asyncio
+import re
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -110,3 +114,44 @@ def run_async(work: Coroutine[Any, Any, None]) -> None:
         asyncio.run(work)
     except BaseExceptionGroup as group:
         raise first_cause(group) from group
+
+
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Moment(NamedTuple):
+    """A point in time, and how it was written."""
+
+    text: str
+    ms: int
+
+
+class When(click.ParamType):
+    """ISO-8601 (UTC by default), or an age like `90s`, `15m`, `2h`, `7d`; converted to epoch
+    milliseconds.
+    """
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return epoch_ms(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither ISO-8601 nor an age like 15m, 2h or 7d", param, ctx)
+
+
+class WhenWritten(When):
+    """Like `When`, but converted to a `Moment`, which keeps the text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return Moment(value, super().convert(value, param, ctx))
+
+
+def epoch_ms(text: str) -> int:
+    """The time in epoch milliseconds. Raises `ValueError` for a text that is neither ISO-8601 nor
+    an age.
+    """
+    if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return int((time.time() - int(found[1]) * UNITS_S[found[2]]) * 1000)
+    moment = datetime.fromisoformat(text)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -7,8 +7,15 @@ from typing import Any, Literal, get_args
 
 import click
 
-from penstock.commands.common_options import Context, common, reading, run_async, say, wide_console
-from penstock.commands.time_option import When
+from penstock.commands.common_options import (
+    Context,
+    When,
+    common,
+    reading,
+    run_async,
+    say,
+    wide_console,
+)
 from penstock.dlq.choice import Choice, Place
 from penstock.errors import ErrorCode
 

@@ -15,11 +15,12 @@ from penstock.commands.common_options import (
     MODEL_HELP,
     PROTOCOL_HELP,
     Context,
+    Moment,
+    WhenWritten,
     common,
     run_async,
     say,
 )
-from penstock.commands.time_option import Moment, WhenWritten
 from penstock.library.progress_bar import bar
 
 # If a live worker on this machine wants the same core, a process of this priority gets a tenth.

@@ -12,28 +12,16 @@ from typing import NoReturn
 import click
 
 from penstock import logs
-from penstock.commands.bench import bench
 from penstock.commands.common_options import Context, say
-from penstock.commands.compare import compare
-from penstock.commands.configuring.config import show_config
-from penstock.commands.configuring.lint import lint
-from penstock.commands.demo import demo
+from penstock.commands.config_lint_doctor import doctor, lint, route, show_config
+from penstock.commands.demo_and_bench import bench, demo
 from penstock.commands.dlq import dlq
-from penstock.commands.doctor import doctor
-from penstock.commands.observing.progress import progress
-from penstock.commands.observing.top import top
-from penstock.commands.observing.trace import trace
-from penstock.commands.observing.watch import watch
+from penstock.commands.observing import progress, top, trace, watch
 from penstock.commands.predict import predict
-from penstock.commands.produce import produce
-from penstock.commands.rekey import rekey
 from penstock.commands.replay import replay
-from penstock.commands.route import route
-from penstock.commands.run import run
-from penstock.commands.scenes import scenes
-from penstock.commands.schema import schema
-from penstock.commands.topics import topics
-from penstock.commands.verify import verify
+from penstock.commands.run import rekey, run, scenes
+from penstock.commands.topics_and_produce import produce, schema, topics
+from penstock.commands.verify_and_compare import compare, verify
 from penstock.errors import (
     EXIT_DONE,
     EXIT_FATAL,

@@ -1,4 +1,6 @@
-"""`penstock run`: a worker, or several under one supervisor."""
+"""`penstock run`, `rekey` and `scenes`: the commands that join a group. `run` is a worker, or
+several workers under one supervisor.
+"""
 
 import logging
 import os
@@ -198,3 +200,25 @@ def _other_models(cfg: config.Config) -> Iterator[str]:
         yield f"routes: {routes_of(cfg)}"
     if shadow is not None:
         yield f"shadow {shadow.model}, asked {shadow.percent:g} %"
+
+
+@click.command()
+@common
+def rekey(context: Context) -> None:
+    """Pass the input topics' messages on to kafka.rekey, keyed by stream, exactly once. SIGTERM
+    and Ctrl-C leave the group.
+    """
+    from penstock.worker.rekey import run_rekey
+
+    run_async(run_rekey(context.resolve().config))
+
+
+@click.command()
+@common
+def scenes(context: Context) -> None:
+    """One scenes worker: makes scenes of predictions, one record for each instant of a site.
+    SIGTERM and Ctrl-C leave the group.
+    """
+    from penstock.scenes.start import run_scenes
+
+    run_async(run_scenes(context.load()))

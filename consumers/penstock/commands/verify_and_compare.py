@@ -1,10 +1,64 @@
-"""`penstock compare`: does a shadow model say what the live one says?"""
+"""The commands that judge answers by the topics alone. `penstock verify`: order, loss and
+duplicates. `penstock compare`: does a shadow model say what the live one says?
+"""
+
+from typing import Literal
 
 import click
+from rich.console import Console
 
-from penstock.commands.common_options import Context, common, reading, run_async, wide_console
-from penstock.commands.time_option import When
+from penstock.commands.common_options import Context, When, common, reading, run_async, wide_console
 from penstock.errors import EXIT_CHECK_FAILED
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--read-committed", is_flag=True, help="Leave out records of aborted transactions.")
+@click.option(
+    "--until",
+    type=click.Choice(["end", "committed"]),
+    default="end",
+    show_default=True,
+    help="Everything on the input topic, or what the group has committed of it.",
+)
+@click.option("--scenes", "of_scenes", is_flag=True, help="Judge penstock scenes; a JSON report.")
+@common
+def verify(
+    context: Context,
+    as_json: bool,
+    read_committed: bool,
+    until: Literal["end", "committed"],
+    of_scenes: bool,
+) -> None:
+    """Prove order, no loss and the number of duplicates from the topics alone; exit 1 if broken."""
+    from penstock.verify.findings import render
+    from penstock.verify.read_topics import verify as judge
+
+    cfg = context.load()
+
+    async def judge_scenes() -> None:
+        from penstock.scenes.verify import verify_scenes
+
+        found = await verify_scenes(cfg)
+        click.echo(found.as_json())
+        if not found.ok:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    if of_scenes:
+        run_async(judge_scenes())
+        return
+
+    async def work() -> None:
+        with reading("reading the topics") as progress:
+            report = await judge(cfg, committed=read_committed, until=until, progress=progress)
+        if as_json:
+            click.echo(report.as_json())
+        else:
+            Console().print(render(report), crop=False)
+        if not report.ok:
+            raise SystemExit(EXIT_CHECK_FAILED)
+
+    run_async(work())
 
 
 @click.command()
