@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from chaos_run.services_under_test import environ_of
 from fleet_run.common import Figure, tell
 from penstock import config
-from penstock.adapters.inputs.client_choice import open_source
+from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.bench.resource_use import cpu_by_name, service_pids, usage
 from penstock.errors import Fatal

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer
 
 from penstock import config
-from penstock.adapters.inputs.client_choice import open_source
+from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.errors import EXIT_USAGE, Fatal, Undecided
 from penstock.ports import UNDECIDED, Commit, Source, Where
 from tests.integration.conftest import MakeTopics

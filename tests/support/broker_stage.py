@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Literal, NamedTuple
 
 from penstock import config
-from penstock.adapters.inputs.client_choice import open_source
+from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.memory.model import MemoryModel

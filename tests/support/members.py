@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from penstock import config
-from penstock.adapters.inputs.client_choice import open_source
+from penstock.adapters.inputs.kafka_sources import open_source
 from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.ports import Commit
 from tests.support.waiting import until

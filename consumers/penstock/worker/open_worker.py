@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from penstock import config
-from penstock.adapters.inputs.client_choice import open_source
-from penstock.adapters.inputs.kafka_regions import KafkaRegions
+from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from penstock import config
-from penstock.adapters.kafka.exactly_once.transactions import open_transactions
+from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
+from penstock.adapters.kafka.exactly_once.producers import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.positions_from_outside import open_groups
-from penstock.adapters.kafka.single_owner_source import SingleOwnerSource
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.wait_for_services import until_answered
 from penstock.ops.http_server import serve_figures

@@ -14,7 +14,7 @@ from aiokafka.coordinator.protocol import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.adapters.kafka.group.sticky import divided, sticky
+from penstock.adapters.kafka.group.assignors import divided, sticky
 
 PARTITIONS = range(4)
 CLUSTER: Any = SimpleNamespace(

@@ -37,6 +37,7 @@ from penstock.adapters.kafka.client import (
     translated,
 )
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
+from penstock.adapters.kafka.group.assignors import sticky
 from penstock.adapters.kafka.group.leaving import leave_at_last
 from penstock.adapters.kafka.group.membership import (
     FENCED_INSTANCE_ID,
@@ -46,7 +47,6 @@ from penstock.adapters.kafka.group.membership import (
     instance_of,
     refusal,
 )
-from penstock.adapters.kafka.group.sticky import sticky
 from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
 from penstock.adapters.kafka.inside.handles import client_of, generation_of, member_of
 from penstock.adapters.kafka.inside.naming_the_member import name_each_request, watch_topics

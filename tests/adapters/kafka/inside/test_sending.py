@@ -8,7 +8,7 @@ from aiokafka.errors import ConcurrentTransactions
 from aiokafka.producer.sender import AddPartitionsToTxnHandler
 
 from penstock import config
-from penstock.adapters.kafka.exactly_once.transactions import transactional_producer
+from penstock.adapters.kafka.exactly_once.producers import transactional_producer
 from penstock.adapters.kafka.inside.sending import MARKERS_S, STALE_S, give_up, producer_of, seen
 from penstock.simulation.virtual_time import virtual_time
 

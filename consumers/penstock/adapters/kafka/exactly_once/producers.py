@@ -1,9 +1,10 @@
-"""The transactional producers of a worker, and the names under which they start.
+"""Makes the transactional producers of a worker, under the ids with which they fence former
+producers.
 
 Rule: the transactional ids are the worker's own. Another process uses one of them only to abort the
 transactions that a dead worker left open. With `kafka.instance_id` a restarted worker has the same
 ids, so its start aborts at once the transactions that the former process had begun. Owner: the
-worker.
+worker's pool of producers, and the rekeyer.
 """
 
 import asyncio
@@ -11,17 +12,23 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import id_of, take_back_left
 from penstock.adapters.kafka.exactly_once.transactions import (
+    TRANSACTION_TIMEOUT_S,
     KafkaTransactions,
-    open_transactions,
 )
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.sending import (
+    BATCH_BYTES,
+    begin_transactions_soon,
+    producer_of,
+)
 from penstock.errors import PenstockError
 from penstock.ports import Clock, Where
 
@@ -84,3 +91,40 @@ class KafkaProducers:
             self._member_of,
             self._compression,
         )
+
+
+async def open_transactions(
+    settings: config.Kafka,
+    id_: str,
+    clock: Clock,
+    batch_bytes: Mapping[str, int],
+    member_of: Callable[[str], GroupMember] | None = None,
+    compression: str = "none",
+) -> KafkaTransactions:
+    """Returns transactions whose producer is started. If the start fails, the producer is closed.
+    The start fences all former producers with this id: they cannot write any more.
+    """
+    producer = transactional_producer(settings, id_, compression)
+    transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)
+    try:
+        await transactions.start()
+    except BaseException:
+        await transactions.close()
+        raise
+    return transactions
+
+
+def transactional_producer(
+    settings: config.Kafka, id_: str, compression: str = "none"
+) -> AIOKafkaProducer:
+    """The producer is not started yet. Its start fences all producers that have started with this
+    id before.
+    """
+    begin_transactions_soon()
+    return producer_of(
+        settings,
+        transactional_id=id_,
+        transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
+        max_batch_size=BATCH_BYTES,
+        compression_type=None if compression == "none" else compression,
+    )

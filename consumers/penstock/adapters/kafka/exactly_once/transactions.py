@@ -11,11 +11,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.structs import OffsetAndMetadata
 
-from penstock import config
 from penstock.adapters.kafka.client import reason, translated
 from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.adapters.kafka.inside.handles import transaction_end_of
@@ -23,9 +22,7 @@ from penstock.adapters.kafka.inside.naming_the_member import NotMemberError, com
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     batches,
-    begin_transactions_soon,
     give_up,
-    producer_of,
     seen,
 )
 from penstock.adapters.kafka.topics import know
@@ -54,22 +51,6 @@ _STALE = (
     kafka_errors.ProducerClosed,
     kafka_errors.UnknownError,
 )
-
-
-def transactional_producer(
-    settings: config.Kafka, id_: str, compression: str = "none"
-) -> AIOKafkaProducer:
-    """The producer is not started yet. Its start fences all producers that have started with this
-    id before.
-    """
-    begin_transactions_soon()
-    return producer_of(
-        settings,
-        transactional_id=id_,
-        transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
-        max_batch_size=BATCH_BYTES,
-        compression_type=None if compression == "none" else compression,
-    )
 
 
 class KafkaTransactions:
@@ -221,27 +202,6 @@ class KafkaTransactions:
             log.debug("%s: a producer did not close: %r", self._group, error)
         finally:
             await give_up(producer)
-
-
-async def open_transactions(
-    settings: config.Kafka,
-    id_: str,
-    clock: Clock,
-    batch_bytes: Mapping[str, int],
-    member_of: Callable[[str], GroupMember] | None = None,
-    compression: str = "none",
-) -> KafkaTransactions:
-    """Returns transactions whose producer is started. If the start fails, the producer is closed.
-    The start fences all former producers with this id: they cannot write any more.
-    """
-    producer = transactional_producer(settings, id_, compression)
-    transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)
-    try:
-        await transactions.start()
-    except BaseException:
-        await transactions.close()
-        raise
-    return transactions
 
 
 def _silent(what: str, after_s: float) -> Unreachable:

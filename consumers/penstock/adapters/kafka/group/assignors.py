@@ -1,4 +1,5 @@
-"""How the group divides its partitions: they stay with their members, as far as even shares allow.
+"""How the group divides its partitions: they stay with their members as far as even shares allow,
+or one member gets all of them.
 
 Rule: each member tells which partitions it had, and in which generation. If two members tell that
 they had the same partition, the partition stays with the member of the later generation: the other
@@ -12,8 +13,12 @@ from heapq import heapify, heapreplace
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.coordinator.protocol import (
+    ConsumerProtocolMemberAssignment,
+    ConsumerProtocolMemberMetadata,
+)
 
 Had = tuple[int, Iterable[TopicPartition]]
 
@@ -95,3 +100,34 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]
     for one in sorted(partitions):
         found[one.topic].append(one.partition)
     return list(found.items())
+
+
+class OneOwner(AbstractPartitionAssignor):  # type: ignore[misc]
+    """Gives every partition to the member with the smallest id; the other members stand by."""
+
+    name = "penstock-one-owner"
+    version = 0
+
+    @classmethod
+    def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
+        topics = sorted({topic for one in members.values() for topic in one.subscription})
+        everything = [
+            (topic, sorted(numbers))
+            for topic in topics
+            if (numbers := cluster.partitions_for_topic(topic))
+        ]
+        owner = min(members)
+        return {
+            member: ConsumerProtocolMemberAssignment(
+                cls.version, everything if member == owner else [], b""
+            )
+            for member in members
+        }
+
+    @classmethod
+    def metadata(cls, topics: Iterable[str]) -> Any:
+        return ConsumerProtocolMemberMetadata(cls.version, list(topics), b"")
+
+    @classmethod
+    def on_assignment(cls, assignment: Any) -> None:
+        """Does nothing: the assignor remembers no assignment."""

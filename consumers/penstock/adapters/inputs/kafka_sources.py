@@ -1,0 +1,140 @@
+"""The sources on Kafka that a worker opens: of its own group by the client that `kafka.client`
+names, of the groups of several regions, and the source of the rekeyer, which reads alone.
+
+Rule: the caller sees one source in each case. Owner: the application.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from penstock import config
+from penstock.adapters.inputs.regional_source import RegionalSource
+from penstock.adapters.kafka.assigned_partitions import Numbers
+from penstock.adapters.kafka.group.assignors import OneOwner
+from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
+from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
+from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.positions import positions
+from penstock.adapters.kafka.source import KafkaSource
+from penstock.core.health.region_help import RegionState
+from penstock.packages import missing_extra
+from penstock.ports import Commit, Record
+
+# Client ids of helping workers begin with this; all other members are the group's own workers.
+HELPER: Final = "penstock-help"
+# How long a rebalance of the rekeyer's group may wait for the open transaction.
+REKEYER_DRAIN_MS: Final = 5_000
+
+
+def open_source(
+    settings: config.Kafka, *, drain_ms: int, leaves: bool = False, decided: bool = False
+) -> MemberSource:
+    """`leaves`: True if a member with an instance id leaves the group when it stops. `decided`:
+    True if a position that an open transaction may still move is reported as `UNDECIDED`, for
+    exactly once.
+    """
+    if settings.client == "aiokafka":
+        return KafkaSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)
+    try:
+        from penstock.adapters.confluent.source import (  # noqa: PLC0415 (an extra)
+            ConfluentSource,
+        )
+    except ImportError as error:
+        raise missing_extra('kafka.client = "confluent"', "confluent", error) from None
+    return ConfluentSource(settings, drain_ms=drain_ms, leaves=leaves, decided=decided)
+
+
+class KafkaRegions(RegionalSource):
+    """The sources of a worker that also helps the regions of `cfg.helped`. They share one numbering
+    of partitions, and one client asks for the lag and the workers of all groups.
+    """
+
+    def __init__(self, cfg: config.Config, *, leaves: bool) -> None:
+        # A helper has no instance id in the groups that it helps: when it leaves, its partitions
+        # must move at once.
+        self._kafka = {
+            name: replace(config.kafka_of(cfg, name), instance_id=None) for name in cfg.helped
+        }
+        self._own_kafka, self._client_id = cfg.kafka, f"{HELPER}-{cfg.region}"
+        self._drain_ms = cfg.delivery.drain_ms
+        self._numbers = Numbers(cfg.all_inputs)
+        self._standing = GroupStanding(cfg.kafka, HELPER)
+        region_of = {topic: name for name, one in self._kafka.items() for topic in one.inputs}
+        self._decided = cfg.delivery.guarantee == "exactly_once"
+        own = KafkaSource(
+            cfg.kafka,
+            drain_ms=self._drain_ms,
+            numbers=self._numbers,
+            leaves=leaves,
+            decided=self._decided,
+        )
+        self._members_by_region: dict[str | None, KafkaSource] = {None: own}
+        self._region_by_topic = region_of
+        super().__init__(own, self._member, region_of, self._stands)
+        self.groups: Mapping[str, str] = {
+            topic: self._kafka[name].group for topic, name in region_of.items()
+        }
+
+    def member_of(self, topic: str) -> GroupMember:
+        """Who this worker is to the group that reads this topic. For a region that the worker has
+        left, the generation is below 0.
+        """
+        return self._members_by_region[self._region_by_topic.get(topic)].member_of(topic)
+
+    def _member(self, region: str) -> KafkaSource:
+        member = self._members_by_region[region] = KafkaSource(
+            self._kafka[region],
+            drain_ms=self._drain_ms,
+            numbers=self._numbers,
+            client_id=self._client_id,
+            decided=self._decided,
+        )
+        return member
+
+    async def _stands(self, region: str | None) -> RegionState:
+        return await self._standing.of(self._own_kafka if region is None else self._kafka[region])
+
+    async def aclose(self) -> None:
+        await self._standing.stop()
+
+
+class SingleOwnerSource(KafkaSource):
+    """The source of the rekeyer: one member gets all partitions, because only a member that reads
+    all of them can put their records in order. Value and headers of each record are unchanged.
+
+    `before`: the group of the workers, which read these topics until now. That group's positions
+    are used as long as our group has none.
+    """
+
+    assignor = OneOwner
+
+    def __init__(self, settings: config.Kafka, *, before: str) -> None:
+        # `decided`: the end of a former owner's transaction may come a moment before its positions
+        # count.
+        super().__init__(settings, drain_ms=REKEYER_DRAIN_MS, decided=True)
+        self._before = before
+
+    @staticmethod
+    def record(number: int, message: Any) -> Record:
+        return Record(
+            number,
+            message.offset,
+            message.key,
+            message.value,
+            message.timestamp,
+            headers=message.headers,
+        )
+
+    async def group_positions(self, wanted: Sequence[Any]) -> Mapping[Any, Commit | None]:
+        found = dict(await super().group_positions(wanted))
+        fresh = [where for where, commit in found.items() if commit is None]
+        if fresh:
+            former = await positions(client_of(self._consumer), self._before, fresh)
+            # Only the offset counts. The metadata tells how many rows of a record the workers have
+            # answered, and they answer these rows again.
+            found |= {
+                where: commit and Commit(commit.next_offset) for where, commit in former.items()
+            }
+        return found
