@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import config
-from penstock.core.health.retry import Backoff
+from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
 from penstock.ops.processes.member import Terms
 from penstock.ops.processes.supervisor import supervise

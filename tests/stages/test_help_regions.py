@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from penstock.adapters.inputs.regional_source import RegionalSource
-from penstock.core.health.region_help import HelpTerms, RegionState
+from penstock.core.health.other_groups import HelpTerms, RegionState
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal, Unreachable

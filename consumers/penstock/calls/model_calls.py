@@ -17,7 +17,7 @@ from penstock.calls.server_health import ServerHealth
 from penstock.calls.unexpected_errors import Guards
 from penstock.calls.wait_for_services import ask_model
 from penstock.core.health.breaker import Breaker, Call
-from penstock.core.health.retry import Backoff
+from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreachable

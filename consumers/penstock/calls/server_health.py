@@ -11,9 +11,8 @@ from typing import Final
 
 from penstock.calls.gate import Gate
 from penstock.calls.outage import Outage
-from penstock.core.bad_rows.lost_requests import ChanceHangUps, Odds
+from penstock.core.bad_rows.lost_requests import ChanceHangUps, Odds, RowsUnanswered
 from penstock.core.health.breaker import Call
-from penstock.core.health.rows_unanswered import RowsUnanswered
 from penstock.errors import (
     EXIT_FATAL,
     Fatal,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from penstock.calls.outage import Outage
-from penstock.core.health.retry import Backoff
+from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.payload import Payload
 from penstock.errors import Poison, Transient, Unreachable, usage
 from penstock.ports import Answers, Clock, Location, Objects

@@ -8,7 +8,7 @@ Owner: the wiring.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.health.region_help import HelpTerms
+from penstock.core.health.other_groups import HelpTerms
 from penstock.core.records.output_records import Labels
 from penstock.core.routing.model_routes import Routes
 from penstock.core.rows.payload import Payload

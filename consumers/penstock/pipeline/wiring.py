@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection
 
 from penstock.calls.outage import KAFKA, MODEL, STORE, Outage
 from penstock.calls.unexpected_errors import Guards
+from penstock.core.health.other_groups import Neighbour
 from penstock.core.order.fetch_queue import StreamShare
 from penstock.core.order.line_stop import LineStop
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.core.window.bulk_gives_way import Neighbour
 from penstock.decoders.protocol import Decoders
 from penstock.lane.budget import Budget
 from penstock.lane.dedupe import Dedupe

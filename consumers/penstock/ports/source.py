@@ -7,7 +7,7 @@ consume task polls, and settle commits.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.health.region_help import RegionState
+from penstock.core.health.other_groups import RegionState
 
 
 class Record(NamedTuple):

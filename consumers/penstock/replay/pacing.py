@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups
-from penstock.core.health.keeping_up import GroupState, KeepingUp
+from penstock.core.health.other_groups import GroupState, KeepingUp
 from penstock.core.progress.cursor import without_stop
 from penstock.errors import Fatal, PenstockError, Transient
 from penstock.pipeline.life import Pipeline

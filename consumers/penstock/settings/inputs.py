@@ -9,7 +9,7 @@ import re
 from penstock import config
 from penstock.adapters.kafka.group.membership import instance_of
 from penstock.adapters.stores.choice import places_of
-from penstock.core.health.region_help import HelpTerms
+from penstock.core.health.other_groups import HelpTerms
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
 

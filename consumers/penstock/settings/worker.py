@@ -13,7 +13,7 @@ from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.calls.canary import canary_of
 from penstock.core.comparing.comparison import Agreement
-from penstock.core.health.retry import GIVE_UP_S
+from penstock.core.health.retry_and_failover import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits
 from penstock.core.records.output_partition import by_stream, same_partition
 from penstock.core.records.output_records import Labels

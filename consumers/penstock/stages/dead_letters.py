@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.bad_rows.logged_rejections import ROUND_S, LoggedRejections
-from penstock.core.records.failed_rows import Failed
+from penstock.core.records.failed_rows import ROUND_S, Failed, LoggedRejections
 from penstock.core.records.output_records import Labels
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import Keys, of_ticket

@@ -16,7 +16,7 @@ from functools import partial
 
 from penstock.calls.outage import Outage
 from penstock.calls.unexpected_errors import Guards, works_on
-from penstock.core.health.retry import Tries
+from penstock.core.health.retry_and_failover import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
-from penstock.core.health.region_help import HelpTerms, RegionHelp, RegionState
+from penstock.core.health.other_groups import HelpTerms, RegionHelp, RegionState
 from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source

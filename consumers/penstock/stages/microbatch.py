@@ -11,9 +11,9 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
+from penstock.core.health.other_groups import Neighbour
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.window.batch import Batch
-from penstock.core.window.bulk_gives_way import BulkPace, Neighbour
+from penstock.core.window.batch import Batch, BulkPace
 from penstock.core.window.pace import BatchPlan, Pace
 from penstock.core.window.window import Window
 from penstock.lane.budget import ModelShare

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 
 from penstock.calls.outage import Outage
-from penstock.core.health.retry import Tries
+from penstock.core.health.retry_and_failover import Tries
 from penstock.core.progress.cursor import START
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_ticket

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.calls.outage import Outage
-from penstock.core.health.retry import Tries
+from penstock.core.health.retry_and_failover import Tries
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.decoders.protocol import Died

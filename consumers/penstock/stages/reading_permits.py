@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
-from penstock.core.health.retry import Tries
+from penstock.core.health.retry_and_failover import Tries
 from penstock.core.rows.blocks import Ticket
 from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Decoders

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.calls.outage import Outage
-from penstock.core.health.retry import Backoff
+from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Fenced, Transient
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Source

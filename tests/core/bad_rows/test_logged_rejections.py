@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bad_rows.logged_rejections import (
+from penstock.core.records.failed_rows import (
     MOST_AGAIN,
     MOST_FIRST,
     MOST_PAIRS,

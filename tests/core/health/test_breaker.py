@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.health.breaker import FLOOR, RETRY_SHARE, Breaker, Call
-from penstock.core.health.retry import MOST_ASKED_S
+from penstock.core.health.breaker import Breaker, Call
+from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE
 
 
 def begin(breaker: Breaker, now_s: float = 0.0) -> Call:

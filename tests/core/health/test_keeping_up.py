@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.health.keeping_up import LIVE_S, KeepingUp
+from penstock.core.health.other_groups import LIVE_S, KeepingUp
 
 WITHIN_S = 2.0
 

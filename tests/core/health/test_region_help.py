@@ -2,7 +2,13 @@
 
 from collections.abc import Sequence
 
-from penstock.core.health.region_help import MOST_PATIENCE, SOON, HelpTerms, RegionHelp, RegionState
+from penstock.core.health.other_groups import (
+    MOST_PATIENCE,
+    SOON,
+    HelpTerms,
+    RegionHelp,
+    RegionState,
+)
 
 TERMS = HelpTerms(lag=100, after_s=10.0)
 WELL = RegionState(lag=0, workers=2)

@@ -1,12 +1,12 @@
 """What is told of a server that answers questions, but no rows, or rows by something else."""
 
-from penstock.core.health.rows_unanswered import LEAST_S, TRIES, RowsUnanswered
+from penstock.core.bad_rows.lost_requests import TELL_AFTER, TELL_AFTER_S, RowsUnanswered
 from penstock.errors import HungUp, NoAnswer, Poison
 
 
 def lose(rows: RowsUnanswered, times: int, error: NoAnswer, begin_s: float = 0.0) -> None:
     for number in range(times):
-        rows.lost(error, begin_s + number * LEAST_S)
+        rows.lost(error, begin_s + number * TELL_AFTER_S)
 
 
 def test_a_server_that_is_away_is_not_said_to_fail_at_rows() -> None:
@@ -18,7 +18,7 @@ def test_a_server_that_is_away_is_not_said_to_fail_at_rows() -> None:
 def test_after_some_tries_it_is_told_what_was_sent_and_what_came() -> None:
     rows, error = RowsUnanswered(), HungUp("http://a: the server hung up")
     error.sent = "1 row as application/json, 7 bytes: [[1,2]]"
-    lose(rows, TRIES - 1, error)
+    lose(rows, TELL_AFTER - 1, error)
     rows.idle_answered()
     assert rows.why(9.0) is None
     rows.lost(error, 9.0)
@@ -30,7 +30,7 @@ def test_after_some_tries_it_is_told_what_was_sent_and_what_came() -> None:
 
 def test_a_server_that_goes_away_later_is_not_said_to_fail_at_rows() -> None:
     rows = RowsUnanswered()
-    lose(rows, TRIES, HungUp("reset"))
+    lose(rows, TELL_AFTER, HungUp("reset"))
     rows.idle_answered()
     assert rows.why(9.0) is not None
     rows.away()
@@ -51,7 +51,7 @@ def test_a_search_that_finds_good_rows_soon_tells_nothing() -> None:
 
 def test_rows_without_an_answer_within_the_time_are_told_as_that() -> None:
     rows = RowsUnanswered()
-    lose(rows, TRIES, NoAnswer("no answer within 30 s"))
+    lose(rows, TELL_AFTER, NoAnswer("no answer within 30 s"))
     rows.idle_answered()
     assert "leaves rows without an answer" in str(rows.why(9.0))
 
@@ -59,7 +59,7 @@ def test_rows_without_an_answer_within_the_time_are_told_as_that() -> None:
 def test_a_200_with_something_else_is_told_every_few_times() -> None:
     rows, odd = RowsUnanswered(), Poison("model_mismatch", "answered no array but <html>")
     odd.sent = "1 row as application/json, 3 bytes: [1]"
-    told = [rows.odd(odd) for _ in range(2 * TRIES)]
+    told = [rows.odd(odd) for _ in range(2 * TELL_AFTER)]
     assert [one is not None for one in told] == [False] * 2 + [True] + [False] * 2 + [True]
     assert "<html>" in str(told[2])
     assert odd.sent in str(told[2])

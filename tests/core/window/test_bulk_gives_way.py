@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from penstock.core.window.bulk_gives_way import (
+from penstock.core.window.batch import (
     BULK_ROWS,
     EXPECT_S,
     FRESH_S,

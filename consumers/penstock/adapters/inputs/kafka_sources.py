@@ -18,7 +18,7 @@ from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.source import KafkaSource
-from penstock.core.health.region_help import RegionState
+from penstock.core.health.other_groups import RegionState
 from penstock.packages import missing_extra
 from penstock.ports import Commit, Record
 

@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.core.health.region_help import RegionState
+from penstock.core.health.other_groups import RegionState
 from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
-from penstock.core.health.replica_choice import Standby
+from penstock.core.health.retry_and_failover import Standby
 from penstock.core.rows.payload import Payload
 from penstock.errors import (
     Fatal,

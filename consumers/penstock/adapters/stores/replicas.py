@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from penstock.adapters.stores.names import name
-from penstock.core.health.replica_choice import Standby
+from penstock.core.health.retry_and_failover import Standby
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import Poison, Unreachable
 from penstock.ports import Body, Listed, Location, Objects, Part

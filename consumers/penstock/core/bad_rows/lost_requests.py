@@ -1,16 +1,17 @@
-"""When does a lost request count as a refusal of its rows? A request is lost if the server dies
-while it has the rows, hangs up on them, or does not answer.
+"""What does a lost request tell? Are its rows bad, does the server fail at rows, or was it chance?
+A request is lost if the server dies while it has the rows, hangs up on them, or does not answer.
 
 Rule: a loss counts against several rows only when it repeats, and against a single row only when
 chance would explain its losses less than once in a million times. Any answer or refusal clears the
-count, but the search stays careful. Pure. Owner: one search for bad rows.
+count, but the search stays careful. Pure. Owners: one search for bad rows (`LostRequests`); the
+health of one model server (`ChanceHangUps`, `RowsUnanswered`).
 """
 
 import math
 from typing import NamedTuple
 
 from penstock.core.rows.rejections import Rejection
-from penstock.errors import HungUp, NoAnswer, WorkerDied
+from penstock.errors import HungUp, NoAnswer, Poison, WorkerDied
 
 # A worker process may die once for any reason, such as another request. So several rows are split
 # only after this many deaths, one after the other.
@@ -192,8 +193,7 @@ class Odds(NamedTuple):
 
 class ChanceHangUps:
     """How often connections break under good rows. The more often they break, the more losses it
-    takes until a row is blamed. `heard`: how many requests were answered in all. Owner: the health
-    of one model server.
+    takes until a row is blamed. `heard`: how many requests were answered in all.
     """
 
     __slots__ = ("_began", "_count", "_last", "_of_late", "_since")
@@ -223,3 +223,76 @@ class ChanceHangUps:
         if it had broken, so that a new server is not trusted too much.
         """
         return (self._count + 1) / (heard - self._since + self._count + 1)
+
+
+# After this many losses one after the other, over at least this time, the server itself fails at
+# rows. A search for one bad row may lose as many requests, but finds good rows in less time.
+TELL_AFTER = 3
+TELL_AFTER_S = 1.0
+
+
+class RowsUnanswered:
+    """Does the server answer questions without rows, but never rows? Or does it answer rows with
+    something that is not an answer of a model? Report how each request ended; `why` is the sentence
+    for people, None if there is nothing to tell. A server that does not even answer a question
+    without rows is away; while it is away, lost rows say nothing.
+    """
+
+    __slots__ = ("_error", "_is_idle_answered", "_lost", "_odd", "_since_s")
+
+    def __init__(self) -> None:
+        self._odd = 0
+        self.answered()
+
+    def answered(self) -> None:
+        """Rows got an answer or a refusal."""
+        self._lost = 0
+        self._since_s = 0.0
+        self._error: NoAnswer | None = None
+        self._is_idle_answered = False
+
+    def idle_answered(self) -> None:
+        """A question without rows got an answer."""
+        self._is_idle_answered = self._lost > 0
+
+    def away(self) -> None:
+        """A question without rows got no answer, or no connection could be made."""
+        self._is_idle_answered = False
+
+    def lost(self, error: NoAnswer, now_s: float) -> None:
+        """Rows got no answer."""
+        if not self._lost:
+            self._since_s = now_s
+        self._lost += 1
+        self._error = error
+
+    def why(self, now_s: float) -> str | None:
+        error = self._error
+        if error is None or not self._is_idle_answered:
+            return None
+        if self._lost < TELL_AFTER or now_s - self._since_s < TELL_AFTER_S:
+            return None
+        does = (
+            "closes the connection when it gets rows"
+            if isinstance(error, HungUp)
+            else "leaves rows without an answer"
+        )
+        sent = f" Sent were {error.sent}." if error.sent else ""
+        return (
+            f"it answers a question without rows (OPTIONS, health or an empty batch), and {does}: "
+            f"{self._lost} times in a row.{sent} What came: {error}. Does the model's own code "
+            "fail at such rows? See the server's log; penstock doctor OBJECT tries one row"
+        )
+
+    def odd(self, error: Poison | None) -> str | None:
+        """Call this for each answer to rows. `error`: None, or the error of an answer with status
+        200 that is not the answer of a model. After every `TELL_AFTER` such errors in a row this
+        returns a sentence for people, otherwise None.
+        """
+        self._odd = self._odd + 1 if error is not None and error.sent else 0
+        if error is None or not self._odd or self._odd % TELL_AFTER:
+            return None
+        return (
+            f"it answers 200 with something else, {self._odd} times in a row. Sent were "
+            f"{error.sent}. What came: {error}"
+        )

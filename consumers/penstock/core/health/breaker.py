@@ -19,15 +19,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from penstock.core.health.retry import MOST_ASKED_S, Backoff
+from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_SHARE, Backoff
 
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
 # 5 s, spares a server that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# A failing server may still work on requests that got no answer, so repeats may add only a tenth to
-# its load. Retry budgets of other clients allow 10 to 20 %.
-RETRY_SHARE = 0.1
-FLOOR = 3.0
 # If the server refuses a call because its queue is full at n calls, the number of calls then grows
 # fast up to three quarters of n, and slowly beyond. Each step too far costs a refused call. At this
 # pace that is one call in a hundred.

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
 from penstock.core.rows.payload import Shape
-from penstock.core.window.batch import Batch, Filling, Reason
-from penstock.core.window.bulk_gives_way import BULK_ROWS, is_bulk
+from penstock.core.window.batch import BULK_ROWS, Batch, Filling, Reason, is_bulk
 
 
 @dataclass(frozen=True, slots=True)

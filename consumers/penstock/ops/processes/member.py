@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 import orjson
 
 from penstock.config.variables import ENV_PREFIX
-from penstock.core.health.retry import Backoff
+from penstock.core.health.retry_and_failover import Backoff
 from penstock.ops.http_server import HTTP_FD
 
 log = logging.getLogger(__name__)

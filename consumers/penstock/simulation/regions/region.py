@@ -9,7 +9,7 @@ from random import Random
 
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.core.health.region_help import RegionState
+from penstock.core.health.other_groups import RegionState
 from penstock.errors import Unreachable
 from penstock.ports import Where
 from penstock.simulation.checks.history import History

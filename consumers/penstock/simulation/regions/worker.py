@@ -14,7 +14,7 @@ from penstock.adapters.memory.sink import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S
-from penstock.core.health.region_help import HelpTerms, RegionState
+from penstock.core.health.other_groups import HelpTerms, RegionState
 from penstock.core.order.line_stop import NO_LIMITS
 from penstock.core.records.output_partition import same_partition
 from penstock.core.records.output_records import Labels

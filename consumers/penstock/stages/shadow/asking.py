@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.calls.outage import Outage
 from penstock.core.comparing.comparison import Agreement, Tally
 from penstock.core.comparing.shadow_copies import Copies, Copy, Run, requests, run_of
-from penstock.core.health.retry import Backoff
+from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable

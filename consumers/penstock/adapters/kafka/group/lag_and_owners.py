@@ -19,7 +19,7 @@ from penstock.adapters.kafka.client import answered_within, check_code, close, c
 from penstock.adapters.kafka.inside.handles import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.topics import count_partitions
-from penstock.core.health.region_help import RegionState
+from penstock.core.health.other_groups import RegionState
 
 # A healthy broker answers each of these requests within milliseconds.
 LOOK_S: Final = 5.0

@@ -1,15 +1,27 @@
-"""How long to wait before the next try, and when to give up. `Backoff` is for any service, `Tries`
-for one object of a store.
+"""How long to wait before the next try, when to give up, and which of several replicas to ask.
+`Backoff` is for any service, `Tries` for one object of a store, `Standby` for replicas.
 
-Rule: time and the random number are arguments. Owner of `Tries`: the fetcher that has the object.
+Rule for replicas: the first one in their order that works is asked, and a replica that is away is
+skipped. Every few seconds one caller tries it again, so a silent replica delays only one call. Each
+replica has a small budget: a failure spends one unit of it, an answer earns a tenth, and a replica
+without budget counts as away. If all are away, all are asked in their order.
+
+All of this is pure: time and the random number are arguments. Owners: the fetcher that has the
+object (`Tries`); an adapter with replicas (`Standby`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.errors import Poison, Unforeseen
 
 # The longest pause that is granted: a server that asks for a longer one is misconfigured.
 MOST_ASKED_S = 300.0
+# Breaker and replicas have a budget, full at `FLOOR`, of which a failure spends one unit and an
+# answer earns `RETRY_SHARE`. A failing server may still work on requests that got no answer, so
+# repeats may add only a tenth to its load. Retry budgets of other clients allow 10 to 20 %.
+RETRY_SHARE = 0.1
+FLOOR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +113,61 @@ class Tries:
             return 0.0 if self.mishaps == 1 else None
         is_late = error.code == "not_found" and now_s - self._began_s < wait_for_object_s
         return LATE_OBJECT_POLL_S if is_late else None
+
+
+@dataclass(slots=True)
+class _Replica:
+    is_well: bool = True
+    budget: float = FLOOR
+    look_again_s: float = 0.0
+
+
+class Standby:
+    """Replicas are numbered by place: 0 is preferred to 1. All times are by the caller's clock."""
+
+    def __init__(self, places: int, *, look_again_s: float) -> None:
+        self._standings = [_Replica() for _ in range(places)]
+        self._look_again_s = look_again_s
+
+    def well(self) -> Sequence[int]:
+        """The places to ask, in this order; never empty."""
+        return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
+
+    def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
+        """The first place that is away and due for another try, given to one caller only. If the
+        caller already waits for an answer of place `waits_at`, it gets another place.
+        """
+        if waits_at is None and not any(one.is_well for one in self._standings):
+            return None  # all places are asked anyway
+        for number, one in enumerate(self._standings):
+            if number != waits_at and not one.is_well and now_s >= one.look_again_s:
+                one.look_again_s = now_s + self._look_again_s
+                return number
+        return None
+
+    def is_another_well(self, place: int) -> bool:
+        return any(one.is_well for n, one in enumerate(self._standings) if n != place)
+
+    def answered(self, place: int) -> None:
+        one = self._standings[place]
+        if one.is_well:
+            one.budget = min(FLOOR, one.budget + RETRY_SHARE)
+        else:
+            # Just enough for one call, so that after another failure the place is skipped again.
+            one.is_well, one.budget = True, 1.0
+
+    def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
+        """Returns True if the place is skipped from now on and was not skipped before. `is_away`:
+        the replica did not answer at all.
+        """
+        one = self._standings[place]
+        one.budget = 0.0 if is_away else one.budget - 1.0
+        if one.budget >= 1.0:
+            return False
+        was_well, one.is_well = one.is_well, False
+        one.look_again_s = now_s + self._look_again_s
+        return was_well
+
+    @property
+    def _all(self) -> Sequence[int]:
+        return range(len(self._standings))
