@@ -27,7 +27,7 @@ MADE = {
 }
 # Patterns and globs that the operator configures, or texts of our own that are taken as they are.
 CONFIGURED = {
-    "consumers/penstock/adapters/confluent/subscription.py",
+    "consumers/penstock/adapters/confluent/member_options.py",
     "consumers/penstock/adapters/kafka/reader.py",
     "consumers/penstock/adapters/stores/names.py",
     "consumers/penstock/core/routing/stream_names.py",

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from penstock import config
-from penstock.adapters.confluent import handle, source
+from penstock.adapters.confluent import consumer_thread, source
 from penstock.adapters.confluent.source import ConfluentSource
 from penstock.ports import Commit, Record
 from tests.adapters.confluent.doubles import Consumer
@@ -71,7 +71,7 @@ class Lanes:
 class Member:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: config.Kafka) -> None:
         self.consumer, self.group, self.lanes = Consumer(), Group(), Lanes()
-        monkeypatch.setattr(handle, "Consumer", lambda options: self.consumer)
+        monkeypatch.setattr(consumer_thread, "Consumer", lambda options: self.consumer)
         monkeypatch.setattr(source, "GroupPositions", lambda *_, **__: self.group)
         self.source = ConfluentSource(settings, drain_ms=1_000)
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from penstock.adapters.confluent.call_thread import CallThread
+from penstock.adapters.confluent.consumer_thread import CallThread
 
 
 @pytest.fixture

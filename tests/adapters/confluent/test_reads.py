@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError
 
 from penstock import config
-from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.partition_names import PartitionNames
+from penstock.adapters.confluent.consumer_thread import Handle
+from penstock.adapters.confluent.partitions import PartitionNames
 from penstock.adapters.confluent.reads import ENOUGH_RECORDS, Reads
 from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.ports import Commit

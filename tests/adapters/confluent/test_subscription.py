@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from penstock.adapters.confluent import subscription
+from penstock.adapters.confluent import member_options
 from tests.adapters.confluent.member import member
 
 
 async def test_without_a_topic_that_matches_nothing_is_joined_and_nothing_is_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subscription, "LOOK_S", 0.0)
+    monkeypatch.setattr(member_options, "LOOK_S", 0.0)
     async with member(monkeypatch, input_pattern="re.s", timeout_ms=10_000) as one:
         one.consumer.topics = {"__consumer_offsets": None, "others": None}
         begun_s = asyncio.get_running_loop().time()
@@ -32,7 +32,7 @@ async def test_without_a_topic_that_matches_nothing_is_joined_and_nothing_is_tim
 async def test_topics_that_come_later_are_read_too_and_none_is_given_up_if_all_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subscription, "LOOK_S", 0.0)
+    monkeypatch.setattr(member_options, "LOOK_S", 0.0)
     async with member(monkeypatch, input_pattern="re.s") as one:
         one.consumer.topics = {"refs": None}
         await one.polls(lambda: one.consumer.said == ["subscribe ['refs']"])

@@ -18,10 +18,9 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.adapters.confluent.assigned_partitions import AssignedPartitions
+from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import NO_MEMBER, of_ours, translated
-from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.partition_names import PartitionNames
+from penstock.adapters.confluent.partitions import AssignedPartitions, PartitionNames
 from penstock.adapters.kafka.client import COMMIT_S, answered_within
 from penstock.adapters.kafka.positions import END_OFFSETS_S, QUESTION_S, GroupPositions
 from penstock.ports import Commit

@@ -1,14 +1,19 @@
-"""The options of a librdkafka consumer that is a member of the group, and its membership in words.
+"""What librdkafka is told when this member joins: the options of its consumer, and the topics that
+it reads. Also decodes the membership that librdkafka tells of.
 
 Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
 resets are off. The session and the name of the assignor are the same as with aiokafka. Owner: the
 source.
 """
 
+import re
 import sys
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
+
+from confluent_kafka import KafkaException
 
 from penstock import config
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
@@ -38,6 +43,12 @@ AHEAD_KIB = 16 << 10
 AHEAD_LOOK_MS = 5
 OLDEST = (2, 16)
 MARK = b"CGMDv2:"
+# With a pattern, the time between two looks which topics match.
+LOOK_S = METADATA_MAX_AGE_MS / 1000
+# Short, because no read is made meanwhile. A broker that is up answers within milliseconds.
+ANSWER_S = 1.0
+# Kafka's own topics. Like aiokafka, we leave them out even if they match the pattern.
+INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 
 def member_options(
@@ -128,3 +139,38 @@ def check_release(release: str) -> None:
             'kafka.group_protocol = "consumer" needs confluent-kafka 2.16 or newer, here is '
             f"{release}; pip install -U confluent-kafka"
         )
+
+
+class Subscription:
+    """Which topics librdkafka reads: those that are configured, or those that match a pattern now.
+
+    The pattern is a regular expression of Python, as with aiokafka; librdkafka and the broker each
+    have a syntax of their own. So we look again and again which topics match, and subscribe to them
+    by their names.
+    """
+
+    def __init__(self, settings: config.Kafka, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.topics = list(settings.inputs)
+        self._matches = re.compile(settings.input_pattern).match if settings.input_pattern else None
+        self._now_s = now_s
+        self._looked_s: float | None = None
+
+    def changed(self, consumer: Any) -> bool:
+        """Look which topics match now. Returns True if other topics match than before, else False.
+        Without a pattern the result is always False.
+        """
+        if self._matches is None:
+            return False
+        now_s = self._now_s()
+        if self._looked_s is not None and now_s - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = now_s
+        try:
+            known = consumer.list_topics(timeout=ANSWER_S).topics
+        except KafkaException:
+            return False  # the broker is away, and the next read reports it
+        found = sorted(set(filter(self._matches, known)) - INTERNAL)
+        if not found or found == self.topics:
+            return False
+        self.topics = found
+        return True

@@ -14,11 +14,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.adapters.confluent.assigned_partitions import AssignedPartitions
+from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import translated
-from penstock.adapters.confluent.handle import Handle
 from penstock.adapters.confluent.inbox import Inbox
-from penstock.adapters.confluent.partition_names import PartitionNames
+from penstock.adapters.confluent.partitions import AssignedPartitions, PartitionNames
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.messages.cloud_events import structured
 from penstock.messages.traceparent import in_headers

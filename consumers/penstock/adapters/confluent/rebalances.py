@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.partition_names import PartitionNames
+from penstock.adapters.confluent.consumer_thread import Handle
+from penstock.adapters.confluent.partitions import PartitionNames
 from penstock.adapters.confluent.reads import Reads
 from penstock.ports import Commit, Rebalance
 

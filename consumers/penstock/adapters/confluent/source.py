@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 
 from penstock import config
 from penstock.adapters.confluent.broker_calls import BrokerCalls
+from penstock.adapters.confluent.consumer_thread import Handle
 from penstock.adapters.confluent.errors import (
     is_fatal,
     is_unreleased,
@@ -21,8 +22,7 @@ from penstock.adapters.confluent.errors import (
     of_ours,
     translated,
 )
-from penstock.adapters.confluent.handle import Handle
-from penstock.adapters.confluent.partition_names import PartitionNames
+from penstock.adapters.confluent.partitions import PartitionNames
 from penstock.adapters.confluent.reads import Reads
 from penstock.adapters.confluent.rebalances import Rebalances
 from penstock.adapters.kafka.assigned_partitions import Numbers, Places
