@@ -4,9 +4,8 @@ import io
 
 from rich.console import Console
 
-from penstock.dlq.choice import Place
-from penstock.dlq.letters import Filed
-from penstock.dlq.list import KEPT, Listing
+from penstock.dlq.letters import Filed, Place
+from penstock.dlq.list_and_resume import KEPT, Listing
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import ObjectId, Source
 

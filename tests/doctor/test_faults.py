@@ -17,7 +17,7 @@ from penstock.config.model_sections import NamedModel
 from penstock.doctor import stores
 from penstock.doctor.examine import examine, look_at_worker
 from penstock.doctor.finding import Finding
-from penstock.doctor.results import look_at_leftovers, look_at_results
+from penstock.doctor.stores import look_at_leftovers, look_at_results
 from penstock.errors import Fatal
 from tests.support.json_server import json_server
 from tests.support.worker import own_port

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import config
 from penstock.config.model_sections import NamedModel
-from penstock.doctor.models import try_first_row
+from penstock.doctor.models_and_routes import try_first_row
 from penstock.errors import Fatal
 from tests.support.json_server import json_server
 

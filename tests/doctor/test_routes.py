@@ -2,7 +2,7 @@
 
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route, Routes
 from penstock.core.routing.stream_names import StreamNames
-from penstock.doctor.routes import Seen
+from penstock.doctor.models_and_routes import Seen
 
 
 def seen(count: int, *globs: str) -> Seen:

@@ -8,8 +8,8 @@ import pytest
 
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape
+from penstock.doctor.examine import MachineLimits, limits_here, look_at_machine
 from penstock.doctor.finding import Finding
-from penstock.doctor.machine import MachineLimits, limits_here, look_at_machine
 from penstock.doctor.topic_rules import Facts, Part, judge
 
 NOW_MS = 1_800_000_000_000

@@ -26,7 +26,7 @@ LOADED: Final = (
     "penstock.commands.root",
     "penstock.adapters.confluent.source",
     "penstock.adapters.kafka.keyed_writers",
-    "penstock.dlq.list",
+    "penstock.dlq.list_and_resume",
     "penstock.dlq.redrive",
     "penstock.doctor.examine",
     "penstock.jobs.produce",

@@ -16,7 +16,7 @@ from penstock.commands.common_options import (
     say,
     wide_console,
 )
-from penstock.dlq.choice import Choice, Place
+from penstock.dlq.letters import Choice, Place
 from penstock.errors import ErrorCode
 
 
@@ -86,7 +86,7 @@ def dlq() -> None:
 @common
 def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
     """The newest dead letters, how many there are by code, and where a line has stopped."""
-    from penstock.dlq.list import as_json_line, list_letters
+    from penstock.dlq.list_and_resume import as_json_line, list_letters
 
     cfg = context.load(quiet=True)
 
@@ -109,7 +109,7 @@ def list_(context: Context, choice: Choice, as_json: bool, limit: int) -> None:
 
 
 def _say(context: Context, stream: str, verb: Literal["resume", "skip"]) -> None:
-    from penstock.dlq.stopped_lines import go_on
+    from penstock.dlq.list_and_resume import go_on
 
     cfg = context.load(quiet=True)
 

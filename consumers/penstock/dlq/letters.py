@@ -1,20 +1,58 @@
-"""Reads the chosen dead letters from their topic.
+"""Which dead letters a command works on, and reading these from their topic.
 
 Rule: the topic is read without a group, from its beginning to the end that it has when the reading
 begins. Letters of aborted transactions are left out. Memory holds one fetch. Owner: the command.
 """
 
+import fnmatch
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import config
-from penstock.adapters.kafka.reader import OnRead, Progress, Reader
-from penstock.dlq.choice import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
 from penstock.messages.reference import RowRange, SchemaError
+
+if TYPE_CHECKING:
+    from penstock.adapters.kafka.reader import OnRead, Reader
+
+
+class Place(NamedTuple):
+    """A letter's place on the dead-letter topic; people write it as `partition/offset`."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A letter is chosen if it matches every field that is set, neither empty nor None. `since_ms`:
+    the letter's `failed_at` is at or after this time, in epoch milliseconds. `until_ms`: its
+    `failed_at` is before this time.
+    """
+
+    codes: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    places: tuple[Place, ...] = ()
+
+    def takes(self, place: Place, letter: DeadLetter) -> bool:
+        return (
+            (not self.codes or letter.code in self.codes)
+            and (not self.places or place in self.places)
+            and (self.since_ms is None or letter.failed_at >= self.since_ms)
+            and (self.until_ms is None or letter.failed_at < self.until_ms)
+            and (
+                not self.streams
+                or any(fnmatch.fnmatchcase(letter.stream, glob) for glob in self.streams)
+            )
+        )
 
 
 class Filed(NamedTuple):
@@ -43,9 +81,12 @@ class Seen:
 
 
 async def letters(
-    cfg: config.Config, reader: Reader, choice: Choice, seen: Seen, progress: OnRead
+    cfg: config.Config, reader: "Reader", choice: Choice, seen: Seen, progress: "OnRead"
 ) -> AsyncGenerator[Filed]:
     """The chosen letters, in the order of each partition. `seen` is kept up to date meanwhile."""
+    # The command line imports this file for `Choice`, and must not load a Kafka client at its start.
+    from penstock.adapters.kafka.reader import Progress  # noqa: PLC0415
+
     topic = cfg.output.dead_letter_topic
     spans = await reader.spans(topic)
     reading = Progress(progress)

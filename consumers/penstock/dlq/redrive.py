@@ -19,8 +19,7 @@ from msgspec import structs
 from penstock import config
 from penstock.adapters.kafka.keyed_writers import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
-from penstock.dlq.choice import Choice
-from penstock.dlq.letters import Seen, letters
+from penstock.dlq.letters import Choice, Seen, letters
 from penstock.messages.codec import encode_reference
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Source

@@ -1,24 +1,39 @@
-"""Checks everything that a worker needs, and says how to correct it.
+"""Runs the doctor's checks one after the other, and checks the limits of this machine itself: the
+numbers of open files and the memory that the configuration may need.
 
-Rule: the checks ask the services what a worker asks at its start, by the same code. They ask the
-worker that runs at this configuration's address, too, because only a running worker knows the state
+Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
+the worker that runs at this configuration's address, because only a running worker knows the state
 of its streams. The checks change nothing, except that one check writes a small object beside the
 results and removes it again. Missing topics are created only with `fix`. Owner: the command
 `doctor`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import resource
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from penstock import config
 from penstock.adapters.http.running_worker import status_of, url_of
 from penstock.adapters.model_servers.choice import each_endpoint
-from penstock.doctor import models, stores
 from penstock.doctor.finding import Finding, run_check, run_checks
-from penstock.doctor.machine import limits_here, look_at_machine
-from penstock.doctor.results import look_at_leftovers, look_at_results
-from penstock.doctor.routes import look_at_routes
+from penstock.doctor.models_and_routes import (
+    look_at_limits,
+    look_at_model,
+    look_at_routes,
+    try_first_row,
+)
+from penstock.doctor.stores import (
+    look_at_allowed,
+    look_at_clock,
+    look_at_default,
+    look_at_leftovers,
+    look_at_named,
+    look_at_object,
+    look_at_results,
+)
 from penstock.doctor.topics import look_at_group, look_at_progress, look_at_topics
 from penstock.ops.problems.shown_problems import BAD
 
@@ -47,32 +62,32 @@ async def examine(cfg: config.Config, urls: Sequence[str], *, fix: bool) -> Asyn
     for name, each in {"": cfg, **cfg.with_each_model()}.items():
         suffix = f" {name}" if name else ""
         for one_server in each_endpoint(each).values():
-            model = await run_check(f"model{suffix}", partial(models.look_at_model, one_server))
+            model = await run_check(f"model{suffix}", partial(look_at_model, one_server))
             yield model
             if model.is_well:
-                yield await run_check(f"limits{suffix}", partial(models.look_at_limits, one_server))
+                yield await run_check(f"limits{suffix}", partial(look_at_limits, one_server))
     if cfg.routes:
         for one in await run_checks("routes", partial(look_at_routes, cfg.after_rekey())):
             yield one
     for url in readable:
-        yield await run_check(f"first row of {url}", partial(models.try_first_row, cfg, url))
+        yield await run_check(f"first row of {url}", partial(try_first_row, cfg, url))
 
 
 async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Finding]:
     endpoint = cfg.objects.endpoint_url
-    store = await run_check("store", partial(stores.look_at_default, cfg))
+    store = await run_check("store", partial(look_at_default, cfg))
     yield store
     now = datetime.now(UTC)  # read after the first check, which may take seconds
     if endpoint is not None and endpoint.startswith("http"):
-        for one in await run_checks("clock", partial(stores.look_at_clock, endpoint, now)):
+        for one in await run_checks("clock", partial(look_at_clock, endpoint, now)):
             yield one
     if store.is_well:
-        for one in await run_checks("buckets", partial(stores.look_at_allowed, cfg)):
+        for one in await run_checks("buckets", partial(look_at_allowed, cfg)):
             yield one
     for url in urls if store.is_well else ():
-        yield await run_check(url, partial(stores.look_at_object, cfg, url))
+        yield await run_check(url, partial(look_at_object, cfg, url))
     for name in cfg.stores:
-        look = partial(stores.look_at_named, name, cfg.stores[name])
+        look = partial(look_at_named, name, cfg.stores[name])
         yield await run_check(f"stores.{name}", look)
     if cfg.output.objects is not None:
         template, are_well = cfg.output.objects, True
@@ -102,3 +117,55 @@ async def look_at_worker(cfg: config.Config) -> list[Finding]:
         )
         for one in status["problems"]
     ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]
+
+
+# Open files beside those of fetches and calls: for Kafka's brokers, the page with its viewers,
+# decoders, logs, libraries.
+OTHER_FILES: Final = 100
+# Memory beside the buffer: for the interpreter, libraries, clients' buffers, and a decoder at work.
+BASE_BYTES: Final = 300 * config.MIB
+_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
+
+
+class MachineLimits(NamedTuple):
+    """The limits of this process; None: there is no limit."""
+
+    files: int | None
+    memory_bytes: int | None
+
+
+def limits_here() -> MachineLimits:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = None if soft == resource.RLIM_INFINITY else soft
+    text = _CGROUP.read_text().strip() if _CGROUP.is_file() else "max"
+    return MachineLimits(files, int(text) if text.isdecimal() else None)
+
+
+def look_at_machine(cfg: config.Config, limits: MachineLimits) -> list[Finding]:
+    wrong = [*_files(cfg, limits.files), *_memory(cfg, limits.memory_bytes)]
+    return wrong or [Finding("machine", "ok", "its limits of files and memory are high enough")]
+
+
+def _files(cfg: config.Config, most: int | None) -> Iterator[Finding]:
+    fetches = cfg.objects.concurrency + sum(store.concurrency for store in cfg.stores.values())
+    calls = cfg.model.max_in_flight + sum(model.max_in_flight for model in cfg.models)
+    needed = fetches + calls + OTHER_FILES
+    if most is not None and most < needed:
+        yield Finding(
+            "open files",
+            "wrong",
+            f"the limit is {most:,}; {fetches} fetches, {calls} calls and the rest may need "
+            f"{needed:,}: ulimit -n {2 * needed}, or lower objects.concurrency",
+        )
+
+
+def _memory(cfg: config.Config, most: int | None) -> Iterator[Finding]:
+    needed = cfg.limits.buffer_bytes + BASE_BYTES
+    if most is not None and most < needed:
+        mib = config.MIB
+        yield Finding(
+            "memory",
+            "wrong",
+            f"the limit is {most // mib:,} MiB; limits.buffer_bytes and the worker itself may need "
+            f"{needed // mib:,}: raise the limit, or lower limits.buffer_bytes",
+        )

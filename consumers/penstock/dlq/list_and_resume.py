@@ -1,8 +1,12 @@
-"""`penstock dlq list`: a table of the newest dead letters, or all of them as JSON lines.
+"""`penstock dlq list`: a table of the newest dead letters, or all of them as JSON lines, and where
+lines have stopped. `penstock dlq resume` and `skip`: let a stopped line go on, without a restart.
 
 Rule: letters that differ only in their rows are one line of the table, which has a limited number
 of lines. JSON lines are printed at once, and no letter is kept. Texts come from outside, so
-characters that would control a terminal are printed as escapes. Owner: the command.
+characters that would control a terminal are printed as escapes. The group's commits tell which
+lines have stopped and at which message, and that message names the stream. To let a line go on, the
+command writes the word `resume` or `skip` to Kafka. That word is read by the worker that has the
+partition, or by the partition's next owner. Owner: the command.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,9 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock import config
-from penstock.adapters.kafka.reader import OnRead, open_reader
-from penstock.dlq.choice import Choice
-from penstock.dlq.letters import Filed, Seen, letters, rows_text
+from penstock.adapters.kafka.positions_from_outside import tell_stopped_lines
+from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
+from penstock.core.order.line_stop import Verb, Word, stream_digest
+from penstock.core.routing.stream_names import StreamNames, fallback, key_text
+from penstock.dlq.letters import Choice, Filed, Seen, letters, rows_text
+from penstock.errors import usage
+from penstock.messages.cloud_events import structured
+from penstock.messages.codec import Inline, References, SchemaError, decode
+from penstock.ports import Where
+from penstock.process.clock import SystemClock
 from penstock.terminal_text import utc, visible
 
 # How many lines are kept beside those that are shown. A kept line becomes one of the newest if a
@@ -137,3 +148,51 @@ def as_json_line(filed: Filed) -> bytes:
     """The letter's own JSON on one line, with its `id` before the other fields."""
     text = msgspec.json.format(filed.value, indent=-1)
     return b'{"id":"%b",%b' % (str(filed.place).encode(), text[1:])
+
+
+async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
+    """Tell the stopped lines of this stream to go on. Returns their places. Raises `Fatal` if no
+    line of the stream has stopped.
+    """
+    found: dict[Where, int] = {}
+    others: set[str] = set()
+    async with open_reader(cfg.kafka, "read_uncommitted") as reader:
+        for topic in await reader.inputs():
+            stopped = await reader.stopped(topic, await reader.spans(topic))
+            for partition, offsets in stopped.items():
+                for offset in offsets:
+                    streams = await _streams_at(cfg, reader, Where(topic, partition), offset)
+                    others |= streams
+                    if stream in streams:
+                        found[Where(topic, partition)] = offset
+    if not found:
+        known = f"; these do: {', '.join(sorted(others))}" if others else ""
+        raise usage(f"no line of stream {stream!r} stands still in group {cfg.kafka.group}{known}")
+    number = SystemClock().wall_ms()
+    words = {where: Word(verb, at, stream_digest(stream), number) for where, at in found.items()}
+    await tell_stopped_lines(cfg.kafka, words)
+    return [f"{where.topic}/{where.partition}/{at}" for where, at in found.items()]
+
+
+async def _streams_at(cfg: config.Config, reader: Reader, where: Where, offset: int) -> set[str]:
+    """The streams of the objects that the message at `offset` names."""
+    spans = {where.partition: (offset, offset + 1)}
+    async with aclosing(reader.records(where.topic, spans)) as records:
+        async for record in records:
+            return _streams_of(cfg, where, record.key, structured(record.value, record.headers))
+    return set()
+
+
+def _streams_of(
+    cfg: config.Config, where: Where, key: bytes | None, value: bytes | None
+) -> set[str]:
+    try:
+        message = decode(value)
+    except SchemaError:
+        message = None
+    if isinstance(message, References):
+        name = "" if message.announced else key_text(key)
+        naming = StreamNames(cfg.kafka.stream_from)
+        return {naming.of(one, name) for one in message.items}
+    named = message.stream if isinstance(message, Inline) else None
+    return {named or fallback(key, where.partition)}

@@ -1,16 +1,20 @@
-"""Checks a model: is it there, what input does its server take, and how does it answer an object's
-first row?
+"""Checks each model, and whether each route to a model matches some of the announced objects. Is
+the model there, what input does its server take, and how does it answer an object's first row?
 
 Rule: the first row is sent in one request, without the pipeline's batches and retries, so that the
 finding shows what the server did. The object is decoded in this process, within the limits of its
-format, because a person chose this object. Owner: `examine`.
+format, because a person chose this object. For the routes the newest messages of the input topics
+are read as a worker reads them, but no group is joined. If a route matches none of many objects,
+its glob is most likely misspelt, and another model answers the objects that the route is meant for.
+Owner: `examine`.
 """
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 from penstock import config, requests
+from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.model_servers.choice import batching_advice, open_model, signature_of
 from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.ready_made import ready_made
@@ -18,13 +22,17 @@ from penstock.adapters.model_servers.refusals import excerpt
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.canary import canary_of
 from penstock.calls.wait_for_services import ask_model
-from penstock.core.routing.stream_names import StreamNames
+from penstock.core.routing.model_routes import Routes
+from penstock.core.routing.stream_names import StreamNames, streams_of
 from penstock.core.rows.payload import Payload
+from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.stores import place_of
 from penstock.errors import Fatal, HungUp, NoAnswer, PenstockError, Poison, Rejected, usage
 from penstock.formats.base.reading import decoded
+from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.reference import Reference
 from penstock.ports import Location
+from penstock.settings.inputs import stream_from
 from penstock.settings.routes import routes_of
 from penstock.settings.rows import row_options
 
@@ -138,3 +146,59 @@ def _came(error: PenstockError) -> str:
             "array, or where model.answers says)"
         )
     return f"what came: {error}"
+
+
+# At most this many of a topic's newest messages are read.
+MOST: Final = 4_000
+
+
+async def look_at_routes(cfg: config.Config) -> list[Finding]:
+    seen = Seen(routes_of(cfg), StreamNames(stream_from(cfg.kafka.stream_from)))
+    kafka = hurried(cfg.kafka)
+    async with open_reader(kafka, kafka.isolation) as reader:
+        for topic in await reader.inputs():
+            spans = await reader.spans(topic)
+            each = MOST // max(1, len(spans))
+            newest = {n: (max(begin, end - each), end) for n, (begin, end) in spans.items()}
+            await reader.read(topic, newest, seen.take, lambda _: None)
+    return [seen.verdict()]
+
+
+class Seen:
+    """The objects of some messages, and which routes they match."""
+
+    def __init__(self, routes: Routes, naming: StreamNames) -> None:
+        self._routes = routes
+        self._naming = naming
+        self._last = ""
+
+    def take(self, partition: int, _: int, key: bytes | None, value: bytes | None) -> None:
+        with suppress(SchemaError):  # a worker rejects such a message
+            message = decode(value)
+            if not isinstance(message, Ignored):
+                self._ask(message, streams_of(message, self._naming, key, partition))
+
+    def _ask(self, message: References | Inline, streams: list[str]) -> None:
+        self._last = streams[-1]
+        if isinstance(message, Inline):
+            self._routes.of(self._last, None, None)
+            return
+        for reference, stream in zip(message.items, streams, strict=True):
+            self._routes.of(stream, reference.bucket, reference.key)
+
+    def verdict(self) -> Finding:
+        routes = self._routes
+        count, never = f"{routes.asked:,}", routes.never_matched
+        if never:
+            return Finding(
+                "routes",
+                "mind",
+                f"none of the newest {count} objects match the route of "
+                f"{' or '.join(map(str, never))}; streams are called like {self._last!r}: correct "
+                "the route, or name the streams by kafka.stream_from",
+            )
+        if routes.unmatched:
+            few = " or ".join(map(str, routes.unmatched.values()))
+            said = f"none of {count} objects so far match {few}; that may be chance"
+            return Finding("routes", "ok", said)
+        return Finding("routes", "ok", f"each matches some of the newest {count} objects")
