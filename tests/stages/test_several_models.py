@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from penstock.calls.wait_for_services import until_one_answered
+from penstock.calls.outage import until_one_answered
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route
 from penstock.core.rows.payload import Payload
 from penstock.core.window.window import WindowLimits

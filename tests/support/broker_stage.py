@@ -15,7 +15,7 @@ from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.memory.model import MemoryModel
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.calls.wait_for_services import until_answered
+from penstock.calls.outage import until_answered
 from penstock.core.records.output_records import Labels
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.errors import Fatal

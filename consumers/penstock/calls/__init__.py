@@ -1,3 +1,1 @@
-"""Calling a service that may fail: requests to a model, the gate before them, its outages, the wait
-at the start.
-"""
+"""Calls to services that may fail: requests to a model, the gate before them, outages."""

@@ -1,26 +1,29 @@
 """Requests to the model server: rows, and probes of its health.
 
 Rule: every request passes the gate, and `server_health.py` learns how it ended. A probe sends the
-best question there is: the row of `model.canary` if one is configured; else a row that was answered
-since the server last hung up; else an empty batch, which shows at least that a worker process runs.
-Owner: predict.
+best question there is: the canary, if one is configured; else a row that was answered since the
+server last hung up; else an empty batch, which shows at least that a worker process runs. The
+canary is the row of `model.canary`, which the model is known to answer. Owner: predict.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Final
 
+import numpy as np
+import orjson
+
 from penstock.calls.gate import Gate, Rank
-from penstock.calls.outage import Outage
+from penstock.calls.outage import Outage, ask_model
 from penstock.calls.server_health import ServerHealth
 from penstock.calls.unexpected_errors import Guards
-from penstock.calls.wait_for_services import ask_model
 from penstock.core.health.breaker import Breaker, Call
 from penstock.core.health.retry_and_failover import Backoff
 from penstock.core.rows.blocks import Block
-from penstock.core.rows.payload import Payload
-from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreachable
+from penstock.core.rows.payload import BytesRows, Form, JsonRows, Matrix, Payload
+from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreachable, usage
 from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 
@@ -217,3 +220,35 @@ class ModelCalls:
         for message in answers.errors.values():
             raise Transient(f"the row of model.canary is refused: {message}")
         return answers
+
+
+def canary_of(text: str | None, form: Form) -> Payload | None:
+    """The row of `model.canary` in the form that is sent; for opaque bytes the setting is the path
+    of a file. Raises `Fatal` if the setting is no row of this form.
+    """
+    if text is None:
+        return None
+    wanted, read = _READERS[form]
+    try:
+        return read(text)
+    except (ValueError, TypeError, OSError) as error:
+        raise usage(f"model.canary = {text!r}: write {wanted} ({error})") from None
+
+
+def _numbers(text: str) -> Payload:
+    with np.errstate(over="ignore"):
+        values = np.array([orjson.loads(text)], "<f4")
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        raise ValueError("these are not finite numbers")
+    return Matrix(values)
+
+
+_READERS: Final[dict[Form, tuple[str, Callable[[str], Payload]]]] = {
+    "json": ("a row of JSON", lambda text: JsonRows.of([orjson.dumps(orjson.loads(text))])),
+    "matrix": ("a row of numbers, as [1.5, 2, 3]", _numbers),
+    "columns": ("a row of numbers, as [1.5, 2, 3]", _numbers),
+    "bytes": (
+        "the path of a file that is a row",
+        lambda text: BytesRows.of([Path(text).read_bytes()]),
+    ),
+}

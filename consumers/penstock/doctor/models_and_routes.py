@@ -20,8 +20,8 @@ from penstock.adapters.model_servers.http_calls import Request
 from penstock.adapters.model_servers.ready_made import ready_made
 from penstock.adapters.model_servers.refusals import excerpt
 from penstock.adapters.stores.choice import open_objects
-from penstock.calls.canary import canary_of
-from penstock.calls.wait_for_services import ask_model
+from penstock.calls.model_calls import canary_of
+from penstock.calls.outage import ask_model
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.stream_names import StreamNames, streams_of
 from penstock.core.rows.payload import Payload

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock import config
-from penstock.adapters.http.server_clock import time_of
 from penstock.adapters.result_stores.choice import leftovers_of, open_results
+from penstock.adapters.s3.signing import server_time
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import folder_of
 from penstock.adapters.stores.refusals import NoBucket
-from penstock.calls.wait_for_services import PROBE, ask_store
+from penstock.calls.outage import PROBE, ask_store
 from penstock.core.records.result_template import Template, parsed
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.doctor.finding import Finding
@@ -42,7 +42,7 @@ async def look_at_clock(url: str, now: datetime) -> list[Finding]:
     """Compare our clock with the store's. If the two are 15 minutes apart, the store refuses all
     signed requests.
     """
-    theirs = await time_of(url)
+    theirs = await server_time(url)
     apart_s = abs((theirs - now).total_seconds()) if theirs is not None else 0.0
     if apart_s < CLOCK_S:
         return []

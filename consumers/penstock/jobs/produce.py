@@ -23,7 +23,7 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.kafka.topics import no_topic
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.adapters.stores.files_and_stdin import local_path
-from penstock.calls.wait_for_services import until_answered
+from penstock.calls.outage import until_answered
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_names import StreamNames

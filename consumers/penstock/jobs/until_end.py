@@ -14,7 +14,7 @@ from penstock import config
 from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
-from penstock.calls.wait_for_services import until_answered
+from penstock.calls.outage import until_answered
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
 from penstock.jobs.answered_by_errors import AnsweredByErrors
 from penstock.jobs.decided_end import Job, decide, group_of_end

@@ -26,7 +26,7 @@ from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
-from penstock.calls.wait_for_services import ask_store, until_answered
+from penstock.calls.outage import ask_store, until_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError, first_cause, usage
 from penstock.library.choosing import Settings, chosen, configured

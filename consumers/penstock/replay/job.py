@@ -12,7 +12,7 @@ from penstock.adapters.inputs.bounded import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.topics import create_topics, topic_shapes
-from penstock.calls.wait_for_services import until_answered
+from penstock.calls.outage import until_answered
 from penstock.errors import usage
 from penstock.messages.replay import Replayed, ReplayedPartition
 from penstock.pipeline.life import Pipeline

@@ -11,7 +11,7 @@ from dataclasses import replace
 from penstock import config, requests
 from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.adapters.stores.choice import places_of_caller
-from penstock.calls.canary import canary_of
+from penstock.calls.model_calls import canary_of
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.health.retry_and_failover import GIVE_UP_S
 from penstock.core.order.line_stop import NO_LIMITS, LineLimits

@@ -19,7 +19,7 @@ from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans
 from penstock.adapters.stores.choice import open_objects
-from penstock.calls.wait_for_services import ask_store, until_answered, until_one_answered
+from penstock.calls.outage import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import PenstockError
 from penstock.ops.topic_checks import check_topics

@@ -18,7 +18,7 @@ from penstock.adapters.kafka.exactly_once.producers import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
-from penstock.calls.wait_for_services import until_answered
+from penstock.calls.outage import until_answered
 from penstock.ops.http_server import serve_figures
 from penstock.ops.topic_checks import check_rekey, warn_of_retention
 from penstock.process.clock import SystemClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.http.peer_addresses import Address, address_of
+from penstock.adapters.http.running_worker import Address, address_of
 from penstock.errors import Fatal
 
 

@@ -11,9 +11,9 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
-from penstock.adapters.s3.credentials import Credentials
-from penstock.adapters.s3.signature import (
+from penstock.adapters.s3.signing import (
     UNSIGNED,
+    Credentials,
     Signer,
     canonical_headers,
     canonical_request,

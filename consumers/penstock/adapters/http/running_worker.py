@@ -1,23 +1,29 @@
-"""Asks the running worker at `http.host` and `http.port` for its status and its pages. For the way
-of one object, the workers of `http.peers` are asked as well.
+"""Asks running workers. The worker at `http.host` and `http.port` is asked for its status and its
+pages. The workers that `http.peers` names are asked as well for the way of one object.
 
 Rule: if no worker listens at an address, or if another server listens there, the result says so,
-and nothing is raised; the caller decides what this means. Owner: the commands that ask.
+and nothing is raised; the caller decides what this means. An entry of `http.peers` is host:port, or
+one name for many hosts, which is resolved each time, because workers come and go. Owner: the
+commands that ask; the live page uses the addresses.
 """
 
 import asyncio
+import socket
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
 from penstock import config
-from penstock.adapters.http.peer_addresses import PORT, address_of, numbers_of
 from penstock.errors import Fatal, usage
 
 UNAUTHORIZED: Final = 401
-# The live page asks with the same bounds.
+# The default of `http.port`.
+PORT: Final = 8900
+RESOLVE_S: Final = 2.0
+# The bounds of asking peers, for the live page as well.
 MOST_PEERS: Final = 64
 AT_A_TIME: Final = 16
 WAIT: Final = aiohttp.ClientTimeout(total=5)
@@ -141,3 +147,38 @@ async def _asked(
         return answer.status, {}
     except (aiohttp.ClientError, TimeoutError):
         return 0, {}
+
+
+class Address(NamedTuple):
+    """A port, with an IP address or with a name that may stand for many IP addresses."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def address_of(text: str, port: int) -> Address:
+    """An entry of `http.peers`; `port` is used if the entry has none."""
+    try:
+        found = urlsplit(f"//{text}")
+        if found.hostname and not (found.path or found.query or found.username):
+            return Address(found.hostname, found.port or port)
+    except ValueError:
+        pass
+    raise usage(
+        f"http.peers: {text!r} is no address; write host:port, or the name of a headless service"
+    )
+
+
+async def numbers_of(named: Address) -> list[Address]:
+    """The IP addresses that a name stands for. Raises `OSError` or `UnicodeError` if there are
+    none.
+    """
+    async with asyncio.timeout(RESOLVE_S):
+        found = await asyncio.get_running_loop().getaddrinfo(
+            named.host, named.port, type=socket.SOCK_STREAM
+        )
+    return [Address(str(where[0]), named.port) for *_, where in found]

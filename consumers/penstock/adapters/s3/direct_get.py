@@ -24,9 +24,8 @@ from penstock.adapters.http.answer_reader import (
 )
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.http.connections import Host
-from penstock.adapters.s3.addresses import address_of
-from penstock.adapters.s3.credentials import Credentials, CredentialSource
-from penstock.adapters.s3.signature import Signer
+from penstock.adapters.s3.buckets import address_of
+from penstock.adapters.s3.signing import Credentials, CredentialSource, Signer
 from penstock.adapters.stores.names import check_bucket, is_odd, pin_of, quoted, wants_etag
 from penstock.adapters.stores.transfer import (
     CONNECT_TIMEOUT_S,

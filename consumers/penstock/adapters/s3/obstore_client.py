@@ -16,7 +16,7 @@ import obstore
 from obstore.exceptions import BaseError
 
 from penstock import config
-from penstock.adapters.s3.obstore_buckets import Buckets, s3_buckets
+from penstock.adapters.s3.buckets import Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.names import check_bucket, is_odd, pin_of, quoted, wants_etag
 from penstock.adapters.stores.obstore_errors import is_empty, translated

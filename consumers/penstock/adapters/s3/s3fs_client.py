@@ -12,15 +12,15 @@ from s3fs import S3FileSystem
 
 from penstock import config
 from penstock.adapters.http.certificates import trusting
-from penstock.adapters.s3.credentials import check_credentials
 from penstock.adapters.s3.s3fs_errors import (
     CLIENT_ERRORS,
+    NoRedirectSession,
     refused_with,
     sent,
     status_of,
     translated,
 )
-from penstock.adapters.s3.s3fs_redirects import NoRedirectSession
+from penstock.adapters.s3.signing import check_credentials
 from penstock.adapters.stores.names import Glob, check_bucket, pin_of, quoted, wants_etag
 from penstock.adapters.stores.refusals import NO_SUCH_RANGE, Renewal, implausible_answer
 from penstock.adapters.stores.transfer import (

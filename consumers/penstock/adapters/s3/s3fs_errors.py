@@ -1,13 +1,17 @@
-"""What errors and answers of botocore and aiohttp mean.
+"""What errors, refusals and redirects mean that come through s3fs from botocore and aiohttp.
 
 Rule: every error that botocore or aiohttp raises for a request is one of `CLIENT_ERRORS` and
-becomes one of `penstock.errors`. Owner: the s3fs client.
+becomes one of `penstock.errors`. A redirect that AWS answers goes to botocore, which finds the
+bucket's region by itself, and builds the bucket's address in that region. A redirect of any other
+store is an error. aiohttp alone would follow any redirect to any host, with the session token in
+the request. Owner: the s3fs client.
 """
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
+from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -19,9 +23,9 @@ from botocore.exceptions import (
 )
 
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.s3.s3fs_redirects import Redirected
 from penstock.adapters.stores.names import name, section_of
 from penstock.adapters.stores.refusals import (
+    REDIRECTS,
     implausible_answer,
     no_answer,
     no_credentials,
@@ -40,6 +44,7 @@ CLIENT_ERRORS = (
     ValueError,
 )
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(?:\d{1,18}|\*)")
+_AWS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 def refused_with(error: Exception) -> int:
@@ -83,3 +88,30 @@ def translated(error: Exception, location: Location) -> PenstockError:
     if isinstance(error, ValueError) or type(error) is HTTPClientError:
         return implausible_answer(location, error)
     return untrusted(str(error), f"{section_of(location)}.ssl_cafile") or no_answer(location, error)
+
+
+class Redirected(Exception):
+    """The store answered with a redirect."""
+
+
+class _NoRedirects:
+    """The part of an aiohttp session that aiobotocore uses."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def request(self, *args: Any, **options: Any) -> Any:
+        answer = await self._session.request(*args, **options, allow_redirects=False)
+        if answer.status in REDIRECTS and not (answer.url.host or "").endswith(_AWS):
+            answer.close()
+            raise Redirected(answer.status)
+        return answer
+
+
+class NoRedirectSession(AIOHTTPSession):  # type: ignore[misc]
+    """aiobotocore's HTTP session, changed so that it never follows a redirect. It is a subclass,
+    because aiobotocore has no setting for redirects.
+    """
+
+    async def _get_session(self, proxy_url: str | None) -> _NoRedirects:
+        return _NoRedirects(await super()._get_session(proxy_url))

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock import config
-from penstock.adapters.s3.addresses import is_proxied
+from penstock.adapters.s3.buckets import is_proxied
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.adapters.s3.s3fs_client import S3fsObjects

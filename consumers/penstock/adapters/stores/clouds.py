@@ -14,8 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore
 
 from penstock import config
-from penstock.adapters.s3.addresses import confined
-from penstock.adapters.s3.obstore_buckets import Buckets, client_options
+from penstock.adapters.s3.buckets import Buckets, client_options, confined
 from penstock.adapters.s3.obstore_client import ByObstore
 from penstock.adapters.stores.cloud_hosts import hosts_of
 from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted

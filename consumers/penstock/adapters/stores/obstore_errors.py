@@ -13,7 +13,7 @@ from typing import Final
 from obstore.exceptions import PermissionDeniedError, PreconditionError, UnauthenticatedError
 
 from penstock.adapters.http.certificates import untrusted
-from penstock.adapters.s3.addresses import NOWHERE
+from penstock.adapters.s3.buckets import NOWHERE
 from penstock.adapters.stores.names import name, section_of
 from penstock.adapters.stores.refusals import (
     NO_SUCH_RANGE,

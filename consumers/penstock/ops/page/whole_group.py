@@ -22,7 +22,14 @@ from aiohttp import web
 from msgspec import Struct
 
 from penstock import config
-from penstock.adapters.http.peer_addresses import PORT, Address, address_of, numbers_of
+from penstock.adapters.http.running_worker import (
+    AT_A_TIME,
+    MOST_PEERS,
+    PORT,
+    Address,
+    address_of,
+    numbers_of,
+)
 from penstock.process.stopping import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
@@ -30,8 +37,6 @@ log = logging.getLogger(__name__)
 EVERY_S: Final = 5.0
 KAFKA_ANSWER_S: Final = 10.0
 PEER_ANSWER_S: Final = 2.0
-MOST_PEERS: Final = 64
-AT_A_TIME: Final = 16
 MOST_BYTES: Final = 4 << 20
 
 
