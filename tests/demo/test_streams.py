@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.topics import MemorySink
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.services import Place
 from penstock.demo.streams import (

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import config
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.topics import MemorySink
 from penstock.errors import EXIT_USAGE, Fatal, Unreachable
 from penstock.ops.topic_checks import ALL_GONE_S, GONE_S, LOOK_EVERY_S, kept_longer, mind_topics
 from penstock.simulation.virtual_time import virtual_time

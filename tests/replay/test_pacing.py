@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.errors import Fatal, Unreachable
 from penstock.pipeline.life import Pipeline

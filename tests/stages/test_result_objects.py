@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.adapters.memory.results import MemoryResults, MemoryUpload
+from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.routing.model_routes import Route
 from penstock.core.window.window import WindowLimits

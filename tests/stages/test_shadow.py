@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from penstock.adapters.memory.model import Script, sums
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.topics import MemorySink
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Poison, Transient, Unreachable

@@ -8,8 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.adapters.memory.partition_reader import PartitionReader, behind
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.topics import MemorySink, PartitionReader, behind
 from penstock.errors import Fenced, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Outgoing, Rebalance, Record, Span, Where
 

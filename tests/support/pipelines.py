@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 import orjson
 
-from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.memory.model import MemoryModel
-from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.memory.results import MemoryResults
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
+from penstock.adapters.memory.topics import MemorySink
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.records.output_partition import same_partition

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock import config
-from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
 from penstock.calls.outage import until_answered

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.topics import create_topics, topic_shapes

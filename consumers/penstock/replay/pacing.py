@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.adapters.inputs.bounded import BoundedSource
+from penstock.adapters.inputs.bounded_sources import BoundedSource
 from penstock.adapters.kafka.positions_from_outside import Groups
 from penstock.core.health.other_groups import GroupState, KeepingUp
 from penstock.core.progress.cursor import without_stop

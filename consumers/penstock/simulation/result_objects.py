@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from penstock.adapters.memory.results import MemoryResults, MemoryUpload
+from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.encodings import registry
 from penstock.errors import Unreachable

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.memory.results import MemoryResults
+from penstock.adapters.memory.objects import MemoryObjects, MemoryResults
 from penstock.core.rows.payload import Payload
 from penstock.decoders.simulated import DecodersAtHand
 from penstock.pipeline.life import Pipeline

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.inputs.dry_run_source import Head, HeadSource, heads
+from penstock.adapters.inputs.bounded_sources import Head, HeadSource, heads
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.memory.results import MemoryResults
+from penstock.adapters.memory.objects import MemoryResults
 from penstock.ports import Outgoing, Sink
 from penstock.process.signals import StopSignal
 from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered

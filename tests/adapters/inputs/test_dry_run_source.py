@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from penstock.adapters.inputs.dry_run_source import MOST_BYTES, heads
+from penstock.adapters.inputs.bounded_sources import MOST_BYTES, heads
 from penstock.adapters.kafka.reader import Reader, Spans
 
 PARTITIONS = 4

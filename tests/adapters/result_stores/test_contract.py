@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.memory.results import MemoryResults
+from penstock.adapters.memory.objects import MemoryResults
 from penstock.adapters.result_stores.choice import RETRIES, open_results
 from penstock.adapters.result_stores.folder import FolderResults
 from penstock.adapters.result_stores.obstore_client import PATIENCE

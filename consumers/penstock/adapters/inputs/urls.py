@@ -8,7 +8,6 @@ transfer waits. Owner: `library.predict`.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-from penstock.adapters.inputs.groupless import Groupless
 from penstock.adapters.stores.files_and_stdin import LOCAL, local_files, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Poison, usage
@@ -57,6 +56,24 @@ async def references(
             raise usage(str(error)) from None
         if not matched:
             raise usage(f"no object matches {url}")
+
+
+class Groupless:
+    """A base for sources that are members of no group: nobody takes their partitions away, and no
+    command tells them what to do with stopped lines.
+    """
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return {}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return {}
+
+    def pause(self, partition: int) -> None:
+        return
+
+    async def stop(self) -> None:
+        return
 
 
 class UrlSource(Groupless):

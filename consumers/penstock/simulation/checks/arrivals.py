@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from penstock.adapters.memory.results import MemoryResults
+from penstock.adapters.memory.objects import MemoryResults
 from penstock.ports import Outgoing
 from penstock.simulation.checks.history import History
 from penstock.simulation.checks.life import Life, Reached

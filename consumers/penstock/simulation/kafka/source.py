@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic
 
-from penstock.adapters.memory.partition_reader import PartitionReader, behind
+from penstock.adapters.memory.topics import PartitionReader, behind
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.simulation.checks.history import History

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import orjson
 
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.topics import MemorySink
 from penstock.simulation.checks.history import History, Violation
 from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Region, topics
 from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker

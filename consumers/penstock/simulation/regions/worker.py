@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from penstock.adapters.inputs.regional_source import RegionalSource
-from penstock.adapters.memory.sink import MemorySink
+from penstock.adapters.memory.topics import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
 from penstock.adapters.stores.replicas import PATIENCE_S

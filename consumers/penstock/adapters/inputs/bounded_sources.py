@@ -1,8 +1,8 @@
-"""A source for a dry run: the next few records of each partition, read without joining the group.
+"""Sources that read only a part of the input topics: up to given ends for a replay or a job, or the
+next few records of each partition for a dry run.
 
-Rule: the records begin where the group would begin, and are read before the source is started.
-Commits are only noted here, never sent to Kafka. A partition is done when its last record is
-committed. Owner: the dry run.
+Rule: no record at or after a partition's end reaches the pipeline, and the last committed position
+of the partition is its end. Owner: the replay, the job, or the dry run.
 """
 
 import asyncio
@@ -10,12 +10,78 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from penstock.adapters.inputs.groupless import Groupless
+from penstock.adapters.inputs.urls import Groupless
 from penstock.adapters.kafka.reader import Reader, Spans
 from penstock.messages.cloud_events import structured
-from penstock.ports import Commit, Rebalance, Record, Where
+from penstock.ports import Commit, Rebalance, Record, Source, Where
 
-# The most bytes that the kept records of all partitions have together.
+
+class BoundedSource:
+    """Reads up to `ends`: for each partition the first offset that is not read. While `is_held` is
+    set, nothing is read at all.
+
+    Everything except reading is passed to the real source, so a bounded worker joins, commits,
+    hands back and takes over like any other. The offsets before the end count as read even where
+    they have no records. A partition without an end is not read at all.
+    """
+
+    def __init__(self, source: Source, ends: Mapping[Where, int]) -> None:
+        self._source = source
+        self._ends = ends
+        self.is_held = False
+
+    async def start(self, rebalance: Rebalance) -> None:
+        await self._source.start(rebalance)
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        wanted = [] if self.is_held else self._unread(partitions)
+        found = await self._source.poll(wanted, wait_ms)
+        return [record for record in found if record.offset < self._end(record.partition)]
+
+    def _unread(self, partitions: Collection[int]) -> list[int]:
+        """The partitions that are not at their end. All other partitions are paused, so that the
+        client does not fetch them.
+        """
+        reached = self._source.reached()
+        at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}
+        for each in at_end:
+            self._source.pause(each)
+        return [each for each in partitions if each not in at_end]
+
+    def _end(self, partition: int) -> int:
+        return self._ends.get(self._source.where(partition), 0)
+
+    async def commit(self, commits: Mapping[int, Commit]) -> None:
+        await self._source.commit(commits)
+
+    def pause(self, partition: int) -> None:
+        self._source.pause(partition)
+
+    def where(self, partition: int) -> Where:
+        return self._source.where(partition)
+
+    def reached(self) -> Mapping[int, int]:
+        found = self._source.reached()
+        return {each: min(offset, self._end(each)) for each, offset in found.items()}
+
+    def partitions(self) -> int:
+        return self._source.partitions()
+
+    async def end_offsets(self) -> Mapping[int, int]:
+        found = await self._source.end_offsets()
+        return {each: min(offset, self._end(each)) for each, offset in found.items()}
+
+    async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
+        return await self._source.words(partitions)
+
+    async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
+        return await self._source.rewind(partitions)
+
+    async def stop(self) -> None:
+        await self._source.stop()
+
+
+# The most bytes that the kept records of all partitions of a dry run have together.
 MOST_BYTES = 64 << 20
 
 
@@ -91,7 +157,10 @@ def _record(read: Any) -> Record:
 
 
 class HeadSource(Groupless):
-    """`on_end` is called once, when the records of all partitions are committed."""
+    """The source of a dry run: hands over the records of `heads`, which were read before, without
+    joining the group. Commits are only noted here, never sent to Kafka. A partition is done when
+    its last record is committed. `on_end` is called once, when all partitions are done.
+    """
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:
         self._heads = heads

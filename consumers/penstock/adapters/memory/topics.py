@@ -1,15 +1,16 @@
-"""Output topics in memory, for tests and simulations.
+"""Topics in memory, for tests and simulations: output topics to write to, and a reader of input
+partitions.
 
 Rule: the sink keeps the same promises as the real adapter. It delays nothing unless the test holds
-back delivery reports. Owner: the test.
+back delivery reports. Owner: the test, or the source of a simulation.
 """
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.errors import Fatal
-from penstock.ports import Headers, Outgoing
+from penstock.ports import Commit, Headers, Outgoing, Record
 
 
 class MemorySink:
@@ -67,3 +68,50 @@ class MemorySink:
 
     async def stop(self) -> None:
         return
+
+
+# Takes a partition and a position; returns the records from there on and the position after them.
+Read = Callable[[int, int], tuple[Sequence[Record], int]]
+
+
+class PartitionReader:
+    """Keeps a position in each partition, and waits for more records. Partitions without a position
+    are not read.
+
+    A poll returns at once if there are records. Otherwise it returns when the first record arrives,
+    or without records when the time of the poll is over. The owner sets `arrived` after it has
+    written a record.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self.positions: dict[int, int] = {}
+        self.arrived = asyncio.Event()
+        self._read = read
+
+    def go_to(self, starts: Mapping[int, Commit]) -> None:
+        self.positions |= {number: start.next_offset for number, start in starts.items()}
+        self.arrived.set()
+
+    async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
+        if not (found := self._take(partitions)):
+            self.arrived.clear()
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self.arrived.wait()
+            except TimeoutError:
+                return ()
+            found = self._take(partitions)
+        return found
+
+    def _take(self, partitions: Collection[int]) -> list[Record]:
+        found: list[Record] = []
+        for number in partitions:
+            if number in self.positions:
+                fresh, self.positions[number] = self._read(number, self.positions[number])
+                found += fresh
+        return found
+
+
+def behind(records: Sequence[Record], position: int) -> int:
+    """The position after these records, or `position` if there are no records."""
+    return records[-1].offset + 1 if records else position
