@@ -1,10 +1,10 @@
-"""What the first row of a CSV tells: how cells are separated, how numbers are written, and whether
-the row is a header.
+"""How the cells of a CSV are separated and its numbers are written, and whether the first row is a
+header.
 
-Rule: text of another dialect is turned into text with commas and points, by exchanging single
-bytes, before it is read. Where a piece of text is kept or shown, its bytes are exchanged back. So
-one reader reads all dialects, and the usual text passes unchanged. Quoted text is ignored when the
-dialect is found.
+Rule: the first row tells all this. Text of another dialect is turned into text with commas and
+points, by exchanging single bytes, before it is read. Where a piece of text is kept or shown, its
+bytes are exchanged back. So one reader reads all dialects, and the usual text passes unchanged.
+Quoted text is ignored when the dialect is found. `split_cells` divides a row after the exchange.
 
 With `rows.header` "auto", a first line without any number is a header. If the rows become JSON, the
 second line must have a number, too: in a file of texts nothing tells a header from a row. A first
@@ -20,8 +20,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.csv.cells import TEXTS_ONLY, split_cells
+from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.csv.numbers import is_number
 from penstock.formats.text.lines import LineEnds, RawRows, RowEnds, split_first
 
@@ -59,6 +58,13 @@ _BLANK_LINE: Final = rb"[ \t\r\x0b\x0c]*+\n"
 # number. Text files do not have this byte, and our readers take it neither for a blank nor for a
 # part of a number.
 _ASIDE: Final = b"\x1f"
+# One cell with the comma before it; the literal comma makes the search fast. A quote that is not
+# closed takes the rest of the text.
+_QUOTED_CELLS: Final = re.compile(rb'(?s),(?:"([^"]*+(?:""[^"]*+)*+)"([^,]*+)|(".*+|[^,]*+))')
+TEXTS_ONLY: Final = (
+    "the first line of a CSV is taken for a row, since the second has no number either; "
+    'if it is a header, set rows.header = "yes"'
+)
 _QUOTED: Final = re.compile(rb'(\A|[,;\t|])"[^"]*+(?:""[^"]*+)*+"')
 
 
@@ -216,6 +222,26 @@ def is_header(
     if not has_number:
         options.notices.once(TEXTS_ONLY)
     return has_number
+
+
+class TooManyCells(BadRow):
+    """A row has more cells than `limits.columns`. The row is not divided into cells, because then
+    it would take fifty times as much memory.
+    """
+
+
+def split_cells(row: bytes, max_cells: int) -> list[bytes]:
+    """The cells of one complete row, unquoted."""
+    if len(row) >= max_cells and row.count(b",") >= max_cells:
+        raise TooManyCells(f"row has more than {max_cells} cells (limits.columns)")
+    if _QUOTE not in row:
+        return row.split(b",")
+    cells: list[bytes] = []
+    for quoted, tail, plain in _QUOTED_CELLS.findall(b"," + row):
+        if plain.startswith(b'"'):  # only the last row of a file may end inside quotes
+            raise BadRow(f"cell {len(cells)} opens a quote that is never closed")
+        cells.append(plain or quoted.replace(b'""', b'"') + tail)
+    return cells
 
 
 def index_of(column: str | int, places: Mapping[str, int], columns: int) -> int:

@@ -6,24 +6,40 @@ then the first row waits. The header fixes how many cells a row has; in a CSV wi
 first row does. Owner: the reading of one object.
 """
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from penstock.errors import Poison
 from penstock.formats.base.parser_chain import Parser
-from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, too_long
-from penstock.formats.csv.cells import (
-    LONE_LINE,
-    OLD_MAC,
-    RETURN,
+from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, shown, too_long
+from penstock.formats.csv.dialect import (
+    COMMON,
+    CsvOptions,
+    Finder,
     TooManyCells,
-    check_text,
-    is_old_mac,
+    is_common,
+    is_header,
     split_cells,
-    without,
 )
-from penstock.formats.csv.dialect import COMMON, CsvOptions, Finder, is_common, is_header
 from penstock.formats.csv.row_reader import CsvRows
+from penstock.formats.magic import named_by_magic
 from penstock.formats.text.lines import RawRows, RowSplitter, join_blocks, split_first
+
+LONE_LINE: Final = (
+    "the only line of a CSV is taken for a header, since it has no number; if it is a row, set "
+    'rows.header = "no"'
+)
+OLD_MAC: Final = (
+    "the lines of the CSV end with carriage returns alone; write it with newlines (a spreadsheet's "
+    '"CSV", not its "CSV (Macintosh)")'
+)
+# A number, not bytes, because at each `b"\r" in row` Python would internally raise an exception and
+# drop it.
+_RETURN: Final = ord(b"\r")
+_QUOTED: Final = re.compile(rb'"[^"]*+"')
+# Bytes that text files do not have and binary files do: NUL to BS, vertical feeds, SO to US, DEL.
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class CsvParser(Parser):
@@ -88,7 +104,7 @@ class CsvParser(Parser):
         second row must be seen first.
         """
         first, rest = split_first(block)
-        if RETURN in first and is_old_mac(first):
+        if _RETURN in first and is_old_mac(first):
             raise Poison("bad_format", OLD_MAC)
         try:
             cells = split_cells(first, self._options.max_columns)
@@ -104,3 +120,22 @@ class CsvParser(Parser):
             check_text(self._dialect.back(first))
         self._rows = CsvRows(self._options, self._dialect, cells if header else [], len(cells))
         return rest if header else block
+
+
+def check_text(header: bytes) -> None:
+    """Raises `Poison` for binary data, which could pass for a header without rows."""
+    if _BINARY.search(header):
+        unknown = f'binary data begins with "{shown(header)}": is this CSV?'
+        raise Poison("bad_format", named_by_magic(header) or unknown)
+
+
+def is_old_mac(row: bytes) -> bool:
+    """Does the row hold line ends of old Macs, outside quotes?"""
+    return b"\r" in _QUOTED.sub(b"", row).rstrip(b"\r")
+
+
+def without(comments: re.Pattern[bytes], block: RawRows) -> RawRows:
+    """The rows that are no comments."""
+    if isinstance(block, bytes):
+        return comments.sub(b"", block)
+    return [row for row in block if not comments.match(row + b"\n")]

@@ -2,18 +2,21 @@
 
 Rule: rows are read many at a time if that gives exactly what reading them one by one gives; else
 one by one, so that a bad row says which cell is wrong. `rows.columns` chooses among the cells;
-cells count from 0. Owner: the parser of one object.
+cells count from 0. `CsvKept` takes the cells that stay with a row. Owner: the parser of one object.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from json.encoder import encode_basestring as json_string
-from math import isfinite, isnan
+from math import isfinite, isinf, isnan
 
 import numpy as np
 
+from penstock.core.rows.kept import Kept
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import Poison
-from penstock.formats.base.kept_columns import with_kept
+from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.runs import (
     MOST_EXACT_ROWS,
     BadRow,
@@ -22,15 +25,13 @@ from penstock.formats.base.runs import (
     read_rows,
     shown,
 )
-from penstock.formats.csv.cells import (
-    MISSING,
-    MISSING_CELLS,
-    CsvKept,
-    OutOfRange,
-    json_cell,
+from penstock.formats.csv.dialect import (
+    CsvOptions,
+    Dialect,
+    index_of,
+    is_decimal_comma,
     split_cells,
 )
-from penstock.formats.csv.dialect import CsvOptions, Dialect, index_of, is_decimal_comma
 from penstock.formats.csv.numbers import (
     UNDERSCORE,
     is_number,
@@ -41,6 +42,12 @@ from penstock.formats.csv.numbers import (
 from penstock.formats.text.halving import EXACT_ROWS, parse_halving, portions
 from penstock.formats.text.lines import RawRows, count_rows, rows_of
 
+# How a missing value is written: as an empty cell, or as spreadsheets, R and databases write it.
+MISSING = ("", "NA", "N/A", "null", "NULL")
+MISSING_CELLS = frozenset(text.encode() for text in MISSING)
+_JSON_NUMBER = re.compile(
+    rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
+)
 # At most this many cells are read one by one in a turn; a cell takes up to 1 us.
 _MOST_EXACT_CELLS = 2_048
 
@@ -95,7 +102,7 @@ class CsvRows:
             if not self._chosen:
                 raise Poison("bad_format", "rows.keep and rows.time leave no column of the CSV")
 
-    def _read_kept(self, block: RawRows, keep: CsvKept) -> Iterator[Run]:
+    def _read_kept(self, block: RawRows, keep: "CsvKept") -> Iterator[Run]:
         """Read a few rows at a time, because kept cells are looked at row by row."""
         for some in portions(block, self._most_rows):
             yield from with_kept(self._runs(some), rows_of(some), keep)
@@ -211,3 +218,55 @@ class CsvRows:
 
     def _name(self, cell: bytes) -> str:
         return self._original(cell).strip().decode(errors="replace")
+
+
+def json_cell(cell: bytes, text: Callable[[bytes], bytes]) -> bytes:
+    """The cell as JSON: a JSON number as it stands, an empty cell as null, all else as a string (so
+    `007` keeps its zeros).
+    """
+    if _JSON_NUMBER.fullmatch(cell):
+        if isinf(float(cell)):  # the model would refuse the whole batch, with all its rows
+            raise OutOfRange(cell)
+        return cell
+    return json_string(text(cell).decode()).encode() if cell else b"null"
+
+
+class OutOfRange(Exception):
+    """The cell is a JSON number that is too large for a float."""
+
+    def __init__(self, cell: bytes) -> None:
+        super().__init__(cell)
+        self.cell = cell
+
+
+@dataclass(frozen=True, slots=True)
+class CsvKept:
+    """A function from good rows to the cells that stay with them (`rows.keep`, `rows.time`). A cell
+    that cannot be kept becomes null; its row stays good. `kept`: the names of the kept columns as
+    JSON, each with the place of its cells. `time`: the place of the time's cells. `original` gives
+    a cell as it stands in the file.
+    """
+
+    kept: Sequence[tuple[bytes, int]]
+    time: int | None
+    max_columns: int
+    json_cell: Callable[[bytes], bytes]
+    original: Callable[[bytes], bytes]
+
+    def __call__(self, rows: Sequence[bytes]) -> Kept:
+        found = [split_cells(row, self.max_columns) for row in rows]
+        at = self.time
+        times = None if at is None else [moment_ms(self._text(cells[at])) for cells in found]
+        return Kept.of([self._object(cells) for cells in found] if self.kept else None, times)
+
+    def _object(self, cells: list[bytes]) -> bytes:
+        return b"{%b}" % b",".join(b"%b:%b" % (key, self._cell(cells[at])) for key, at in self.kept)
+
+    def _cell(self, cell: bytes) -> bytes:
+        try:
+            return self.json_cell(cell)
+        except (OutOfRange, UnicodeDecodeError):
+            return b"null"
+
+    def _text(self, cell: bytes) -> str:
+        return self.original(cell).decode(errors="replace")
