@@ -101,7 +101,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("adapters/confluent/", "embedded/"),
     "av": ("formats/media/video.py",),
     "soundfile": ("formats/media/audio.py",),
-    "PIL": ("formats/pictures/pillow.py",),
+    "PIL": ("formats/pictures/image.py",),
     "faust": ("scenes/faust/",),
     "prometheus_client": ("telemetry/", "ops/", "scenes/page.py"),
     "click": ("commands/",),

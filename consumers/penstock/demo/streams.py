@@ -22,7 +22,7 @@ import numpy as np
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.demo.progress import Progress, Stream
 from penstock.demo.services import Place
-from penstock.formats.pictures.thumbnail import png
+from penstock.formats.pictures.pixels import png
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing, Sink

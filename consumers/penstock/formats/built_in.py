@@ -11,7 +11,6 @@ from penstock.formats.base.format import Format, always, makes
 from penstock.formats.base.source import Read
 from penstock.formats.csv.parser import CsvParser
 from penstock.formats.media import audio, video
-from penstock.formats.media.reader import open_audio, reader
 from penstock.formats.pictures import image
 from penstock.formats.pictures.image import open_image
 from penstock.formats.tables import arrow, avro, npy, parquet
@@ -21,8 +20,7 @@ from penstock.formats.tables.npy import NpyParser, read_npy
 from penstock.formats.tables.parquet import read_parquet
 from penstock.formats.text.json_array import JsonArrayParser
 from penstock.formats.text.json_rows import open_ndjson
-from penstock.formats.text.opaque import open_bytes
-from penstock.formats.text.text import open_text
+from penstock.formats.text.text_and_bytes import open_bytes, open_text
 
 _NUMBERS_OR_JSON = makes("matrix", "json", "columns")
 _text = partial(Format, is_plain=always, is_text=True)
@@ -77,15 +75,15 @@ def ours(read_zip: Read) -> tuple[Format, ...]:
         Format(
             "audio",
             makes("matrix", "bytes"),
-            open_audio,
-            ranged=reader("audio"),
+            audio.open_audio,
+            ranged=audio.read_audio,
             extensions=audio.EXTENSIONS,
             looks=audio.looks,
         ),
         Format(
             "video",
             image.makes_pixels,
-            ranged=reader("video"),
+            ranged=video.read_video,
             extensions=video.EXTENSIONS,
             looks=video.looks,
         ),

@@ -39,8 +39,8 @@ from penstock.formats.sniff import (
     not_as_stream,
     sniff_text,
 )
-from penstock.formats.text.json_or_ndjson import JsonParser
-from penstock.formats.text.opaque import UnreadParser
+from penstock.formats.text.json_array import JsonParser
+from penstock.formats.text.text_and_bytes import UnreadParser
 from penstock.packages import plugins
 
 GROUP: Final = "penstock.formats"

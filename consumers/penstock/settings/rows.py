@@ -9,12 +9,12 @@ from penstock.errors import usage
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
 from penstock.formats.media.audio import AudioOptions
-from penstock.formats.media.reader import need_media
+from penstock.formats.media.decoding import need_media
 from penstock.formats.media.video import VideoOptions
-from penstock.formats.pictures.pillow import need_pillow
+from penstock.formats.pictures.image import need_pillow
 from penstock.formats.pictures.pixels import PictureOptions, pixel_options
 from penstock.formats.registry import check_options
-from penstock.formats.text.text import TextOptions
+from penstock.formats.text.text_and_bytes import TextOptions
 
 
 def row_options(cfg: config.Config) -> RowOptions:

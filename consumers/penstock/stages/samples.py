@@ -15,8 +15,7 @@ import orjson
 
 from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Payload
-from penstock.formats.pictures.pixels import PixelOptions, Rgb
-from penstock.formats.pictures.thumbnail import Encoded, png, thumbnail
+from penstock.formats.pictures.pixels import Encoded, PixelOptions, Rgb, png, thumbnail
 from penstock.ports import Answers, Clock
 
 # An open page asks again within this time.

@@ -9,7 +9,7 @@ from penstock.core.rows.payload import Form
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import CsvOptions
-from penstock.formats.csv.numbers import parse_columns, parse_table
+from penstock.formats.text.numbers_in_bulk import parse_columns, parse_table
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")

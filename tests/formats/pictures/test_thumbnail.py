@@ -7,8 +7,14 @@ import pytest
 from PIL import Image
 
 from penstock.core.rows.payload import BytesRows, Form, Matrix
-from penstock.formats.pictures.pixels import Layout, PixelOptions
-from penstock.formats.pictures.thumbnail import MOST_PIXELS, Encoded, png, thumbnail
+from penstock.formats.pictures.pixels import (
+    MOST_PIXELS,
+    Encoded,
+    Layout,
+    PixelOptions,
+    png,
+    thumbnail,
+)
 
 MEAN_STD = {"unit": True, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 MOST = 1_000

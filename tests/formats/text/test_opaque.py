@@ -8,7 +8,7 @@ from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.pictures.headers import look_at
 from penstock.formats.pictures.pixels import PictureOptions
 from penstock.formats.registry import check_options
-from penstock.formats.text.text import TextOptions
+from penstock.formats.text.text_and_bytes import TextOptions
 from tests.formats import picture_bodies
 from tests.formats.picture_bodies import JPEG, PNG
 from tests.formats.support import decode, elements, errors, gzipped, rows_of, tar_of

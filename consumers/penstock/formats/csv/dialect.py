@@ -21,8 +21,8 @@ from typing import Final, Literal
 
 from penstock.errors import Poison
 from penstock.formats.base.runs import BadRow, RowOptions
-from penstock.formats.csv.numbers import is_number
 from penstock.formats.text.lines import LineEnds, RawRows, RowEnds, split_first
+from penstock.formats.text.numbers_in_bulk import is_number
 
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 Decimal = Literal[".", ","]

@@ -32,15 +32,17 @@ from penstock.formats.csv.dialect import (
     is_decimal_comma,
     split_cells,
 )
-from penstock.formats.csv.numbers import (
+from penstock.formats.text.lines import RawRows, count_rows, rows_of
+from penstock.formats.text.numbers_in_bulk import (
+    EXACT_ROWS,
     UNDERSCORE,
     is_number,
     join_floats,
     parse_columns,
+    parse_halving,
     parse_table,
+    portions,
 )
-from penstock.formats.text.halving import EXACT_ROWS, parse_halving, portions
-from penstock.formats.text.lines import RawRows, count_rows, rows_of
 
 # How a missing value is written: as an empty cell, or as spreadsheets, R and databases write it.
 MISSING = ("", "NA", "N/A", "null", "NULL")

@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 from penstock.core.rows.payload import Matrix
 from penstock.errors import Poison
-from penstock.formats.base.runs import RowOptions, Run
-from penstock.formats.base.source import Source, SourceFile
+from penstock.formats.base.parser_chain import Parser
+from penstock.formats.base.runs import RowOptions, Run, bad_row, too_long
+from penstock.formats.base.source import Source, SourceFile, Wanted
 from penstock.formats.magic import no_such
 from penstock.formats.media.container_ends import OggParts, breaks_off, ogg_parts
-from penstock.formats.media.rows_into_runs import Gathered
+from penstock.formats.media.decoding import Gathered, reader
+from penstock.formats.text.text_and_bytes import opaque, open_bytes
 
 EXTENSIONS: Final = (".wav", ".flac", ".ogg", ".oga", ".opus")
 
@@ -61,7 +63,29 @@ def looks(head: bytes) -> bool:
     return head.startswith((_FLAC, b"OggS"))
 
 
-def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
+def read_audio(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+    """The windows of a recording, or as opaque bytes the whole recording."""
+    if options.form == "bytes":
+        yield _whole(source, options)
+    else:
+        yield from _read_windows(source, options, wanted)
+
+
+def open_audio(options: RowOptions) -> Parser | None:
+    """The parser of a recording in an archive, as opaque bytes. None: the options want other rows,
+    which need the whole object.
+    """
+    return open_bytes(options) if options.form == "bytes" else None
+
+
+def _whole(source: Source, options: RowOptions) -> Run:
+    """The whole recording as one opaque row."""
+    if source.size > options.row_bytes:
+        return bad_row(too_long(options.row_bytes))
+    return Run(1, opaque(source.read(0, source.size)))
+
+
+def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
     import soundfile  # noqa: PLC0415 (an extra, loaded when it is asked for)
 
     head = source.read(0, _HEAD_BYTES)
@@ -88,6 +112,9 @@ def read_audio(source: Source, options: RowOptions, gathered: Gathered) -> Itera
     broken = parts.broken or breaks_off(source)
     if broken is not None:
         raise Poison("bad_format", f"the recording breaks off: {broken}")
+
+
+_read_windows: Final = reader("audio", _decode)
 
 
 def _is_joined(source: Source, read_to: int) -> bool:

@@ -20,8 +20,8 @@ from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.base.source import Source, SourceFile
 from penstock.formats.magic import no_such
 from penstock.formats.media.container_ends import Boxes, breaks_off, is_transport_stream
-from penstock.formats.media.rows_into_runs import Gathered
-from penstock.formats.pictures import pillow
+from penstock.formats.media.decoding import Gathered, reader
+from penstock.formats.pictures.image import jpeg, scaled_frame
 from penstock.formats.pictures.pixels import PictureOptions, Rgb
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Followed(SourceFile):
         return data
 
 
-def read_video(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
+def _decode(source: Source, options: RowOptions, gathered: Gathered) -> Iterator[Run]:
     import av  # noqa: PLC0415 (an extra, loaded when it is asked for)
     import av.error  # noqa: PLC0415
 
@@ -99,6 +99,9 @@ def read_video(source: Source, options: RowOptions, gathered: Gathered) -> Itera
     broken = breaks_off(source, file.boxes)
     if broken is not None:
         raise Poison("bad_format", f"the video breaks off: {broken}")
+
+
+read_video: Final = reader("video", _decode)
 
 
 def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
@@ -153,9 +156,9 @@ def _row(
     rgb: Rgb = plain.to_ndarray().astype(np.uint8, copy=False)
     rgb = _upright(rgb, _matrix(frame))
     if own.image is None:
-        return BytesRows.of([pillow.jpeg(rgb)])
+        return BytesRows.of([jpeg(rgb)])
     size = (own.image.width, own.image.height)
-    return own.image.row(pillow.scaled_frame(rgb, size), form)
+    return own.image.row(scaled_frame(rgb, size), form)
 
 
 def _matrix(frame: "VideoFrame") -> tuple[int, int, int, int]:

@@ -1,20 +1,33 @@
 """The format `image`: an object, or a member of an archive, is one row: the bytes of the file as
-they are, or with `rows.image_size` the pixels of the picture.
+they are, or with `rows.image_size` the pixels of the picture. The only file that knows Pillow.
 
 Rule: data that is not a picture, or that claims more than `limits.pixels`, is a bad row, and is not
-decoded. Of an animation, or a file of several pages, the pixels are those of the first picture.
+decoded. The picture's first bytes show its kind, and only Pillow's decoder for that kind is tried.
+Any exception of Pillow about a damaged picture becomes `BadRow`. Of an animation, or a file of
+several pages, the pixels are those of the first picture.
 """
 
+import io
 from collections.abc import Collection
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from penstock.core.rows.payload import Form, Payload
-from penstock.formats.base.runs import RowOptions
-from penstock.formats.pictures import pillow
+from penstock.formats.base.runs import BadRow, RowOptions
 from penstock.formats.pictures.headers import kind_of, look_at
-from penstock.formats.pictures.pixels import PictureOptions
-from penstock.formats.text.opaque import OneRowParser, opaque
+from penstock.formats.pictures.pixels import PictureOptions, Rgb
+from penstock.formats.text.text_and_bytes import OneRowParser, opaque
+from penstock.packages import missing_extra
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+EXTENSIONS: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+# The quality of the JPEG that a frame of a video becomes.
+JPEG_QUALITY: Final = 95
 
 
 def open_image(options: RowOptions) -> OneRowParser:
@@ -22,9 +35,9 @@ def open_image(options: RowOptions) -> OneRowParser:
 
     def row(data: bytes) -> Payload:
         if own.image is not None:
-            rgb = pillow.decode(data, (own.image.width, own.image.height), own.pixels)
+            rgb = decode(data, (own.image.width, own.image.height), own.pixels)
             return own.image.row(rgb, options.form)
-        pillow.check_pixels(*look_at(data), own.pixels)
+        check_pixels(*look_at(data), own.pixels)
         return opaque(data)
 
     return OneRowParser(options, row)
@@ -45,3 +58,79 @@ def stays_whole(options: RowOptions) -> bool:
 
 def looks(head: bytes) -> bool:
     return kind_of(head) is not None
+
+
+def need_pillow(wanted_by: str) -> None:
+    """Raises `Fatal` if Pillow is not installed."""
+    if find_spec("PIL") is None:
+        raise missing_extra(wanted_by, "images")
+
+
+def decode(data: bytes, size: tuple[int, int], most_pixels: int) -> Rgb:
+    """The picture, upright, in RGB, scaled to exactly `size` (width, height). Raises `BadRow`."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 (an extra, loaded when it is asked for)
+
+    kind, width, height = look_at(data)
+    check_pixels(kind, width, height, most_pixels)
+    try:
+        with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
+            # Check the size again: in a forged header Pillow may read another size than we do.
+            check_pixels(kind, *image.size, most_pixels)
+            image.load()
+            upright = ImageOps.exif_transpose(image)
+            return scaled(_as_rgb(upright), size)
+    except BadRow:
+        raise
+    # For damaged files Pillow raises OSError, SyntaxError, ValueError, struct.error, KeyError,
+    # TypeError, DecompressionBombError and more.
+    except Exception as error:
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise BadRow(f"the {kind} cannot be decoded: {said}") from error
+
+
+def check_pixels(kind: str, width: int, height: int, most_pixels: int) -> None:
+    if width * height > most_pixels:
+        raise BadRow(
+            f"the {kind} has {width} x {height} pixels, more than {most_pixels} (limits.pixels)"
+        )
+
+
+def scaled(image: "Image.Image", size: tuple[int, int]) -> Rgb:
+    """Scale bilinearly to exactly `size`. When a picture shrinks, all its pixels count."""
+    from PIL import Image  # noqa: PLC0415
+
+    if image.size != size:
+        image = image.resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def scaled_frame(rgb: Rgb, size: tuple[int, int]) -> Rgb:
+    from PIL import Image  # noqa: PLC0415
+
+    return scaled(Image.fromarray(rgb), size)
+
+
+def jpeg(rgb: Rgb) -> bytes:
+    from PIL import Image  # noqa: PLC0415
+
+    out = io.BytesIO()
+    Image.fromarray(rgb).save(out, "JPEG", quality=JPEG_QUALITY)
+    return out.getvalue()
+
+
+def _as_rgb(image: "Image.Image") -> "Image.Image":
+    """The picture in RGB. Transparency is dropped, as `convert("RGB")` does: the colours stay."""
+    from PIL import Image  # noqa: PLC0415
+
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I;16"):  # `convert` would make all values above 255 white
+        values = np.asarray(image).astype(np.uint16)
+        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "I":
+        raise BadRow("the picture has pixels of 32 bits, which are not read")
+    if image.mode == "F":
+        raise BadRow("the picture has floating-point pixels, which have no fixed range")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")

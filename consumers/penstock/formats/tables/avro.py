@@ -21,7 +21,6 @@ from penstock.errors import ErrorCode, Poison, without_addresses
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser
 from penstock.formats.base.runs import BadRow, RowOptions, Run, read_rows, too_long
-from penstock.formats.csv.numbers import join_floats, to_float32
 from penstock.formats.magic import no_such
 from penstock.formats.tables.avro_limits import (
     MOST_UNPACKED_BYTES,
@@ -30,6 +29,7 @@ from penstock.formats.tables.avro_limits import (
     check_schema,
 )
 from penstock.formats.tables.batches import chosen
+from penstock.formats.text.numbers_in_bulk import join_floats, to_float32
 from penstock.packages import missing_extra
 
 MAGIC: Final = b"Obj\x01"

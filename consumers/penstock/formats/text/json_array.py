@@ -1,12 +1,18 @@
-"""A JSON array of rows: divided at the commas of its top level, without holding the array.
+"""A JSON array of rows: divided at the commas of its top level, without holding the array. For JSON
+of an unknown kind: are its rows the elements of one array, or its lines (NDJSON)?
 
 Rule: brackets and commas count only outside strings. The text between two top-level commas is one
 row. If that text is not JSON, the array is `bad_format`. If it is JSON that Python cannot hold, it
 is one bad row, as in NDJSON. At most one unfinished row is held.
+
+If the first line is a complete array and more text follows, the lines are the rows. The elements of
+any other array are the rows, even if the array is a single line. But if nothing names the object as
+JSON, a single line with an array of scalars is one row. Until the kind is known the first line is
+held, up to the limit of a row.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -15,14 +21,14 @@ from penstock.errors import Poison
 from penstock.formats.base.parser_chain import PLAIN_STEP_BYTES, Parser
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.magic import no_such
-from penstock.formats.text.json_rows import JsonRowReader
+from penstock.formats.text.json_rows import JsonRowReader, open_ndjson
 from penstock.formats.text.lines import RawRows
 
 # To find the cuts takes forty times the memory of the piece, and 3 ms if its rows have one byte
 # each.
 _PIECE_BYTES = 8 << 10
 _SPACE = b" \t\r\n"
-_QUOTE, _COMMA, _END = ord('"'), ord(","), ord("]")
+_QUOTE, _COMMA, _OPEN, _END = ord('"'), ord(","), ord("["), ord("]")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 # How each byte changes the depth of brackets, and which bytes matter for finding the cuts.
@@ -166,3 +172,63 @@ def _block_of(rows: list[bytes]) -> RawRows:
     """The rows as lines if no row holds a newline: lines can be read in bulk."""
     text = b"\n".join(rows)
     return rows if text.count(b"\n") != len(rows) - 1 else text + b"\n"
+
+
+class JsonParser(Parser):
+    """Reads JSON of an unknown kind. `is_named`: True if the object's name says that it is JSON."""
+
+    def __init__(self, options: RowOptions, *, is_named: bool) -> None:
+        self._options = options
+        self._is_named = is_named
+        self._parser: Parser | None = None
+        self._line = bytearray()
+        self._is_complete = False  # the first line is there, with its newline
+
+    def feed(self, data: bytes) -> Iterator[Run]:
+        if self._parser is None:
+            self._take(data)
+            if self._parser is None:
+                return
+            data = bytes(self._line)
+            self._line.clear()
+        yield from self._parser.feed(data)
+
+    def close(self) -> Iterator[Run]:
+        if self._parser is None:
+            if not self._line:
+                return
+            line = bytes(self._line)
+            is_row = not (self._is_named or line[1:].lstrip(_SPACE).startswith((b"[", b"{", b"]")))
+            self._parser = (open_ndjson if is_row else JsonArrayParser)(self._options)
+            yield from self._parser.feed(line)
+        yield from self._parser.close()
+
+    def _take(self, data: bytes) -> None:
+        """Add the bytes to the first line; choose the parser as soon as the kind is known."""
+        line = self._line
+        if not line or self._is_complete:
+            data = data.lstrip(_SPACE)
+        if not data:
+            return
+        if not line and data[0] != _OPEN:
+            self._settle(open_ndjson if data.startswith(b"{") else JsonArrayParser, data)
+        elif self._is_complete:
+            self._settle(open_ndjson if is_array(line) else JsonArrayParser, data)
+        else:
+            self._take_line(data)
+
+    def _take_line(self, data: bytes) -> None:
+        line, limit = self._line, self._options.row_bytes
+        end = data.find(b"\n") + 1
+        if len(line) + (end or len(data)) > limit:
+            self._settle(JsonArrayParser, data)  # the line is too long for a row of NDJSON
+            return
+        self._is_complete = bool(end)
+        line += data[: end or None]
+        if end:
+            self._take(data[end:])
+
+    def _settle(self, parser: Callable[[RowOptions], Parser], data: bytes) -> None:
+        """Choose the parser; it is fed the held line, to which `data` is added here."""
+        self._parser = parser(self._options)
+        self._line += data

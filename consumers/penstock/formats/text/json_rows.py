@@ -25,10 +25,9 @@ from penstock.formats.base.runs import (
     read_rows,
     shown,
 )
-from penstock.formats.csv.numbers import join_floats, parse_table
-from penstock.formats.text.halving import parse_halving, portions
 from penstock.formats.text.lines import RawRows, rows_of, split_first
-from penstock.formats.text.text import LinesParser
+from penstock.formats.text.numbers_in_bulk import join_floats, parse_halving, parse_table, portions
+from penstock.formats.text.text_and_bytes import LinesParser
 
 _SPACE = b" \t\r\n"
 _FLAT_ARRAYS = re.compile(rb"(?:[ \t]*+\[[^\[\]\n]*+\][ \t\r]*+\n)*+")

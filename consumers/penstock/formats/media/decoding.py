@@ -1,18 +1,28 @@
-"""Gathers rows of recordings and videos, which come one by one, into runs.
+"""Decoding of recordings and videos: are the libraries there, and how do rows become runs?
 
-Rule: a run is handed on when it holds `RUN_BYTES`. Unwanted rows are counted, not made. Pure.
-Owner: one reading of one object.
+Rule: the libraries are an extra. They are loaded when an object needs them, and only in a decoder,
+which may crash. The rows come one by one; a run of them is handed on when it holds `RUN_BYTES`.
+Unwanted rows are counted, not made. Owner: one reading of one object.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from importlib.util import find_spec
+from typing import Final, Literal
 
 import numpy as np
 
-from penstock.core.rows.payload import BytesRows, Matrix, Payload
+from penstock.core.rows.payload import BytesRows, Form, Matrix, Payload
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run, too_long
-from penstock.formats.base.source import Wanted
+from penstock.formats.base.source import Read, Source, Wanted
+from penstock.packages import missing_extra
+
+Kind = Literal["audio", "video"]
+
+_LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {
+    "audio": ("soundfile",),
+    "video": ("av", "PIL"),
+}
 
 # Runs of this size are so few that the cost of a run itself does not matter.
 RUN_BYTES: Final = 256 << 10
@@ -21,6 +31,33 @@ SKIPPED_ROWS: Final = 1_000
 # An opaque payload counts a little more than the bytes of its row, because it also holds the place
 # where the row ends.
 _ROW_END_BYTES: Final = 64
+
+
+def need_media(format: str, form: Form) -> None:
+    """Raises `Fatal` if the format needs the extra for these rows and it is not installed."""
+    is_decoded = format == "video" or (format == "audio" and form != "bytes")
+    if is_decoded and _is_missing(format):
+        raise missing_extra(format, "media")
+
+
+def _is_missing(kind: str) -> bool:
+    return not all(find_spec(name) for name in _LIBRARIES["audio" if kind == "audio" else "video"])
+
+
+def reader(kind: Kind, decode: "Decode") -> Read:
+    """The function that reads objects of this kind, whose rows `decode` adds to a `Gathered`."""
+
+    def read(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
+        if _is_missing(kind):
+            raise Poison("bad_format", str(missing_extra(kind, "media")))
+        gathered = Gathered(options, wanted)
+        try:
+            yield from decode(source, options, gathered)
+        except Poison:
+            yield from gathered.rest()
+            raise
+
+    return read
 
 
 class Gathered:
@@ -66,6 +103,9 @@ class Gathered:
             rows, times = self._rows, np.array(self._times, np.int64)
             self._rows, self._times, self._nbytes = [], [], 0
             yield Run(len(rows), _joined(rows), since_ms=times)
+
+
+Decode = Callable[[Source, RowOptions, Gathered], Iterator[Run]]
 
 
 def _joined(rows: list[Payload]) -> Payload:
