@@ -16,10 +16,9 @@ import pytest
 from penstock import logs
 from penstock.commands import common_options
 from penstock.commands.replay import replaying
-from penstock.library.progress_bar import predict_bar
 from penstock.messages.prediction import decode_prediction
 from penstock.replay.pacing import Look
-from penstock.terminal_text import escaped
+from penstock.terminal_text import escaped, predict_bar
 from penstock.verify.answers.watch import Answer
 
 PENSTOCK = Path(sys.executable).with_name("penstock")

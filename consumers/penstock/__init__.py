@@ -72,8 +72,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
-    from penstock.library.predicting import predict, predict_sync
-    from penstock.library.tables import Predictions, to_arrow, to_pandas, to_polars
+    from penstock.library.python_api import (
+        Predictions,
+        predict,
+        predict_sync,
+        to_arrow,
+        to_pandas,
+        to_polars,
+    )
     from penstock.messages.prediction import Prediction
 
 __all__ = [
@@ -90,10 +96,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import penstock` alone must load no client."""
-    if name in ("predict", "predict_sync"):
-        from penstock.library import predicting
-
-        return getattr(predicting, name)
     if name == "Prediction":
         from penstock.messages import prediction
 
@@ -103,9 +105,9 @@ def __getattr__(name: str) -> Any:
 
         return errors.PenstockError
     if name in __all__:
-        from penstock.library import tables
+        from penstock.library import python_api
 
-        return getattr(tables, name)
+        return getattr(python_api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,17 +1,20 @@
-"""Texts, times, and how far two models agree, as a terminal shows them.
+"""What a terminal shows: texts, times, how far two models agree, and progress bars.
 
 Rule: texts come from outside, so characters that would control a terminal are printed as escapes
-(`escaped`). This file is light to import, because every log line passes through it. Owner: the
-commands that print, and the log.
+(`escaped`). A bar goes to standard error, and only if that is a terminal, or in a notebook. This
+file is light to import, because every log line passes through it. Owner: the commands that print,
+and the log.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
     from rich.text import Text
 
@@ -82,3 +85,53 @@ def folded(names: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
     for row in rows:
         table.add_row(*map(cut, row))
     return table
+
+
+class PredictBar:
+    """Shows how many objects are answered, and how many rows."""
+
+    def __init__(self, bar: "Progress") -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=None, rows=0)
+
+    def found(self, objects: int) -> None:
+        """Show that this many objects were listed so far."""
+        self._bar.update(self._task, total=objects)
+
+    def done(self, rows: int, objects: int) -> None:
+        """Show that this many rows and objects were answered so far."""
+        self._bar.update(self._task, completed=objects, rows=rows)
+
+
+def bar(*columns: "ProgressColumn", shown: bool = True) -> "Progress":
+    """A progress bar on standard error, if that is a terminal, or in a notebook."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    is_seen = shown and (console.is_terminal or console.is_jupyter)
+    return Progress(*columns, console=console, transient=True, disable=not is_seen)
+
+
+@contextmanager
+def predict_bar(*, shown: bool = True) -> Iterator[PredictBar]:
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(" of "),
+        TextColumn("objects, {task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with bar(*columns, shown=shown) as progress:
+        yield PredictBar(progress)

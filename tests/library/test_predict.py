@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock import PenstockError, Prediction, predict, predict_sync
 from penstock.config import Config
-from penstock.library.tables import Predictions, to_arrow, to_pandas, to_polars
+from penstock.library.python_api import Predictions, to_arrow, to_pandas, to_polars
 from penstock.messages.prediction import Source
 from tests.support.json_server import json_server
 from tests.support.waiting import until
@@ -114,7 +114,7 @@ async def test_an_error_has_one_message_and_nothing_of_what_is_below(
     ours = Path(penstock.__file__).parent
     frames = traceback.extract_tb(error.__traceback__)
     assert {Path(one.filename).name for one in frames if ours in Path(one.filename).parents} == {
-        "predicting.py"
+        "python_api.py"
     }
     assert error._render_traceback_() == [f"{type(error).__name__}: {error}"]
 

@@ -33,8 +33,6 @@ LOADED: Final = (
     "penstock.jobs.progress",
     "penstock.jobs.until_end",
     "penstock.library.choosing",
-    "penstock.library.progress_bar",
-    "penstock.library.shards",
     "penstock.lint.check",
     "penstock.ops.processes.supervisor",
     "penstock.replay.job",

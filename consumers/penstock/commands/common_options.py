@@ -19,8 +19,7 @@ from rich.console import Console
 
 from penstock import config, logs
 from penstock.errors import first_cause
-from penstock.library.progress_bar import bar
-from penstock.terminal_text import escaped
+from penstock.terminal_text import bar, escaped
 
 WIDE_COLUMNS = 200
 MODEL_HELP = (

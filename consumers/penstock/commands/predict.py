@@ -75,10 +75,9 @@ def predict(
     URL is s3://bucket/key, a glob of keys, a local path or file://, or - for standard input. Exits
     with 1 if anything was answered by an error.
     """
-    from penstock.library.choosing import chosen
-    from penstock.library.predicting import predict_lines
-    from penstock.library.progress_bar import predict_bar
-    from penstock.library.shards import Share, shard_of
+    from penstock.library.choosing import Share, chosen, shard_of
+    from penstock.library.without_kafka import predict_lines
+    from penstock.terminal_text import predict_bar
 
     cfg, name = chosen(context.load(quiet=True), model, protocol, request)
     template = output if output is not None and "://" in output else None

@@ -21,7 +21,7 @@ from penstock.commands.common_options import (
     run_async,
     say,
 )
-from penstock.library.progress_bar import bar
+from penstock.terminal_text import bar
 
 # If a live worker on this machine wants the same core, a process of this priority gets a tenth.
 NICE = 10

@@ -17,7 +17,7 @@ from penstock.commands.common_options import (
     run_async,
     say,
 )
-from penstock.library.progress_bar import bar
+from penstock.terminal_text import bar
 
 if TYPE_CHECKING:
     from penstock.jobs.produce import Produced, Stream

@@ -84,7 +84,7 @@ async def letters(
     cfg: config.Config, reader: "Reader", choice: Choice, seen: Seen, progress: "OnRead"
 ) -> AsyncGenerator[Filed]:
     """The chosen letters, in the order of each partition. `seen` is kept up to date meanwhile."""
-    # The command line imports this file for `Choice`, and must not load a Kafka client at its start.
+    # The command line imports this file for `Choice`, and must not load a Kafka client.
     from penstock.adapters.kafka.reader import Progress  # noqa: PLC0415
 
     topic = cfg.output.dead_letter_topic

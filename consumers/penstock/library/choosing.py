@@ -1,18 +1,23 @@
-"""Which model answers a call of the library, and with which settings.
+"""What a call of the library chooses: the model that answers, with which settings, and, if several
+processes divide the objects, this process's share of them.
 
 Rule: the caller's arguments override the environment, which overrides the file. A URL of a model
-means the same in Python, for `penstock predict` and for `penstock replay`. Owner: the call.
+means the same in Python, for `penstock predict` and for `penstock replay`. The option `--shard`
+names the share, or leaves that to the variables of the scheduler that started the processes; the
+processes do not talk to each other. Owner: the call.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, NoReturn, get_args
 from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from penstock import requests
+from penstock.adapters.inputs.left_out_objects import Shard
 from penstock.config import Config, Model, Protocol, load, shown_url
 from penstock.config.model_urls import PATHS, named, root_of
 from penstock.config.unknown_keys import nearest
@@ -121,3 +126,81 @@ def _examples(protocol: Protocol) -> str:
     if protocol in ("oip", "oip-grpc"):
         return _OIP_URL.format(scheme="grpc" if protocol == "oip-grpc" else "http")
     return "http://host:port/..."
+
+
+class Share(NamedTuple):
+    """Which objects are answered. `shard`: only objects of this shard. `skip_existing`: only
+    objects without a result; `skipped` is called for each object that has a result.
+    """
+
+    shard: Shard | None = None
+    skip_existing: bool = False
+    skipped: Callable[[], object] = lambda: None
+
+
+ALL: Final = Share()
+
+_WRITTEN: Final = re.compile(r"(?P<index>\d+|auto)(/(?P<count>\d+))?")
+# A Job with completionMode: Indexed sets this. Kubernetes does not tell how many processes there
+# are.
+_KUBERNETES: Final = "JOB_COMPLETION_INDEX"
+_AWS: Final = ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE")
+_SLURM: Final = "SLURM_ARRAY_TASK_"
+
+
+def shard_of(text: str, environ: Mapping[str, str]) -> Shard:
+    """The shard that `text` names: `I/N`, or by the scheduler's variables `auto/N` or `auto`.
+    Raises `Fatal`.
+    """
+    found = _WRITTEN.fullmatch(text)
+    if found is None or (found["index"] != "auto" and found["count"] is None):
+        _refuse_shard(text, "write I/N, as 0/4 to 3/4, or auto/N, or auto")
+    given = int(found["count"]) if found["count"] else None
+    index, count = (
+        _by_scheduler(text, environ) if found["index"] == "auto" else (int(found["index"]), None)
+    )
+    if given is not None and count is not None and given != count:
+        _refuse_shard(text, f"the scheduler of this process says that there are {count}")
+    count = given if given is not None else count
+    if count is None:
+        _refuse_shard(text, f"{_KUBERNETES} says which, but nothing says of how many: write auto/N")
+    if not 0 <= index < count:
+        _refuse_shard(text, f"I counts from 0 to N - 1, and it is {index} of {count}")
+    return Shard(index, count)
+
+
+def _by_scheduler(text: str, environ: Mapping[str, str]) -> tuple[int, int | None]:
+    """Index and count by the scheduler's variables; None: the scheduler does not tell the count."""
+    try:
+        if _KUBERNETES in environ:
+            return int(environ[_KUBERNETES]), None
+        if _AWS[0] in environ:
+            size = environ.get(_AWS[1])
+            return int(environ[_AWS[0]]), int(size) if size is not None else None
+        if f"{_SLURM}ID" in environ:
+            return _of_slurm(text, environ)
+        _refuse_shard(text, f"there is no {_KUBERNETES}, {_AWS[0]} or {_SLURM}ID: write I/N")
+    except ValueError as error:
+        _refuse_shard(text, f"a scheduler's variable is no number: {error}")
+
+
+def _of_slurm(text: str, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Index and count by Slurm. Its ids begin anywhere, with any step: `--array=1-7:2` makes the
+    tasks 1, 3, 5 and 7.
+    """
+    one, count, first, last = (
+        int(environ[f"{_SLURM}{name}"]) if f"{_SLURM}{name}" in environ else None
+        for name in ("ID", "COUNT", "MIN", "MAX")
+    )
+    if one is None or count is None:
+        _refuse_shard(text, f"there is {_SLURM}ID, but no {_SLURM}COUNT: write I/N")
+    if first is None or last is None or count < 2:
+        return (one if first is None else one - first), count
+    step, rest = divmod(last - first, count - 1)
+    if rest or (one - first) % max(step, 1):
+        _refuse_shard(text, "the ids of --array are not evenly spaced: write I/N")
+    return (one - first) // max(step, 1), count
+
+
+def _refuse_shard(text: str, said: str) -> NoReturn:
+    raise usage(f"--shard {text}: {said}")

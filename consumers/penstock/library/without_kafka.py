@@ -1,4 +1,4 @@
-"""`predict` for Python programs: the pipeline without Kafka.
+"""Answers the rows of objects by the worker's own pipeline, without Kafka.
 
 Rule: the rows of all objects are answered in order, each once, even if the last rows do not fill a
 batch. A caller that stops iterating stops the pipeline. Owner: the caller's task.
@@ -9,15 +9,12 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Iterable,
     Sequence,
 )
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from glob import has_magic
 from typing import NamedTuple
-
-import msgspec
 
 from penstock import config, requests
 from penstock.adapters.inputs.left_out_objects import ExistingResults, of_shard
@@ -28,13 +25,8 @@ from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
 from penstock.calls.outage import ask_store, until_answered
 from penstock.decoders.pool import Pool
-from penstock.errors import PenstockError, first_cause, usage
-from penstock.library.choosing import Settings, chosen, configured
-from penstock.library.own_thread import run_in_thread
-from penstock.library.progress_bar import predict_bar
-from penstock.library.shards import ALL, Share
-from penstock.library.tables import Predictions
-from penstock.messages.prediction import Prediction
+from penstock.errors import first_cause, usage
+from penstock.library.choosing import ALL, Share
 from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
@@ -44,89 +36,6 @@ from penstock.settings.results import results_for_call
 from penstock.settings.worker import settings_for_call
 from penstock.stages.result_objects import ResultPlan
 from penstock.telemetry.worker import Telemetry
-
-
-async def predict(
-    *urls: str | Iterable[str],
-    model: str | None = None,
-    protocol: config.Protocol | None = None,
-    request: str | None = None,
-    keep: Sequence[str] | None = None,
-    config: Settings | None = None,
-    progress: bool = False,
-) -> AsyncGenerator[Prediction]:
-    """Predict every row of the objects that `urls` name; yields the results in order.
-
-    urls: `s3://bucket/key`, `gs://`, `az://`, the URL of any configured store, local paths and
-        `file://`, globs of all these, and `-` for standard input; or lists of them.
-    model: the URL of a model, or the name of a configured one. What a URL looks like depends on
-        the protocol: TorchServe's is `http://host:port/predictions/NAME[/VERSION]`.
-    protocol: what the model server speaks; `http` takes any URL.
-    request: the form of a call, as `json`, `float32`, `bytes` or `arrow`.
-    keep: columns of the input. Each result has them in `columns`; a table has a column for each.
-    config: a TOML file, or a dictionary of the tables that would stand in one, for everything else
-        (docs/configuration.md). Variables (`PENSTOCK_...`) override it, arguments override both.
-    progress: show a bar on standard error, if that is a terminal, or in a notebook.
-
-    A rejected row has `error` in place of a `prediction`. Raises `PenstockError` for what the
-    caller must mend; its text says how. Closing the iterator early stops the work.
-    """
-    decoder = msgspec.json.Decoder(Prediction)
-    named = [url for each in urls for url in ([each] if isinstance(each, str) else each)]
-    rows = objects = 0
-    try:
-        cfg, name = chosen(configured(config), model, protocol, request, keep)
-        with predict_bar(shown=progress) as bar:
-            async with aclosing(predict_lines(named, cfg, name, found=bar.found)) as found:
-                async for lines in found:
-                    for line in lines:
-                        result = decoder.decode(line)
-                        rows += result.row is not None
-                        objects += result.last
-                        yield result
-                    bar.done(rows, objects)
-    except PenstockError as error:
-        # The traceback shows only the caller's own lines, because ours would not help to mend the
-        # error.
-        raise error.with_traceback(None) from None
-
-
-def predict_sync(
-    *urls: str | Iterable[str],
-    model: str | None = None,
-    protocol: config.Protocol | None = None,
-    request: str | None = None,
-    keep: Sequence[str] | None = None,
-    config: Settings | None = None,
-    progress: bool = False,
-) -> Predictions:
-    """Does what `predict` does, with the same arguments, but returns all results at once: a list
-    with `to_arrow()`, `to_pandas()` and `to_polars()`.
-
-    It runs in a thread of its own, because a notebook's thread has a running event loop already. An
-    interrupt (Ctrl-C) stops the work.
-    """
-    found = Predictions()
-
-    async def collect() -> None:
-        results = predict(
-            *urls,
-            model=model,
-            protocol=protocol,
-            request=request,
-            keep=keep,
-            config=config,
-            progress=progress,
-        )
-        async with aclosing(results):
-            async for result in results:
-                found.append(result)
-
-    try:
-        run_in_thread(collect())
-    except PenstockError as error:
-        raise error.with_traceback(None) from None
-    return found
 
 
 async def predict_lines(

@@ -1,0 +1,231 @@
+"""What Python programs call: `predict` and `predict_sync`, and their results as a table.
+
+Rule: `predict_sync` runs `predict` in a thread with an event loop of its own, because the caller's
+thread may have a running loop already. In a table each record is a row, in order. If predictions
+are objects, each field becomes a column `prediction.NAME`. A kept column of the input has its own
+name, or `columns.NAME` if the table has another column of that name. Owner: the caller.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from threading import Event, Thread
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock import config
+from penstock.errors import PenstockError
+from penstock.library.choosing import Settings, chosen, configured
+from penstock.library.without_kafka import predict_lines
+from penstock.messages.prediction import Prediction
+from penstock.packages import missing_extra
+from penstock.terminal_text import predict_bar
+
+
+async def predict(
+    *urls: str | Iterable[str],
+    model: str | None = None,
+    protocol: config.Protocol | None = None,
+    request: str | None = None,
+    keep: Sequence[str] | None = None,
+    config: Settings | None = None,
+    progress: bool = False,
+) -> AsyncGenerator[Prediction]:
+    """Predict every row of the objects that `urls` name; yields the results in order.
+
+    urls: `s3://bucket/key`, `gs://`, `az://`, the URL of any configured store, local paths and
+        `file://`, globs of all these, and `-` for standard input; or lists of them.
+    model: the URL of a model, or the name of a configured one. What a URL looks like depends on
+        the protocol: TorchServe's is `http://host:port/predictions/NAME[/VERSION]`.
+    protocol: what the model server speaks; `http` takes any URL.
+    request: the form of a call, as `json`, `float32`, `bytes` or `arrow`.
+    keep: columns of the input. Each result has them in `columns`; a table has a column for each.
+    config: a TOML file, or a dictionary of the tables that would stand in one, for everything else
+        (docs/configuration.md). Variables (`PENSTOCK_...`) override it, arguments override both.
+    progress: show a bar on standard error, if that is a terminal, or in a notebook.
+
+    A rejected row has `error` in place of a `prediction`. Raises `PenstockError` for what the
+    caller must mend; its text says how. Closing the iterator early stops the work.
+    """
+    decoder = msgspec.json.Decoder(Prediction)
+    named = [url for each in urls for url in ([each] if isinstance(each, str) else each)]
+    rows = objects = 0
+    try:
+        cfg, name = chosen(configured(config), model, protocol, request, keep)
+        with predict_bar(shown=progress) as bar:
+            async with aclosing(predict_lines(named, cfg, name, found=bar.found)) as found:
+                async for lines in found:
+                    for line in lines:
+                        result = decoder.decode(line)
+                        rows += result.row is not None
+                        objects += result.last
+                        yield result
+                    bar.done(rows, objects)
+    except PenstockError as error:
+        # The traceback shows only the caller's own lines, because ours would not help to mend the
+        # error.
+        raise error.with_traceback(None) from None
+
+
+def predict_sync(
+    *urls: str | Iterable[str],
+    model: str | None = None,
+    protocol: config.Protocol | None = None,
+    request: str | None = None,
+    keep: Sequence[str] | None = None,
+    config: Settings | None = None,
+    progress: bool = False,
+) -> "Predictions":
+    """Does what `predict` does, with the same arguments, but returns all results at once: a list
+    with `to_arrow()`, `to_pandas()` and `to_polars()`.
+
+    It runs in a thread of its own, because a notebook's thread has a running event loop already. An
+    interrupt (Ctrl-C) stops the work.
+    """
+    found = Predictions()
+
+    async def collect() -> None:
+        results = predict(
+            *urls,
+            model=model,
+            protocol=protocol,
+            request=request,
+            keep=keep,
+            config=config,
+            progress=progress,
+        )
+        async with aclosing(results):
+            async for result in results:
+                found.append(result)
+
+    try:
+        run_in_thread(collect())
+    except PenstockError as error:
+        raise error.with_traceback(None) from None
+    return found
+
+
+def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end in a thread of its own. If an exception, such as an interrupt,
+    reaches the waiting caller, the coroutine is ended before that exception is raised.
+    """
+    failed: list[BaseException] = []
+    running: list[Callable[[], object]] = []
+    ended, is_interrupted = Event(), Event()
+
+    async def run() -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        running.append(partial(loop.call_soon_threadsafe, task.cancel))
+        # The interrupt may have come before there was a task to cancel.
+        if is_interrupted.is_set():
+            work.close()
+            return
+        await work
+
+    def work_on() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:  # raised in the caller's thread
+            failed.append(error)
+        finally:
+            ended.set()
+
+    thread = Thread(target=work_on, name="predict_sync", daemon=True)
+    try:
+        thread.start()
+        ended.wait()  # not `join`: if `join` is interrupted, Python 3.11 takes the thread for ended
+    except BaseException:
+        is_interrupted.set()
+        with suppress(RuntimeError):  # the work has just ended, and its loop is closed
+            for cancel in running:
+                cancel()
+        if thread.is_alive():
+            thread.join()
+        raise
+    if failed:
+        raise failed[0]
+
+
+class Predictions(list[Prediction]):
+    """What `predict_sync` returns: a list of records."""
+
+    def to_arrow(self) -> pa.Table:
+        return to_arrow(self)
+
+    def to_pandas(self) -> Any:
+        return to_pandas(self)
+
+    def to_polars(self) -> Any:
+        return to_polars(self)
+
+
+def to_arrow(results: Iterable[Prediction]) -> pa.Table:
+    """Columns `id`, `stream`, `bucket`, `key`, `member`, `row`, `event_time`, `error`, `message`,
+    the prediction, and what `keep` named.
+    """
+    found = list(results)
+    plain = {
+        "id": pa.array([one.id for one in found], pa.string()),
+        "stream": pa.array([one.stream for one in found], pa.string()),
+        "bucket": pa.array([one.object and one.object.bucket for one in found], pa.string()),
+        "key": pa.array([one.object and one.object.key for one in found], pa.string()),
+        "member": pa.array([one.member for one in found], pa.string()),
+        "row": pa.array([one.row for one in found], pa.int64()),
+        "event_time": _column([one.event_time for one in found]),
+        "error": pa.array([one.error and one.error.code for one in found], pa.string()),
+        "message": pa.array([one.error and one.error.message for one in found], pa.string()),
+    }
+    table = plain | _predictions([one.prediction for one in found])
+    return pa.table(table | _kept([one.columns or {} for one in found], table.keys()))
+
+
+def _predictions(values: list[Any]) -> dict[str, pa.Array]:
+    given = [value for value in values if value is not None]
+    if not given or not all(isinstance(value, dict) for value in given):
+        return {"prediction": _column(values)}
+    names = dict.fromkeys(name for value in given for name in value)
+    return {
+        f"prediction.{name}": _column([value and value.get(name) for value in values])
+        for name in names
+    }
+
+
+def _kept(rows: list[dict[str, Any]], taken: Collection[str]) -> dict[str, pa.Array]:
+    return {
+        f"columns.{name}" if name in taken else name: _column([row.get(name) for row in rows])
+        for name in dict.fromkeys(name for row in rows for name in row)
+    }
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """The values as a column. If they are of several types, or one is an integer of more than 64
+    bits, the column holds their JSON.
+    """
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array(
+            [None if value is None else msgspec.json.encode(value).decode() for value in values]
+        )
+
+
+def to_pandas(results: Iterable[Prediction]) -> Any:
+    """The columns of `to_arrow` as a pandas DataFrame."""
+    try:
+        import pandas  # noqa: F401, PLC0415 (an extra: pyarrow asks for it)
+    except ImportError as error:
+        raise missing_extra("to_pandas", "pandas", error) from None
+    return to_arrow(results).to_pandas()
+
+
+def to_polars(results: Iterable[Prediction]) -> Any:
+    """The columns of `to_arrow` as a polars DataFrame."""
+    try:
+        import polars  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise missing_extra("to_polars", "polars", error) from None
+    return polars.from_arrow(to_arrow(results))
