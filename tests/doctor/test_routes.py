@@ -1,7 +1,7 @@
 """What doctor says of routes, by the messages that it sees."""
 
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route, Routes
-from penstock.core.routing.stream_names import StreamNames
+from penstock.core.routing.stream_keys import StreamNames
 from penstock.doctor.models_and_routes import Seen
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.records.result_template import FORMATS
-from penstock.core.rows.kept import Kept
+from penstock.core.rows.payload import Kept
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings import registry
 from penstock.encodings.base import Rows

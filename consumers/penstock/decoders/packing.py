@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.rows.kept import Kept
-from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Payload
+from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Kept, Matrix, Payload
 from penstock.formats.base.runs import Run
 
 # The size of a cache line. Arrays begin at multiples of it.

@@ -22,7 +22,7 @@ from penstock import config
 from penstock.adapters.kafka.positions_from_outside import tell_stopped_lines
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
 from penstock.core.order.line_stop import Verb, Word, stream_digest
-from penstock.core.routing.stream_names import StreamNames, fallback, key_text
+from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.dlq.letters import Choice, Filed, Seen, letters, rows_text
 from penstock.errors import usage
 from penstock.messages.cloud_events import structured

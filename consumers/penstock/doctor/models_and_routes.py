@@ -23,7 +23,7 @@ from penstock.adapters.stores.choice import open_objects
 from penstock.calls.model_calls import canary_of
 from penstock.calls.outage import ask_model
 from penstock.core.routing.model_routes import Routes
-from penstock.core.routing.stream_names import StreamNames, streams_of
+from penstock.core.routing.stream_keys import StreamNames, streams_of
 from penstock.core.rows.payload import Payload
 from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.stores import place_of

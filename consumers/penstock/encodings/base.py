@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.rows.blocks import Block
-from penstock.core.rows.kept import NO_TIME, Kept
+from penstock.core.rows.payload import NO_TIME, Kept
 from penstock.core.rows.rejections import Rejection
 
 # How many bytes are compressed, or handed to the store, at a time.

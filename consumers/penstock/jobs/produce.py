@@ -26,7 +26,7 @@ from penstock.adapters.stores.files_and_stdin import local_path
 from penstock.calls.outage import until_answered
 from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import StoreChoice
-from penstock.core.routing.stream_names import StreamNames
+from penstock.core.routing.stream_keys import StreamNames
 from penstock.errors import usage
 from penstock.jobs.listing import At, Globs, Listing
 from penstock.jobs.listing_position import Position, open_position

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.owner import FirstAnswer, Owner
+from penstock.core.rows.ticket_origin import FirstAnswer, Owner
 from penstock.messages.reference import RowRange
 
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]

@@ -17,7 +17,7 @@ from penstock.core.order.fetch_queue import (
 )
 from penstock.core.order.line_stop import LineLimits
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.owner import Owner
+from penstock.core.rows.ticket_origin import Owner
 from penstock.lane.account import LaneAccount
 from penstock.lane.budget import FEW_OBJECTS, Budget, Held, message_cost
 from penstock.ports import Commit, Record, Where

@@ -16,11 +16,11 @@ from functools import partial
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Routes, place_of
 from penstock.core.routing.store_choice import StoreChoice, compiled
-from penstock.core.routing.stream_names import StreamNames, fallback, streams_of
+from penstock.core.routing.stream_keys import StreamNames, fallback, streams_of
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.log_keys import of_place
-from penstock.core.rows.owner import Owner
 from penstock.core.rows.rejections import Rejection
+from penstock.core.rows.ticket_origin import Owner
 from penstock.core.window.pace import Gather
 from penstock.errors import Poison, Unforeseen
 from penstock.lane.lane import Lane

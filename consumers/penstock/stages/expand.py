@@ -17,9 +17,7 @@ import numpy.typing as npt
 from penstock.calls.unexpected_errors import Guard, Guards
 from penstock.core.progress.ranges import selected
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from penstock.core.rows.kept import Kept
-from penstock.core.rows.payload import Payload
+from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Kept, Payload
 from penstock.core.rows.rejections import ReasonsBuilder, Rejection
 from penstock.decoders.protocol import NEXT, TAIL, Decoder, Task, tail_of
 from penstock.formats.base.reading import Turn, open_inline

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guards
 from penstock.core.order.releases import Release, Room
-from penstock.core.records.bundles import FRAME_BYTES, Blocks, bundled
 from penstock.core.records.failed_rows import Failed
 from penstock.core.records.output_records import Labels, Records
+from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import Pace

@@ -18,8 +18,7 @@ from typing import Protocol
 
 from penstock.calls.unexpected_errors import Guards, works_on
 from penstock.core.order.time_order import Latest, Merge
-from penstock.core.routing.rekeying import Keyed, keyed, unread
-from penstock.core.routing.stream_names import StreamNames
+from penstock.core.routing.stream_keys import Keyed, StreamNames, keyed, unread
 from penstock.core.rows.log_keys import of_place
 from penstock.errors import Transient, Unforeseen
 from penstock.ports import (

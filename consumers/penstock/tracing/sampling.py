@@ -9,7 +9,7 @@ not become a flood of spans. Owner: the tracer.
 import math
 from typing import Final
 
-from penstock.core.rows.trace import Why
+from penstock.core.rows.ticket_origin import Why
 from penstock.messages.traceparent import Caller
 
 _LOW_BITS: Final = (1 << 64) - 1

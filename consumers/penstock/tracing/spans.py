@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.core.order.releases import Release
-from penstock.core.rows.trace import Trace
+from penstock.core.rows.ticket_origin import Trace
 from penstock.ports import Attribute, Span, SpanIdentity
 
 # A library's text may be long; receivers cut or refuse it.

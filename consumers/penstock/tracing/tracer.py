@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.core.order.releases import Release
 from penstock.core.rows.blocks import Block, Ticket
-from penstock.core.rows.trace import Trace
+from penstock.core.rows.ticket_origin import Trace
 from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, written
 from penstock.ports import Clock, Record, SpanIdentity, Spans, outgoing_traceparent
 from penstock.tracing.sampling import Errors, Ratio, Slowest

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.core.routing.stream_names import StreamNames, fallback, key_text
+from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import LATEST_MS, EventTime, output_time

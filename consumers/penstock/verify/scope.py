@@ -6,7 +6,7 @@ Rule: values only. Owner: the caller of the judge.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.routing.stream_names import StreamNames
+from penstock.core.routing.stream_keys import StreamNames
 from penstock.ports import Commit
 from penstock.verify.fields import AskedFields
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.routing.rekeying import Keyed, keyed
-from penstock.core.routing.stream_names import StreamNames, fallback, streams_of
+from penstock.core.routing.stream_keys import Keyed, StreamNames, fallback, keyed, streams_of
 from penstock.messages.cloud_events import structured
 from penstock.messages.codec import Ignored, SchemaError, decode
 

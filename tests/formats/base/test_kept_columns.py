@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.core.rows.kept import NO_TIME, Kept
-from penstock.core.rows.payload import Form, JsonRows
+from penstock.core.rows.payload import NO_TIME, Form, JsonRows, Kept
 from penstock.errors import Poison
 from penstock.formats.base.kept_columns import moment_ms
 from penstock.formats.base.reading import decoded

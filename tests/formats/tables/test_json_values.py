@@ -7,7 +7,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from penstock.core.rows.kept import NO_TIME
+from penstock.core.rows.payload import NO_TIME
 from penstock.errors import Poison
 from penstock.formats.base.runs import RowOptions, Run
 from penstock.formats.tables.batches import TableReader

@@ -13,7 +13,7 @@ from heapq import merge
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-from penstock.core.rows.owner import Origin
+from penstock.core.rows.ticket_origin import Origin
 
 # This many records and bytes of one partition may wait; then the partition is not read until the
 # others have caught up. One read may exceed these limits.

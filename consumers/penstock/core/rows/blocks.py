@@ -9,13 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.routing.store_choice import DEFAULT
-from penstock.core.rows.costs import ANSWER_BYTES, BLOCK_COST_BYTES
-from penstock.core.rows.kept import Kept
-from penstock.core.rows.owner import FirstAnswer, Origin, Owner
-from penstock.core.rows.payload import Payload, Shape
+from penstock.core.rows.payload import ANSWER_BYTES, BLOCK_COST_BYTES, Kept, Payload, Shape
 from penstock.core.rows.rejections import Reasons, Rejection
-from penstock.core.rows.source_object import SourceObject
-from penstock.core.rows.trace import Trace
+from penstock.core.rows.ticket_origin import FirstAnswer, Origin, Owner, SourceObject, Trace
 from penstock.messages.prediction import RecordFrame
 from penstock.messages.reference import Inline, Reference
 

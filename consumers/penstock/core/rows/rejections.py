@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.rows.costs import ERROR_COST_BYTES
+from penstock.core.rows.payload import ERROR_COST_BYTES
 from penstock.errors import ErrorCode
 
 Ends = npt.NDArray[np.int64]

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.rows.blocks import Block
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from penstock.core.rows.payload import Shape
+from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Shape
 from penstock.core.window.batch import BULK_ROWS, Batch, Filling, Reason, is_bulk
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 
-from penstock.core.rows.kept import Kept
+from penstock.core.rows.payload import Kept
 from penstock.formats.base.kept_columns import ON_ONE_LINE
 from penstock.formats.base.parser_chain import Members, Parser
 from penstock.formats.base.runs import RowOptions, Run

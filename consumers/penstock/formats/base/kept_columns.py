@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 import orjson
 
-from penstock.core.rows.kept import Kept
+from penstock.core.rows.payload import Kept
 from penstock.formats.base.runs import RowOptions, Run
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

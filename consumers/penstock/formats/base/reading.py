@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from penstock.core.rows.costs import BLOCK_COST_BYTES
+from penstock.core.rows.payload import BLOCK_COST_BYTES
 from penstock.errors import PenstockError, Poison, Unforeseen
 from penstock.formats.archives.compression import GZIP_MAGIC, GZIP_WBITS, codec_of
 from penstock.formats.base.format import WantsRanges

@@ -14,9 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from penstock.core.rows.kept import Kept
-from penstock.core.rows.payload import Form, Payload
+from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Form, Kept, Payload
 from penstock.errors import Poison
 
 log = logging.getLogger(__name__)

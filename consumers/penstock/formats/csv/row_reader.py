@@ -13,8 +13,7 @@ from math import isfinite, isinf, isnan
 
 import numpy as np
 
-from penstock.core.rows.kept import Kept
-from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import Poison
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.runs import (

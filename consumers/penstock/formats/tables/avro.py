@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from penstock.core.rows.kept import Kept
-from penstock.core.rows.payload import JsonRows, Matrix
+from penstock.core.rows.payload import JsonRows, Kept, Matrix
 from penstock.errors import ErrorCode, Poison, without_addresses
 from penstock.formats.base.kept_columns import moment_ms, with_kept
 from penstock.formats.base.parser_chain import EXPANDING_STEP_BYTES, Parser

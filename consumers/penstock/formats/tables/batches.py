@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.core.rows.kept import NO_TIME, Kept
-from penstock.core.rows.payload import Columns, Matrix
+from penstock.core.rows.payload import NO_TIME, Columns, Kept, Matrix
 from penstock.errors import Poison
 from penstock.formats.archives.compression import TABLE_FREE_BYTES, Expansion
 from penstock.formats.base.kept_columns import EARLIEST_MS, LATEST_MS, moment_ms, with_kept

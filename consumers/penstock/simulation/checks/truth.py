@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.core.routing.model_routes import Routes, place_of
-from penstock.core.rows.costs import BLOCK_COST_BYTES, ROW_COST_BYTES
-from penstock.core.rows.payload import Payload
+from penstock.core.rows.payload import BLOCK_COST_BYTES, ROW_COST_BYTES, Payload
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import RowOptions, Run
