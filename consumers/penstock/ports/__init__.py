@@ -5,11 +5,30 @@ adapter of a port passes the port's one contract suite in `tests/adapters/`. Bes
 only errors of `penstock.errors` cross a port.
 """
 
-from penstock.ports.adapters import Adapters, Guest, Transactions
-from penstock.ports.clock import Clock
-from penstock.ports.model import Answers, Model
-from penstock.ports.objects import Body, Listed, Location, Objects, Part, WholeBody
-from penstock.ports.results import Results, Stored, Upload
+from penstock.ports.adapters import (
+    Adapters,
+    Answers,
+    Attribute,
+    Clock,
+    Guest,
+    Model,
+    Span,
+    SpanIdentity,
+    Spans,
+    Transactions,
+    outgoing_traceparent,
+)
+from penstock.ports.objects import (
+    Body,
+    Listed,
+    Location,
+    Objects,
+    Part,
+    Results,
+    Stored,
+    Upload,
+    WholeBody,
+)
 from penstock.ports.sink import Headers, Outgoing, Passage, Producers, Sink
 from penstock.ports.source import (
     UNDECIDED,
@@ -21,7 +40,6 @@ from penstock.ports.source import (
     Source,
     Where,
 )
-from penstock.ports.spans import Attribute, Span, SpanIdentity, Spans, outgoing_traceparent
 
 __all__ = [
     "UNDECIDED",

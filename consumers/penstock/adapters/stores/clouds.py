@@ -1,14 +1,18 @@
-"""Objects of Google Cloud Storage and of Azure, through obstore.
+"""Objects of Google Cloud Storage and of Azure, through obstore, and the hosts that may be asked.
 
 Rule: credentials come from the configuration, else from each cloud's own chain, which obstore
-knows: application default, workload identity, managed identity. A version is Google's generation or
-Azure's version id. A key that obstore would rewrite is refused, because there is no other client.
-Owner: the stores.
+knows: application default, workload identity, managed identity. The store's own host is asked, and
+token services if no credentials are configured; no other host is asked, even if a redirect leads
+there. A version is Google's generation or Azure's version id. A key that obstore would rewrite is
+refused, because there is no other client. Owner: the stores.
 """
 
+import os
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore
@@ -16,7 +20,6 @@ from obstore.store import AzureStore, GCSStore
 from penstock import config
 from penstock.adapters.s3.buckets import Buckets, client_options, confined
 from penstock.adapters.s3.obstore_client import ByObstore
-from penstock.adapters.stores.cloud_hosts import hosts_of
 from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted
 from penstock.adapters.stores.obstore_errors import cloud_translated
 from penstock.adapters.stores.transfer import READ_TIMEOUT_S
@@ -174,3 +177,63 @@ def _odd(location: Location) -> PenstockError:
         f"{name(location)}: keys that are empty or have an empty, . or .. segment, or a control "
         "character, are read from S3 only; rename the object",
     )
+
+
+_GOOGLE: Final = "https://storage.googleapis.com"
+_GOOGLE_TOKENS: Final = (
+    "https://oauth2.googleapis.com",
+    "https://www.googleapis.com",
+    "https://accounts.google.com",
+    "https://sts.googleapis.com",
+    "https://iamcredentials.googleapis.com",
+)
+_AZURE: Final = "https://blob.core.windows.net"
+_AZURE_TOKENS: Final = (
+    "https://login.microsoftonline.com",
+    "https://login.microsoftonline.us",
+    "https://login.partner.microsoftonline.cn",
+)
+# The metadata service of the cloud that the machine runs in.
+_INSTANCE: Final = ("http://169.254.169.254", "http://metadata.google.internal")
+# Environment variables that name another token service to a cloud's own chain, either as a host or
+# as an address.
+_ELSEWHERE: Final = (
+    "GCE_METADATA_HOST",
+    "GCE_METADATA_ROOT",
+    "GCE_METADATA_IP",
+    "METADATA_HOST",
+    "METADATA_IP",
+    "AZURE_AUTHORITY_HOST",
+    "IDENTITY_ENDPOINT",
+    "MSI_ENDPOINT",
+)
+
+
+class _KeyFile(msgspec.Struct):
+    token_uri: str | None = None
+
+
+def hosts_of(settings: config.Store, scheme: str) -> list[str]:
+    """The addresses of the allowed hosts; the store's own comes first."""
+    is_google = scheme == "gs"
+    own = settings.endpoint_url or (_GOOGLE if is_google else _AZURE)
+    if settings.anon or settings.token or settings.secret:
+        return [own]
+    tokens = [*(_GOOGLE_TOKENS if is_google else _AZURE_TOKENS)]
+    file = settings.key_file or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if is_google and file:
+        tokens += _named_in(Path(file))
+    if not settings.key_file:
+        tokens += _INSTANCE
+        named = filter(None, map(os.environ.get, _ELSEWHERE))
+        tokens += [one if "://" in one else f"http://{one}" for one in named]
+    return [own, *tokens]
+
+
+def _named_in(file: Path) -> list[str]:
+    """The token service that a key file names. Empty for a bad file, which obstore reports."""
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=_KeyFile)
+    except (OSError, msgspec.MsgspecError):
+        return []
+    return [found.token_uri] if found.token_uri else []
