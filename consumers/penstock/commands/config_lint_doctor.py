@@ -79,7 +79,7 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     # that wait.
     from penstock.lint.check import refused
 
-    config.check_files(resolved)
+    config.check_files(resolved.config, resolved.sources)
     for error in refused(resolved.config):
         raise error
 
@@ -207,7 +207,7 @@ def _configured(context: Context, resolved: config.Resolved) -> bool:
     wrong = [str(one).removeprefix("configuration: ") for one in lint(context.path, os.environ, ())]
     if not wrong:
         try:
-            config.check_files(resolved)
+            config.check_files(resolved.config, resolved.sources)
         except Fatal as error:
             wrong.append(str(error))
     for said in wrong:

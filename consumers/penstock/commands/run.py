@@ -90,7 +90,7 @@ def run(
     resolved = context.resolve()
     cfg = resolved.config
     say_start(resolved, context.path)
-    config.check_files(resolved)
+    config.check_files(resolved.config, resolved.sources)
     if processes > 1 or spare:
         from penstock.ops.processes.supervisor import run_processes
 
@@ -131,7 +131,7 @@ def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
     from penstock.worker.dry_run import dry_run
 
     resolved = context.resolve(quiet=True)
-    config.check_files(resolved)
+    config.check_files(resolved.config, resolved.sources)
     cfg = resolved.config
     seen = DryRun(cfg.output.dead_letter_topic, click.echo, as_json=as_json)
 

@@ -5,6 +5,7 @@ and the adapters read the configuration, and each adapter reads only its own sec
 gets plain values. Owner: the command that loads it.
 """
 
+from penstock.config.addresses_and_files import check_files
 from penstock.config.all_sections import Config
 from penstock.config.loading import Resolved, load, resolve
 from penstock.config.model_sections import Model, Protocol, Route, Shadow
@@ -23,7 +24,6 @@ from penstock.config.sections import (
     Traces,
     Window,
 )
-from penstock.config.unreadable_files import check_files
 
 __all__ = [
     "MASK",

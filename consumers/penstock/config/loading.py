@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from penstock.config.addresses_and_files import wrong_addresses
 from penstock.config.all_sections import NAMED, SECTIONS, SHARING, TABLES, Config, sections_of
-from penstock.config.malformed_addresses import wrong_addresses
 from penstock.config.regions import in_region
 from penstock.config.sections import Section, TopLevel
 from penstock.config.unknown_keys import section_shown, unknown_keys

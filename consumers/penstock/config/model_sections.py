@@ -1,9 +1,14 @@
-"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them.
+"""The sections about models: `[model]`, its shadow, `[[models]]`, and `[[routes]]` to them; and
+what the path of a model's URL tells.
 
-Rule: values only, as in `sections`. Owner: `Config`.
+Rule: the sections are values only, as in `sections`. A URL means the same wherever a person writes
+one. Owner: `Config`.
 """
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, Literal
+from urllib.parse import unquote
 
 from msgspec import Meta, field
 
@@ -94,3 +99,33 @@ class Route(Section, frozen=True, kw_only=True):
     def names(self) -> tuple[str, ...]:
         """All models that may answer by this route."""
         return *self.models, *self.split
+
+
+_TORCHSERVE: Final = re.compile(r"/predictions/(?P<name>[^/]+)(/(?P<version>[^/]+))?/?")
+_OIP: Final = re.compile(
+    r"(?P<root>.*?)/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/infer)?/?"
+)
+_KSERVE_V1: Final = re.compile(r"/v1/models/(?P<name>[^/:]+):predict/?")
+_EMBEDDINGS: Final = re.compile(r"/v1/embeddings/?")
+_MLFLOW: Final = re.compile(r"/invocations/?")
+# From a protocol or preset to the function that recognises its paths. If two servers share a path,
+# the preset of either works for both.
+MODEL_PATHS: Final[Mapping[str, Callable[[str], re.Match[str] | None]]] = {
+    "torchserve": _TORCHSERVE.fullmatch,
+    "oip": _OIP.fullmatch,
+    "kserve-v1": _KSERVE_V1.fullmatch,
+    "openai-embeddings": _EMBEDDINGS.fullmatch,
+    "mlflow": _MLFLOW.fullmatch,
+}
+
+
+def path_before_name(found: re.Match[str]) -> str:
+    """The part of the path that stands before the protocol's own; only OIP has one."""
+    return found.groupdict().get("root") or ""
+
+
+def name_and_version(found: re.Match[str]) -> dict[str, str | None]:
+    """`name` and `version`, where the path has a place for them."""
+    parts = found.groupdict()
+    keys = parts.keys() & {"name", "version"}
+    return {key: unquote(parts[key]) if parts[key] else None for key in sorted(keys)}

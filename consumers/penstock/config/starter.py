@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, get_args
 from urllib.parse import urlsplit
 
-from penstock.config.model_sections import Preset, Protocol
-from penstock.config.model_urls import PATHS, named, root_of
+from penstock.config.model_sections import (
+    MODEL_PATHS,
+    Preset,
+    Protocol,
+    name_and_version,
+    path_before_name,
+)
 from penstock.config.secrets import shown_url
 from penstock.errors import Fatal, usage
 
@@ -124,11 +129,11 @@ def _model(answer: str) -> dict[str, str]:
     if protocol and protocol not in PROTOCOLS:
         raise _wrong("model", answer, f"URL and one of {', '.join(PROTOCOLS)}", Answers().model)
     root = f"{parts.scheme}://{parts.netloc}"
-    for told, read in PATHS.items():
+    for told, read in MODEL_PATHS.items():
         found = read(parts.path)
         if found and (not protocol or protocol == told or told not in ("torchserve", "oip")):
-            names = {key: value for key, value in named(found).items() if value}
-            return {**_protocol(protocol or told), "url": root + root_of(found), **names}
+            names = {key: value for key, value in name_and_version(found).items() if value}
+            return {**_protocol(protocol or told), "url": root + path_before_name(found), **names}
     if not protocol:
         path = {"path": parts.path} if parts.path.strip("/") else {}
         return {"protocol": "http", "url": root, **path}

@@ -19,7 +19,7 @@ from msgspec import structs
 from penstock import requests
 from penstock.adapters.inputs.left_out_objects import Shard
 from penstock.config import Config, Model, Protocol, load, shown_url
-from penstock.config.model_urls import PATHS, named, root_of
+from penstock.config.model_sections import MODEL_PATHS, name_and_version, path_before_name
 from penstock.config.unknown_keys import nearest
 from penstock.errors import usage
 
@@ -103,17 +103,17 @@ def _place_of(url: str, model: Model) -> dict[str, Any]:
     if model.protocol == "openai-embeddings":
         return {"url": url.removesuffix("/").removesuffix("/embeddings")}
     if model.protocol == "torchserve":
-        found = PATHS["torchserve"](parts.path)
+        found = MODEL_PATHS["torchserve"](parts.path)
         if found is None:
             raise usage(
                 f"{shown_url(url)} is no URL of TorchServe (protocol = 'torchserve'), which is "
                 f"{_TORCHSERVE_URL}\nof another server name the protocol: 'http' takes any URL; "
                 f"there are also {', '.join(_PROTOCOLS[1:3])} and {_PROTOCOLS[-1]}"
             )
-        return {"url": server, **named(found)}
-    found = PATHS["oip"](parts.path)
+        return {"url": server, **name_and_version(found)}
+    found = MODEL_PATHS["oip"](parts.path)
     if found is not None:
-        return {"url": server + root_of(found), **named(found)}
+        return {"url": server + path_before_name(found), **name_and_version(found)}
     if "v2" in parts.path.split("/") or (is_grpc and parts.path.strip("/")):
         example = _examples(model.protocol)
         raise usage(f"{shown_url(url)} is no URL of protocol = {model.protocol!r}: write {example}")

@@ -1,11 +1,16 @@
-"""Refuses malformed addresses when the configuration is read, not when they are used.
+"""Refuses malformed addresses, and settings that name a file which cannot be read, before a worker
+needs them.
 
-Rule: only the form is checked; the start and the doctor ask whether a service answers there. Owner:
-`config.load`.
+Rule: of an address only the form is checked; the start and the doctor ask whether a service answers
+there. A file must exist and be readable; the adapter that uses it checks its contents.
+`config.load` checks all addresses. Files are checked only by the commands `config`, `doctor` and
+`run`, which run a worker or judge its configuration, because other commands must not fail for a
+file that they never open. Owner: `config.load` and these commands.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -13,6 +18,8 @@ import msgspec
 
 from penstock.config.all_sections import Config, sections_of
 from penstock.config.secrets import shown_url
+from penstock.config.unknown_keys import section_shown
+from penstock.errors import usage
 
 _HTTP: Final = ("http", "https")
 _ADDRESS: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
@@ -35,12 +42,12 @@ _MANAGEMENT: Final = _Kind(_HTTP, "http://localhost:8081", "http://{}")
 _ENDPOINT: Final = _Kind((*_HTTP, "file"), "http://localhost:9000", "http://{}")
 _TRACES: Final = _Kind(_HTTP, "http://localhost:4318/v1/traces", "http://{}")
 _STORE: Final = _Kind((), "s3://bucket", "s3://{}, gs://{} or az://{}")
-_OF_MODEL: Final = {"url": _SERVER, "replicas": _SERVER, "management_url": _MANAGEMENT}
+_ADDRESSES_OF_MODEL: Final = {"url": _SERVER, "replicas": _SERVER, "management_url": _MANAGEMENT}
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "objects": {"endpoint_url": _ENDPOINT},
     "stores": {"url": _STORE, "endpoint_url": _ENDPOINT},
-    "model": _OF_MODEL,
-    "models": _OF_MODEL,
+    "model": _ADDRESSES_OF_MODEL,
+    "models": _ADDRESSES_OF_MODEL,
     "traces": {"endpoint": _TRACES},
     "regions": {"models": _SERVER},
 }
@@ -101,3 +108,30 @@ def _shown(value: str) -> str:
     before a value that has none.
     """
     return shown_url(value) if "://" in value else shown_url(f"//{value}").removeprefix("//")
+
+
+_FILES_OF_MODEL: Final = ("ssl_cafile", "token_file")
+_FILES: Final[Mapping[str, tuple[str, ...]]] = {
+    "kafka": ("ssl_cafile", "ssl_certfile", "ssl_keyfile"),
+    "objects": ("ssl_cafile",),
+    "stores": ("ssl_cafile", "key_file"),
+    "model": _FILES_OF_MODEL,
+    "models": _FILES_OF_MODEL,
+}
+
+
+def check_files(cfg: Config, sources: Mapping[str, str]) -> None:
+    """Raises `Fatal` (exit 2) for the first file that cannot be read, with the setting's place."""
+    for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
+        for key in _FILES.get(re.split(r"[.\[]", section)[0], ()):
+            if keys[key] is None:
+                continue
+            try:
+                Path(keys[key]).open("rb").close()
+            except OSError as error:
+                source = sources.get(f"{section}.{key}", "configuration")
+                setting = f"{section_shown(section, keys)}{key} = {keys[key]!r}"
+                raise usage(
+                    f"{source}: {setting} cannot be read: {error.strerror}; correct the path, or "
+                    "leave the key out"
+                ) from None
