@@ -9,8 +9,8 @@ from penstock.config.sections import Region
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.pipeline.settings import Settings
 from penstock.settings.inputs import check_inputs
-from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms
 from penstock.settings.worker import settings_for_worker
+from penstock.worker.rekey import kafka_of_rekeyer, rekey_terms
 
 
 @pytest.mark.parametrize(

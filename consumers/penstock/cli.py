@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock.process.command_exit import leave_when_asked
+from penstock.process.process_end import leave_when_asked
 
 # Commands that go on until they are asked to end. When such a command ends for that reason, it has
 # not failed.

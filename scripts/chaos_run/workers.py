@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place
-from penstock.process import parent
 from penstock.process.children import Child, last_words, running
+from penstock.process.process_end import END_WITH_PARENT
 
 # A container is also restarted only after a moment.
 RESTART_S = 0.5
@@ -65,7 +65,7 @@ class Worker:
                 self.name,
                 "penstock",
                 self._log,
-                arguments=[parent.OPTION, *self._command.split()],
+                arguments=[END_WITH_PARENT, *self._command.split()],
                 environ=self._place.environ_of(self.life),
                 launcher=self._place.launcher(self.name),
             ) as self._child:

@@ -22,7 +22,7 @@ from penstock.core.health.retry_and_failover import Backoff
 from penstock.errors import EXIT_FATAL, EXIT_USAGE, Fatal
 from penstock.ops.processes.member import Terms
 from penstock.ops.processes.supervisor import supervise
-from penstock.process import parent
+from penstock.process.process_end import RESERVE
 from tests.support.gone import is_gone
 from tests.support.waiting import until
 from tests.support.worker import own_port
@@ -131,7 +131,7 @@ async def supervised(
     command = [sys.executable, "-m", "tests.support.stub_worker", str(folder), *arguments]
     group = Supervised(config.Http(port=own_port(), token=token), asyncio.Event(), folder)
     terms = Terms(command, "pod-7", group.free, stop_s, backoff, frees_first, is_job)
-    waiting = [*command, parent.RESERVE] if reserve else None
+    waiting = [*command, RESERVE] if reserve else None
     work = supervise(group.http, terms, count, group.stop, reserve=waiting)
     async with asyncio.TaskGroup() as tasks:
         group.ended = tasks.create_task(work)

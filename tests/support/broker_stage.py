@@ -22,8 +22,8 @@ from penstock.errors import Fatal
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Transactions
+from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.process.stopping import stopped_after
 from penstock.simulation.virtual_time import inline
 from penstock.stages.dead_letters import LetterTerms
 from penstock.telemetry.worker import Telemetry

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from penstock import config
 from penstock.ops.http_server import NO_PARTITION, as_json, inherited_listener, serving
 from penstock.ops.processes.member import INSTANCE_ID
-from penstock.process import parent
+from penstock.process.process_end import RESERVE, wait_for_place
 
 READY = (200, "ready: 2 partitions\n")
 
@@ -70,6 +70,6 @@ async def main(folder: Path, deaf: bool) -> int:
 
 
 if __name__ == "__main__":
-    if parent.RESERVE in sys.argv:
-        parent.wait_for_place()
+    if RESERVE in sys.argv:
+        wait_for_place()
     sys.exit(asyncio.run(main(Path(sys.argv[1]), "--deaf" in sys.argv)))

@@ -25,7 +25,7 @@ async def child(
 ) -> AsyncIterator[Child]:
     """Run `python -m` with these arguments. If the block fails, the child is stopped; else it ends
     by itself. Without `stdin`, the child's standard input stays open until this process ends
-    (`parent.OPTION`).
+    (`END_WITH_PARENT`).
     """
     process = await start(
         "a process of the bench",

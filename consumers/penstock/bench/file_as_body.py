@@ -16,7 +16,7 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
-from penstock.settings.rows import row_options
+from penstock.settings.inputs import row_options
 
 # Each stream has ten copies of this file as its objects. With a larger file the copies would fill
 # memory and disk, and the bench would measure that.

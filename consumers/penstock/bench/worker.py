@@ -19,8 +19,8 @@ from penstock.bench.child_tasks import child, stop
 from penstock.bench.resource_use import Usage, usage
 from penstock.bench.topics_and_bucket import Topics
 from penstock.errors import Fatal
-from penstock.process import parent
 from penstock.process.children import Child, free_port
+from penstock.process.process_end import END_WITH_PARENT
 
 READY_S = 30.0
 _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)
@@ -104,4 +104,4 @@ def penstock(
     if config_path is not None:
         arguments += ("--config", str(config_path))
     env = {f"PENSTOCK_{name}": str(value) for name, value in {**own, **settings}.items()}
-    return child("penstock", parent.OPTION, *arguments, env=env)
+    return child("penstock", END_WITH_PARENT, *arguments, env=env)

@@ -31,20 +31,20 @@ from penstock.errors import (
     Unreachable,
 )
 from penstock.packages import DISTRIBUTION
-from penstock.process import heap, parent
-from penstock.process.command_exit import leave
+from penstock.process import process_end
+from penstock.process.small_memory import keep_heap_small
 from penstock.terminal_text import escaped
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name=DISTRIBUTION, prog_name="penstock")
-@click.option(parent.OPTION, is_flag=True, hidden=True)
+@click.option(process_end.END_WITH_PARENT, is_flag=True, hidden=True)
 @click.pass_context
 def cli(ctx: click.Context, *, end_with_parent: bool) -> None:
     """Ordered, lossless micro-batch inference over objects announced on Kafka."""
     ctx.ensure_object(Context)
     if end_with_parent:
-        parent.end_with_parent()
+        process_end.end_with_parent()
 
 
 for command in (
@@ -55,7 +55,7 @@ for command in (
 
 
 def main() -> NoReturn:
-    heap.keep_small()
+    keep_heap_small()
     context = Context()
     try:
         left_with = cli.main(standalone_mode=False, obj=context)
@@ -80,7 +80,7 @@ def main() -> NoReturn:
         said = f"penstock: nobody foresaw this {type(error).__name__}; please report all of it"
         say(logs.redacted(f"{traceback.format_exc()}{said}"), err=True)
         code = EXIT_FATAL
-    leave(code)
+    process_end.leave(code)
 
 
 def _exit_code(error: PenstockError) -> int:

@@ -14,8 +14,8 @@ from penstock import config
 from penstock.commands.common_options import Context, common, run_async
 from penstock.errors import EXIT_CHECK_FAILED
 from penstock.packages import DISTRIBUTION
-from penstock.process import parent
-from penstock.process.without_pandas import without_pandas
+from penstock.process.process_end import RESERVE, wait_for_place
+from penstock.process.small_memory import without_pandas
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ MOST_DRY = 1_000
     is_flag=True,
     help="Keep one more process in reserve, which takes the place of one that dies.",
 )
-@click.option(parent.RESERVE, "in_reserve", is_flag=True, hidden=True)
+@click.option(RESERVE, "in_reserve", is_flag=True, hidden=True)
 @click.option(
     "--leave",
     is_flag=True,
@@ -123,7 +123,7 @@ def _wait_in_reserve() -> None:
     import penstock.worker.run_worker  # noqa: F401
 
     without_pandas()
-    parent.wait_for_place()
+    wait_for_place()
 
 
 def _run_dry(context: Context, most: int, *, as_json: bool) -> None:

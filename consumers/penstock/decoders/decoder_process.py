@@ -44,7 +44,7 @@ from penstock.decoders.socket_messages import (
 from penstock.errors import Poison, Unforeseen
 from penstock.formats.base.runs import Notices
 from penstock.formats.base.source import Need
-from penstock.process.without_pandas import without_pandas
+from penstock.process.small_memory import without_pandas
 
 RANGE = struct.Struct("<qq")
 

@@ -30,8 +30,8 @@ from penstock.demo.worker import ANSWER_S, Worker, until
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.messages.scene import ClosedBy
 from penstock.ports import Outgoing
-from penstock.process import parent
 from penstock.process.children import running
+from penstock.process.process_end import END_WITH_PARENT
 from penstock.scenes.judge import Report
 from penstock.scenes.settings import names
 from penstock.scenes.verify import verify_scenes
@@ -107,7 +107,7 @@ async def _play(options: Options, interrupts: Interrupts) -> None:
                     "the scenes worker",
                     "penstock",
                     scenes.log,
-                    arguments=[parent.OPTION, "scenes"],
+                    arguments=[END_WITH_PARENT, "scenes"],
                     environ=scenes.environ,
                 )
             )

@@ -26,8 +26,8 @@ from penstock.formats.pictures.pixels import png
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Outgoing, Sink
+from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.process.stopping import stopped_after
 
 Form = Literal["csv", "csv.gz", "ndjson", "tar.gz"]
 

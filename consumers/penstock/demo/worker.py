@@ -15,8 +15,8 @@ from pathlib import Path
 from penstock.adapters.http.running_worker import page_of
 from penstock.demo.services import Place
 from penstock.errors import EXIT_UNREACHABLE, Fatal
-from penstock.process import parent
 from penstock.process.children import START_S, Child, last_words, running
+from penstock.process.process_end import END_WITH_PARENT
 
 # A new worker that joins sooner than this after a kill finds the dead member still in the group,
 # gets only half of the partitions, and must join once more.
@@ -74,7 +74,7 @@ class Worker:
             "the worker",
             "penstock",
             self._log,
-            arguments=[parent.OPTION, *self._arguments],
+            arguments=[END_WITH_PARENT, *self._arguments],
             environ=self._place.environ,
         ) as self._child:
             self.pid = self._child.pid

@@ -32,9 +32,8 @@ from penstock.formats.base.reading import decoded
 from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.reference import Reference
 from penstock.ports import Location
-from penstock.settings.inputs import stream_from
+from penstock.settings.inputs import row_options, stream_from
 from penstock.settings.routes import routes_of
-from penstock.settings.rows import row_options
 
 # This is enough for the first row of a table that is read from its beginning, or for a whole
 # picture.

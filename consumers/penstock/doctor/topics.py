@@ -18,8 +18,8 @@ from penstock.adapters.kafka.topics import TopicShape, create_topics, no_topic, 
 from penstock.doctor.finding import Finding, hurried
 from penstock.doctor.topic_rules import SETTINGS, Facts, Part, judge
 from penstock.ops.topic_checks import check_rekey, check_topics
+from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.process.stopping import stopped_after
 
 HOUR_MS = 3_600_000
 # The times of the oldest unanswered message and of the newest message are asked only for this many

@@ -26,7 +26,7 @@ from penstock.jobs.parquet_list import MAGIC, parquet_rows
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
-from penstock.process.threads import in_thread
+from penstock.process.asyncio_additions import in_thread
 
 # The manifest of a billion objects names about a thousand files, each in 150 bytes.
 MOST_MANIFEST_BYTES = 64 << 20

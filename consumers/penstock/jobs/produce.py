@@ -35,8 +35,8 @@ from penstock.jobs.sending import Sending
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference
 from penstock.ports import Objects
+from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
-from penstock.process.stopping import stopped_after
 
 # If fewer objects than this are all in one partition, there is no warning.
 FEW = 10

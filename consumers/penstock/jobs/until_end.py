@@ -22,8 +22,8 @@ from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock
 from penstock.replay.pacing import KeptRange, Watch
+from penstock.worker.open_worker import Variant
 from penstock.worker.run_worker import run_worker
-from penstock.worker.variant import Variant
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from penstock.ops.service_answers import ServiceAnswers
 from penstock.ops.status import Status
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
-from penstock.process.stopping import meanwhile
+from penstock.process.asyncio_additions import meanwhile
 from penstock.telemetry.worker import Telemetry
 
 LOOK_EVERY_S: Final = 5.0

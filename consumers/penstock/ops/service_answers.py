@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Model
-from penstock.process.stopping import meanwhile
+from penstock.process.asyncio_additions import meanwhile
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from penstock.lane.lane import Lane
 from penstock.pipeline.assignments import Assignments
 from penstock.pipeline.owed_answers import Backlog, backlog_of
 from penstock.pipeline.wiring import Wiring
-from penstock.process.stopping import stopped_after
+from penstock.process.asyncio_additions import stopped_after
 from penstock.stages.microbatch import Waiting
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from penstock.pipeline.model_track import Shared, Track
 from penstock.pipeline.owed_answers import Watchdog
 from penstock.pipeline.settings import Settings
 from penstock.ports import Adapters, Clock, Commit, Model
-from penstock.process.threads import in_thread
+from penstock.process.asyncio_additions import in_thread
 from penstock.stages.consume import Consume, Intake
 from penstock.stages.dead_letters import Reject
 from penstock.stages.help_regions import HelpRegions

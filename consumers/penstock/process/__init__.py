@@ -1,1 +1,1 @@
-"""Our own processes: starting children, ending with the parent, clock, heap, signals, exit."""
+"""Our own processes: starting children, the clock, memory, signals, and the end."""

@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT while an event loop runs: they end a service, or drain a worker.
 
-Rule: a signal lets work in progress end in its own time, and then always ends the process. Before
-a loop runs, `command_exit` handles the signals. Owner: the command that runs until it is asked to
+Rule: a signal lets work in progress end in its own time, and then always ends the process. Before a
+loop runs, `leave_when_asked` handles the signals. Owner: the command that runs until it is asked to
 end.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Self
 
 from penstock.errors import EXIT_UNREACHABLE
-from penstock.process.parent import when_parent_ends
+from penstock.process.process_end import when_parent_ends
 
 
 def on_stop(call: Callable[[], object]) -> None:

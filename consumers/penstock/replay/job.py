@@ -23,8 +23,7 @@ from penstock.replay.diff import Compares, check, difference
 from penstock.replay.pacing import KeptRange, Look, Watch
 from penstock.replay.span import decide
 from penstock.replay.worker_settings import Plan
-from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
-from penstock.worker.variant import Variant
+from penstock.worker.open_worker import Variant, open_worker, stop_signal, until_services_answered
 
 # The live group counts as behind if it leaves a message uncommitted for longer than its commit
 # interval and this time. That is enough for a rebalance without a huge object, or for a pause of

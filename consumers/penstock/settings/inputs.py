@@ -1,17 +1,28 @@
-"""Translates `[kafka]`, `[stores]` and `[regions]`: what is read, and from where.
+"""Translates the configuration of the input: what is read, from where, and how it becomes rows.
 
-Rule: what the keys mean together is decided here, and combinations that cannot work are refused
-here. Owner: `settings`, for a worker.
+Rule: `[kafka]`, `[stores]` and `[regions]` say what is read and from where; `[rows]` and
+`[limits]`, how objects become rows. What the keys of a section mean together is decided here, and
+combinations that cannot work are refused here. Owner: `settings`, for a worker and for each model;
+the bench, for an object of its own.
 """
 
 import re
 
-from penstock import config
+from penstock import config, requests
 from penstock.adapters.kafka.group.membership import instance_of
 from penstock.adapters.stores.choice import places_of
 from penstock.core.health.other_groups import HelpTerms
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, usage
+from penstock.formats.base.runs import RowOptions
+from penstock.formats.csv.dialect import CsvOptions
+from penstock.formats.media.audio import AudioOptions
+from penstock.formats.media.decoding import need_media
+from penstock.formats.media.video import VideoOptions
+from penstock.formats.pictures.image import need_pillow
+from penstock.formats.pictures.pixels import PictureOptions, pixel_options
+from penstock.formats.registry import check_options
+from penstock.formats.text.text_and_bytes import TextOptions
 
 # At least this many heartbeats must fit into a session.
 HEARTBEATS = 3
@@ -114,3 +125,55 @@ def helping(cfg: config.Config) -> dict[str, HelpTerms]:
         name: HelpTerms(region.help_lag, region.help_after_ms / 1000)
         for name, region in found.items()
     }
+
+
+def row_options(cfg: config.Config) -> RowOptions:
+    """The options of the formats. Raises `Fatal` for settings that contradict each other."""
+    header, missing = cfg.rows.header, cfg.rows.missing
+    if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
+        raise usage(
+            'rows.decimal = "," and rows.delimiter = "comma": one sign cannot be both; with a '
+            "decimal comma cells are separated by semicolon, tab or pipe"
+        )
+    form = requests.find(cfg.model.request).takes
+    image = pixel_options(
+        cfg.rows.image_size,
+        cfg.rows.image_layout,
+        cfg.rows.image_scale,
+        form,
+        cfg.limits.row_bytes,
+    )
+    if image is not None:
+        need_pillow("rows.image_size")
+    need_media(cfg.rows.format, form)
+    options = RowOptions(
+        form=form,
+        format=cfg.rows.format,
+        columns=cfg.rows.columns,
+        keep=tuple(cfg.rows.keep or ()),
+        time=cfg.rows.time,
+        missing=None if missing == "reject" else float(missing),
+        member=cfg.rows.member,
+        fail_on_bad_row=cfg.rows.on_bad_row == "fail_object",
+        row_bytes=cfg.limits.row_bytes,
+        max_columns=cfg.limits.columns,
+        rows=cfg.limits.rows,
+        expansion_ratio=cfg.limits.expansion_ratio,
+        expanded_bytes=cfg.limits.expanded_bytes,
+        members=cfg.limits.members,
+        member_bytes=cfg.limits.member_bytes,
+        own=(
+            CsvOptions(
+                header if isinstance(header, str) else "yes" if header else "no",
+                cfg.rows.delimiter,
+                cfg.rows.decimal,
+                cfg.rows.comment,
+            ),
+            TextOptions(cfg.rows.text),
+            PictureOptions(cfg.limits.pixels, image),
+            VideoOptions(cfg.rows.fps),
+            AudioOptions(cfg.rows.window_ms, cfg.rows.hop_ms),
+        ),
+    )
+    check_options(options, cfg.model.request)
+    return options

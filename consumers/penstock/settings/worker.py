@@ -23,10 +23,16 @@ from penstock.errors import usage
 from penstock.lane.lane import LaneLimits
 from penstock.messages.shadow import ModelId
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
-from penstock.settings.inputs import check_inputs, helping, near_of_topics, places_near, stream_from
+from penstock.settings.inputs import (
+    check_inputs,
+    helping,
+    near_of_topics,
+    places_near,
+    row_options,
+    stream_from,
+)
 from penstock.settings.results import blocks, results_for_worker
 from penstock.settings.routes import routes_of, shadow_of
-from penstock.settings.rows import row_options
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms

@@ -17,8 +17,7 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.memory.objects import MemoryResults
 from penstock.ports import Outgoing, Sink
 from penstock.process.signals import StopSignal
-from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
-from penstock.worker.variant import Variant
+from penstock.worker.open_worker import Variant, open_worker, stop_signal, until_services_answered
 
 Show = Callable[[Outgoing], None]
 

@@ -1,15 +1,17 @@
 """Opens a worker from its configuration: clients, decoders, settings, and the pipeline over them.
 
 Rule: nothing about rows is decided here; adapters are picked, and topics and services are checked
-against the configuration. All that the block opened is closed at its end. Owner: `run_worker`, the
-dry run and the replay. The last two run the same pipeline in another variant.
+against the configuration. A replay, a dry run and a job run the same pipeline as a variant: they
+change its source, sink or settings, never a stage. All that the block opened is closed at its end.
+Owner: `run_worker`, the dry run and the replay.
 """
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
@@ -18,6 +20,7 @@ from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.choice import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans
+from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.outage import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool
@@ -26,15 +29,36 @@ from penstock.ops.topic_checks import check_topics
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Clock, Guest, Source, Transactions
+from penstock.ports import Adapters, Clock, Guest, Results, Sink, Source, Transactions
+from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
-from penstock.process.stopping import stopped_after
 from penstock.settings.routes import shadow_of
 from penstock.settings.worker import settings_for_worker
 from penstock.stages.shadow.topic import LAST_S
 from penstock.telemetry.worker import Telemetry
-from penstock.worker.variant import AS_CONFIGURED, Variant
+
+Until = Callable[[Pipeline], Awaitable[None]]
+
+
+def _open_results(cfg: config.Config) -> Results | None:
+    return None if cfg.output.objects is None else open_results(cfg, cfg.output.objects)
+
+
+class Variant(NamedTuple):
+    """What a replay, a dry run or a job changes in a worker. Each function gets what the
+    configuration says and returns what the worker uses. `until` runs beside the pipeline; when
+    `until` returns, the worker drains.
+    """
+
+    source: Callable[[Source], Source] = lambda source: source
+    settings: Callable[[Settings], Settings] = lambda settings: settings
+    sink: Callable[[Sink], Sink] = lambda sink: sink
+    results: Callable[[config.Config], Results | None] = _open_results
+    until: Until | None = None
+
+
+AS_CONFIGURED = Variant()
 
 # A stop may take this much longer than the drain: 30 s for a producer that does not end, 10 s to
 # commit and to leave the group, and a margin.

@@ -1,7 +1,8 @@
 """Opens a rekeyer from its configuration: beside a worker, or alone.
 
-Rule: adapters are picked here, and topics are checked. All that the block opened is closed at its
-end. Owner: the commands `run` and `rekey`.
+Rule: adapters are picked here, and topics are checked. All rekeyers that write one topic are one
+group, however many groups of workers read that topic. All other settings are those of the workers.
+All that the block opened is closed at its end. Owner: the commands `run` and `rekey`.
 """
 
 import asyncio
@@ -12,20 +13,24 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
+from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.outage import until_answered
+from penstock.errors import usage
 from penstock.ops.http_server import serve_figures
 from penstock.ops.topic_checks import check_rekey, warn_of_retention
+from penstock.process.asyncio_additions import stopped_after
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
-from penstock.process.stopping import stopped_after
-from penstock.settings.rekey import kafka_of_rekeyer, rekey_terms, topic_of
-from penstock.stages.rekey import Rekeyer
+from penstock.settings.inputs import check_inputs, stream_from
+from penstock.stages.rekey import Rekeyer, RekeyTerms
 from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)
@@ -84,3 +89,41 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
         # answers in order, so a question would wait for the read, which may take half a second.
         async with open_groups(kafka, kafka.isolation) as groups:
             yield Rekeyer(source, begin, groups.ends, terms, clock, telemetry, random.random)
+
+
+def group_of(kafka: config.Kafka) -> str:
+    """The rekeyers' group, named after the topic that they write. If the rekeyers of each group of
+    workers had a group of their own, each message would be passed on once for each group.
+    """
+    return f"{kafka.rekey}.rekey"
+
+
+def kafka_of_rekeyer(cfg: config.Config) -> config.Kafka:
+    """The `[kafka]` section of the rekeyer. It has no instance id, because if a member ends, one
+    that stands by must go on at once.
+    """
+    return replace(cfg.kafka, group=group_of(cfg.kafka), client="aiokafka", instance_id=None)
+
+
+def rekey_terms(cfg: config.Config, *, partitions: int, record_bytes: int) -> RekeyTerms:
+    """`partitions` and `record_bytes` are those of the topic that is written. Raises `Fatal` for
+    settings that contradict each other.
+    """
+    check_inputs(cfg)
+    return RekeyTerms(
+        topic=topic_of(cfg),
+        partition_of=hashed(partitions),
+        record_bytes=record_bytes,
+        stream_from=stream_from(cfg.kafka.stream_from),
+        wait_s=cfg.kafka.rekey_wait_ms / 1000,
+        patience_s=cfg.kafka.timeout_ms / 1000,
+    )
+
+
+def topic_of(cfg: config.Config) -> str:
+    if cfg.kafka.rekey is None:
+        raise usage(
+            "kafka.rekey names the topic that is keyed by stream, and is not set: write rekey = "
+            '"TOPIC" in [kafka]'
+        )
+    return cfg.kafka.rekey

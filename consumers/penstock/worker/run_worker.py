@@ -19,9 +19,15 @@ from penstock.ops.topic_checks import mind_topics
 from penstock.pipeline.life import Pipeline
 from penstock.settings.routes import routes_of
 from penstock.stages.consume import Intake
-from penstock.worker.open_worker import open_worker, stop_signal, until_services_answered
+from penstock.worker.open_worker import (
+    AS_CONFIGURED,
+    Until,
+    Variant,
+    open_worker,
+    stop_signal,
+    until_services_answered,
+)
 from penstock.worker.rekey import open_rekeyer
-from penstock.worker.variant import AS_CONFIGURED, Until, Variant
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from penstock.config.sections import Rows
 from penstock.errors import Fatal, Poison
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.csv.dialect import DELIMITERS, TEXTS_ONLY, CsvOptions, Decimal, Delimiter
-from penstock.settings.rows import row_options
+from penstock.settings.inputs import row_options
 from tests.formats.support import decode, elements, errors, matrix, rows_of
 
 JSON = RowOptions(form="json")

@@ -16,7 +16,7 @@ from penstock.core.rows.payload import BytesRows, Form, Matrix
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
-from penstock.settings.rows import row_options
+from penstock.settings.inputs import row_options
 from tests.formats import picture_bodies
 from tests.formats.support import decode, errors, gzipped, tar_of
 

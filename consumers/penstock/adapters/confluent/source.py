@@ -38,7 +38,7 @@ from penstock.adapters.kafka.positions import GroupPositions
 from penstock.adapters.kafka.source import MAX_RECORDS
 from penstock.errors import Fatal, Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
-from penstock.process.stopping import stopped_after
+from penstock.process.asyncio_additions import stopped_after
 
 log = logging.getLogger(__name__)
 

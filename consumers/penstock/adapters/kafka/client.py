@@ -30,7 +30,7 @@ from penstock.errors import (
     Unreachable,
     usage,
 )
-from penstock.process.stopping import stopped_after
+from penstock.process.asyncio_additions import stopped_after
 
 Client = TypeVar("Client", AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient)
 

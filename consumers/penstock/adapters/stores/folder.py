@@ -21,7 +21,7 @@ from penstock.adapters.stores.transfer import CHUNK_BYTES, WHOLE_BYTES, check_pa
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient
 from penstock.ports import Listed, Location, Part
-from penstock.process.threads import in_thread
+from penstock.process.asyncio_additions import in_thread
 
 _NO_SUCH_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}

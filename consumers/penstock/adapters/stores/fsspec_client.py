@@ -33,7 +33,7 @@ from penstock.adapters.stores.transfer import (
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Listed, Location, Part
-from penstock.process.threads import in_thread
+from penstock.process.asyncio_additions import in_thread
 
 T = TypeVar("T")
 

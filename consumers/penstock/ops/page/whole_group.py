@@ -30,7 +30,7 @@ from penstock.adapters.http.running_worker import (
     address_of,
     numbers_of,
 )
-from penstock.process.stopping import meanwhile, stopped_after
+from penstock.process.asyncio_additions import meanwhile, stopped_after
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from penstock.adapters.kafka.group.membership import instance_of
 from penstock.ops.page.actions import Actions
 from penstock.ops.processes.member import Member, Spare, Terms
 from penstock.ops.processes.members_page import serve_members
-from penstock.process import parent
+from penstock.process.process_end import END_WITH_PARENT, RESERVE
 from penstock.process.signals import on_stop
 
 log = logging.getLogger(__name__)
@@ -106,14 +106,14 @@ async def run_processes(
     options += job
     penstock = [sys.executable, "-m", "penstock"]
     terms = Terms(
-        [*penstock, parent.OPTION, "run", *options],
+        [*penstock, END_WITH_PARENT, "run", *options],
         place or f"penstock-{uuid.uuid4().hex[:12]}",
         partial(leave_at_last, cfg.kafka),
         cfg.delivery.drain_ms / 1000 + LEAVE_S,
         frees_first=cfg.kafka.group_protocol == "consumer",
         is_job=bool(job),
     )
-    reserve = [*penstock, "run", parent.RESERVE, *options] if has_spare else None
+    reserve = [*penstock, "run", RESERVE, *options] if has_spare else None
     code = await supervise(
         cfg.http, terms, count, stop, reserve=reserve, kafka=cfg.kafka, actions=Actions(path)
     )

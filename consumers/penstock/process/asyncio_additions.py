@@ -1,6 +1,6 @@
-"""Two context managers: one stops a service after its block, one runs work beside its block.
+"""What our code needs beside asyncio: a stop after a block, work beside a block, work in a thread.
 
-Rule: if the block fails, its own error is raised and an error of the stop is dropped. If the block
+Rule: if a block fails, its own error is raised and an error of the stop is dropped. If the block
 goes well, an error of the stop is raised. If work beside a block fails, the block fails with it.
 Owner: the caller.
 """
@@ -8,7 +8,7 @@ Owner: the caller.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
 
@@ -35,3 +35,16 @@ async def meanwhile(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         finally:
             for task in running:
                 task.cancel()
+
+
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Like `asyncio.to_thread`, but does not keep a large result alive: the futures between the
+    thread and the event loop refer to each other until the garbage collector runs. If they held the
+    result, megabytes would stay in memory until then.
+    """
+    box: list[T] = []
+    await asyncio.to_thread(lambda: box.append(work()))
+    return box.pop()

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from penstock.process.command_exit import needs_shortcut
+from penstock.process.process_end import needs_shortcut
 
 LEAVE = """
 import atexit
 {load}
-from penstock.process.command_exit import leave
+from penstock.process.process_end import leave
 atexit.register(print, "said goodbye")
 print("did the work")
 leave(3)
@@ -42,7 +42,7 @@ def test_the_code_and_what_was_written_are_kept(load: str) -> None:
 
 ASKED = """
 import gc, os, signal, weakref
-from penstock.process.command_exit import leave_when_asked
+from penstock.process.process_end import leave_when_asked
 
 class Lock:
     pass
