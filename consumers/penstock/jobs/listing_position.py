@@ -21,7 +21,7 @@ from msgspec import Struct
 from penstock.adapters.kafka.positions_from_outside import KeptPositions
 from penstock.adapters.kafka.reader import Reader
 from penstock.errors import usage
-from penstock.jobs.listing import At
+from penstock.jobs.globs_and_manifests import At
 from penstock.ports import Commit
 
 # The header with a partition's mark.

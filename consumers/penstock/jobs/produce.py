@@ -28,9 +28,8 @@ from penstock.core.routing.model_routes import Routes
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.routing.stream_keys import StreamNames
 from penstock.errors import usage
-from penstock.jobs.listing import At, Globs, Listing
+from penstock.jobs.globs_and_manifests import At, Globs, Listing, open_manifest
 from penstock.jobs.listing_position import Position, open_position
-from penstock.jobs.manifest import open_manifest
 from penstock.jobs.sending import Sending
 from penstock.messages.codec import encode_reference
 from penstock.messages.reference import Reference

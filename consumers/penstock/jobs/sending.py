@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from inspect import iscoroutine
 from typing import NamedTuple
 
-from penstock.jobs.listing import At
+from penstock.jobs.globs_and_manifests import At
 from penstock.jobs.listing_position import MARK, Position
 from penstock.ports import Outgoing, Sink
 

@@ -16,8 +16,7 @@ from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import open_reader
 from penstock.calls.outage import until_answered
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, usage
-from penstock.jobs.answered_by_errors import AnsweredByErrors
-from penstock.jobs.decided_end import Job, decide, group_of_end
+from penstock.jobs.job_state import AnsweredByErrors, Job, decide, group_of_end
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock

@@ -1,19 +1,81 @@
-"""The rows of a Parquet list, a batch at a time, by ranged reads.
+"""The rows of a list of objects, which is a CSV or a Parquet file, a batch at a time.
 
-Rule: only columns with a meaning are read. Parquet may store a long text once for very many rows,
-so the bytes of all rows are counted before a Python object is made for each. Reading blocks until
-the bytes are there, so it runs in a thread. Owner: the reading of one list.
+Rule: memory is bounded by a batch, and by the longest record that a list may have. The first bytes
+of a CSV list tell whether it is gzipped. Of a Parquet list only columns with a meaning are read, by
+ranges. Parquet may store a long text once for very many rows, so the bytes of all rows are counted
+before a Python object is made for each. Reading blocks until the bytes are there, so it runs in a
+thread. Owner: the reading of one list.
 """
 
+import csv
+import gzip
+import io
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from penstock.formats.base.source import Source, SourceFile
 from penstock.jobs.list_columns import Columns, field_of
 from penstock.messages.reference import SchemaError
 
-MAGIC = b"PAR1"
+GZIPPED = b"\x1f\x8b"
 BATCH_ROWS = 5_000
+# More than enough: a record has two names of at most 1,024 bytes, and some short fields.
+MOST_RECORD_CHARS = 1 << 20
+
+
+def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
+    """Yields batches of rows, each with the columns. `columns` None: the first record has their
+    names. Raises `SchemaError` if the file is no CSV list.
+    """
+    file = io.BufferedReader(SourceFile(source))
+    data = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIPPED) else file
+    lines = _Lines(io.TextIOWrapper(data, "utf-8-sig", newline=""))
+    rows: list[list[str]] = []
+    try:
+        for record in filter(None, csv.reader(lines, strict=True)):
+            lines.chars = 0
+            if columns is None:
+                columns = Columns(record)
+                continue
+            rows.append(record)
+            if len(rows) == BATCH_ROWS:
+                yield columns, rows
+                rows = []
+    except EOFError:
+        raise SchemaError("the gzip file breaks off: its end is missing") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise SchemaError(f"no gzip: {error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaError(f"no CSV in UTF-8: {error}") from None
+    if columns is not None:
+        yield columns, rows
+
+
+class _Lines:
+    """The lines of a text. `chars`: characters since the last record ended; if they are more than
+    `MOST_RECORD_CHARS`, `SchemaError` is raised.
+    """
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+        self.chars = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(MOST_RECORD_CHARS + 1)
+        self.chars += len(line)
+        if self.chars > MOST_RECORD_CHARS:
+            said = f"a record has more than {MOST_RECORD_CHARS:,} characters: no CSV list"
+            raise SchemaError(said)
+        if not line:
+            raise StopIteration
+        return line
+
+
+PARQUET = b"PAR1"
 # One column of a batch has at most this many bytes. A name has at most 1,024 bytes, a URL a little
 # more.
 MOST_BYTES = 16 << 20

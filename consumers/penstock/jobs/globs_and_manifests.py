@@ -1,32 +1,126 @@
-"""A manifest: the `manifest.json` of an S3 Inventory with its files, or one list.
+"""The objects of a job, in an order that is the same at every start, with the place of each: by
+URLs and globs, or by the rows of a manifest, which is the `manifest.json` of an S3 Inventory with
+its files, or one list.
 
-Rule: a file is read by ranges under one version, and its first bytes tell its kind. The libraries
-that read it block, so they run in a thread and ask the event loop for the bytes. A resumed listing
-must be of the same list, so the list's version is the listing's pin. A wrong row ends the command:
-to leave it out would lose an object silently. Owner: `penstock produce`.
+Rule: a place has two parts: the number of a URL or file in the listing, and within that URL or file
+the object's key (globs) or the number of the object's row (lists). So after a crash the next start
+goes on behind the place that was reached. Keys that have come or gone meanwhile do not change the
+places of other keys. A list file is read by ranges under one version. A resumed listing must be of
+the same list, so the list's version is the listing's pin. A wrong row ends the command: to leave it
+out would lose an object silently. Owner: `penstock produce`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from penstock.adapters.inputs.urls import references
 from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.source import Need, Ranges
-from penstock.jobs.csv_list import csv_rows
+from penstock.jobs.csv_and_parquet import PARQUET, csv_rows, parquet_rows
 from penstock.jobs.list_columns import Columns
-from penstock.jobs.listing import Lists
-from penstock.jobs.parquet_list import MAGIC, parquet_rows
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
 from penstock.process.asyncio_additions import in_thread
+
+# Places of one listing can be compared: within a URL or file, all are keys, or all are numbers.
+At = tuple[int, int | str]
+CHUNK = 1_000
+
+
+class Listing(Protocol):
+    @property
+    def pin(self) -> str:
+        """The version of the list; "" if it has none, like the listing of a bucket."""
+        ...
+
+    def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
+        """All references behind this place, each with its place. Raises `Fatal` if the listing
+        cannot be read.
+        """
+        ...
+
+
+class Globs:
+    """URLs and globs, in their order. An object that is named without a glob must exist."""
+
+    pin = ""
+
+    def __init__(self, objects: Objects, urls: Sequence[str], places: StoreChoice) -> None:
+        self._objects = objects
+        self._urls = urls
+        self._places = places
+
+    async def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
+        first = 0 if after is None else after[0]
+        for number, url in enumerate(self._urls[first:], first):
+            chunk: list[tuple[At, Reference]] = []
+            last = ""
+            async for reference in references(self._objects, [url], self._places):
+                at = (number, reference.key)
+                if after is not None and reference.key < last:
+                    raise usage(
+                        f"the store lists {url} not in the order of its keys ({reference.key} "
+                        f"after {last}), so nobody can tell where to go on; announce it from a "
+                        "list: --manifest"
+                    )
+                last = reference.key
+                if after is not None and at <= after:
+                    continue
+                if reference.size is None:
+                    await self._look_for(reference)
+                chunk.append((at, reference))
+                if len(chunk) == CHUNK:
+                    yield chunk
+                    chunk = []
+            yield chunk
+
+    async def _look_for(self, reference: Reference) -> None:
+        """Raises `Fatal` if an object that was named without a glob does not exist."""
+        bucket, key = reference.bucket, reference.key
+        store = self._places.of(reference.store, bucket, key)
+        try:
+            body = await self._objects.open(Location(bucket, key, store=store))
+        except Poison as error:
+            inside = f"{key.rstrip('/')}/**"
+            is_missing = error.code == "not_found"
+            hint = f"; if it is a folder, name what is in it: '.../{inside}'" if is_missing else ""
+            raise usage(f"not announced: {error}{hint}") from None
+        await body.aclose()
+
+
+class Lists:
+    """The rows of list files, in their order. `read` gives the references of one file's rows, with
+    None for a row that makes no reference.
+    """
+
+    def __init__(
+        self,
+        pin: str,
+        files: Sequence[Location],
+        read: Callable[[Location], AsyncIterator[Sequence[Reference | None]]],
+    ) -> None:
+        self.pin = pin
+        self._files = files
+        self._read = read
+
+    async def chunks(self, after: At | None) -> AsyncIterator[Sequence[tuple[At, Reference]]]:
+        first = 0 if after is None else after[0]
+        for number, file in enumerate(self._files[first:], first):
+            row = 0
+            async for found in self._read(file):
+                placed = (((number, row), one) for row, one in enumerate(found, row))
+                yield [(at, one) for at, one in placed if one and (after is None or at > after)]
+                row += len(found)
+
 
 # The manifest of a billion objects names about a thousand files, each in 150 bytes.
 MOST_MANIFEST_BYTES = 64 << 20
@@ -116,7 +210,7 @@ class _Reader:
             part = self._objects.part(pinned, need.start, need.stop)
             return asyncio.run_coroutine_threadsafe(part, loop).result().data
 
-        ranges, is_parquet = Ranges(body.size, b"", ask), head.startswith(MAGIC)
+        ranges, is_parquet = Ranges(body.size, b"", ask), head.startswith(PARQUET)
         batches = parquet_rows(ranges) if is_parquet else csv_rows(ranges, self._columns)
         while (found := await in_thread(lambda: next(batches, None))) is not None:
             yield found

@@ -1,13 +1,19 @@
-"""The end of a job: the offsets at which the input topics ended when its first worker started.
+"""What Kafka tells of a job: its end, how far it is, and which of its references were answered by
+errors.
 
-Rule: an end is decided once. It is kept in Kafka, as the commits of a group without members,
+Rule: the end of a job is the offsets at which the input topics ended when its first worker started.
+It is decided once. It is kept in Kafka, as the commits of a group without members,
 `<group>.until-end`: for each partition the end of the job, and as metadata the place and time at
 which the job began. So all workers of the group, including those that are started again, work to
 the same end, and other commands can tell how far the job is. When all is answered, the next start
-decides a new end. Owner: `penstock run --until-end`.
+decides a new end. Errors are counted by the offsets of the dead letters' references: a repeated
+letter counts once, and a letter of an earlier job does not count. Owner: `penstock run --until-end`
+and `penstock progress`.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import NamedTuple
 
 import msgspec
@@ -15,8 +21,10 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.positions_from_outside import Groups
-from penstock.adapters.kafka.reader import Reader
+from penstock.adapters.kafka.reader import Reader, offsets
 from penstock.errors import usage
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.reference import SchemaError
 from penstock.ports import Commit, Where
 from penstock.replay.span import Span, Spans
 
@@ -111,3 +119,64 @@ async def _read(ledger: str, groups: Groups, parts: list[Where]) -> Job | None:
         ) from None
     spans = {part: Span(one.begin, written[part].next_offset) for part, one in said.items()}
     return Job(spans, min(one.begun_ms for one in said.values()), written)
+
+
+# The clock of a worker may differ this much from the clock of the worker that decided the end.
+CLOCKS_MS = 600_000
+
+
+class AnsweredByErrors:
+    """`job` None: all references count. `most`: no more letters than this are read at a time."""
+
+    def __init__(self, cfg: config.Config, job: Job | None, *, most: float = float("inf")) -> None:
+        self._most = most
+        self._topic = cfg.output.dead_letter_topic
+        self._job = job
+        self._at: dict[int, int] = {}
+        self._seen: defaultdict[tuple[str, Where], set[int]] = defaultdict(set)
+
+    @property
+    def references(self) -> int:
+        by_part: defaultdict[Where, set[int]] = defaultdict(set)
+        for (_, part), found in self._seen.items():
+            by_part[part] |= found
+        return sum(map(len, by_part.values()))
+
+    @property
+    def by_code(self) -> Counter[str]:
+        """How many references each error code has. A reference whose rows have several codes counts
+        for each of them.
+        """
+        found: Counter[str] = Counter()
+        for (code, _), of_part in self._seen.items():
+            found[code] += len(of_part)
+        return found
+
+    async def read_on(self, reader: Reader) -> bool:
+        """Read the letters that came since the last call. False: there are more than `most` of
+        them, and they were not read.
+        """
+        spans = await reader.spans(self._topic)
+        if not self._at and self._job is not None:
+            since_ms = self._job.begun_ms - CLOCKS_MS
+            spans = await reader.spans_since(self._topic, since_ms)
+        wanted = {n: (max(first, self._at.get(n, 0)), end) for n, (first, end) in spans.items()}
+        if offsets(wanted.values()) > self._most:
+            return False
+        self._at = {number: end for number, (_, end) in spans.items()}
+        async with aclosing(reader.records(self._topic, wanted)) as records:
+            async for record in records:
+                self._take(record.value)
+        return True
+
+    def _take(self, value: bytes | None) -> None:
+        try:
+            letter = decode_dead_letter(value or b"")
+        except SchemaError:
+            return
+        part = Where(letter.source.topic, letter.source.partition)
+        if self._job is not None:
+            span = self._job.spans.get(part)
+            if span is None or not span.begin <= letter.source.offset < span.end:
+                return
+        self._seen[letter.code, part].add(letter.source.offset)
