@@ -37,7 +37,7 @@ LOADED: Final = (
     "penstock.ops.processes.supervisor",
     "penstock.replay.job",
     "penstock.replay.report",
-    "penstock.verify.answers.dry_run",
+    "penstock.verify.answers.answer_lines",
     "penstock.verify.answers.trace",
     "penstock.verify.read_topics",
     "penstock.worker.run_worker",

@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from penstock.adapters.http.running_worker import Batch, Way
-from penstock.verify.answers.trace import Found, Frame, Trace
-from penstock.verify.answers.trace_words import in_words
+from penstock.verify.answers.answer_lines import in_words
+from penstock.verify.answers.search import Found
+from penstock.verify.answers.trace import Frame, Trace
 
 SCENE: dict[str, Any] = {
     "v": 1,

@@ -194,9 +194,9 @@ def trace(context: Context, id: str, as_json: bool) -> None:
     cfg = context.load(quiet=True)
 
     async def work() -> None:
+        from penstock.verify.answers.answer_lines import as_json as for_programs
+        from penstock.verify.answers.answer_lines import in_words
         from penstock.verify.answers.trace import trace as follow
-        from penstock.verify.answers.trace_words import as_json as for_programs
-        from penstock.verify.answers.trace_words import in_words
 
         found = await follow(cfg, id)
         if as_json:

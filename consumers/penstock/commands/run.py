@@ -127,7 +127,7 @@ def _wait_in_reserve() -> None:
 
 
 def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
-    from penstock.verify.answers.dry_run import DryRun
+    from penstock.verify.answers.answer_lines import DryRun
     from penstock.worker.dry_run import dry_run
 
     resolved = context.resolve(quiet=True)

@@ -25,7 +25,7 @@ from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, Result
 from penstock.ports import Objects
 from penstock.verify.records import NOT_JSON
-from penstock.verify.result_rows import UNREADABLE, fetched, rows_of
+from penstock.verify.result_objects import UNREADABLE, fetched, rows_of
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from penstock.verify.input_topic import Want
-from penstock.verify.repeats import ObjectAt
+from penstock.verify.input_topic import ObjectAt, Want
 
 
 class Pointer(NamedTuple):

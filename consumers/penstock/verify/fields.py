@@ -14,13 +14,10 @@ from zlib import crc32
 import msgspec
 
 from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
-from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
+from penstock.messages.codec import Inline, References
 from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import LATEST_MS, EventTime, output_time
-from penstock.verify.repeats import ObjectAt
-
-# A message that was read; None if it cannot be read as any of these kinds.
-Message = References | Inline | Ignored | None
+from penstock.verify.input_topic import Message, ObjectAt, Scope
 
 _NO_TIME: Final = LATEST_MS + 1
 # If a record would be too large, the stream's name in it is cut to this many characters.
@@ -38,13 +35,6 @@ class Fields(NamedTuple):
     event_time: EventTime | None
     attributes: dict[str, Any] | None
     model: str | None
-
-
-def message_of(value: bytes | None) -> Message:
-    try:
-        return decode(value)
-    except SchemaError:
-        return None
 
 
 def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
@@ -79,6 +69,14 @@ class AskedFields:
         self._offsets = array("q")
         self._times = array("q")
         self._sums = array("I")
+
+    @classmethod
+    def of(cls, scope: Scope) -> dict[int, "AskedFields"]:
+        """Empty fields for each input partition."""
+        return {
+            partition: cls(times_of_rows=scope.times_of_rows, models=scope.models)
+            for partition in scope.spans
+        }
 
     def add(self, offset: int, asked: Iterator[Fields]) -> None:
         """Note the fields that a message asks for. Must be called in offset order."""

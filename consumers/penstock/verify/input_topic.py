@@ -1,21 +1,64 @@
-"""Which objects and rows the input topic asks for, by partition and offset, and which of the
-objects are completely answered.
+"""What is asked for and promised: the scope of a judge, the objects and rows that each message of
+the input topic asks for, and which of the objects are completely answered.
 
 Rule: neighbouring messages that ask for the same share one entry, so that a million plain
 references take the memory of one. `Asked` is filled completely before the first answer is judged.
-Owner: the judge.
+Owner: the judge; its caller makes the scope.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.core.progress.ranges import Ranges
-from penstock.messages.codec import Ignored, Inline
+from penstock.core.routing.stream_keys import StreamNames
+from penstock.messages.codec import Ignored, Inline, References, SchemaError, decode
 from penstock.messages.reference import RowRange
-from penstock.verify.fields import Message
-from penstock.verify.repeats import ObjectAt
+from penstock.ports import Commit
+
+
+class ObjectAt(NamedTuple):
+    """An object of the input topic: its message, and its index in the message."""
+
+    partition: int
+    offset: int
+    object_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """`spans`: from an input partition to the offsets that were read. `until`: from an input
+    partition to the offset before which every object must be complete. `committed`: from an input
+    partition to the group's commit, if there is one.
+    """
+
+    input_topic: str
+    output_topic: str
+    dead_letter_topic: str
+    spans: Mapping[int, tuple[int, int]]
+    until: Mapping[int, int]
+    committed: Mapping[int, Commit]
+    partition_of: Callable[[int, str], int]
+    by_stream: bool
+    exactly_once: bool
+    markers: bool
+    # `of_rows`: True if rows have records. `of_objects`: True if objects have records. Both come
+    # from `output.records`.
+    of_rows: bool = True
+    of_objects: bool = False
+    # `times_of_rows`: True if rows may have times of their own. `models`: the names of the models
+    # that a reference may name.
+    times_of_rows: bool = False
+    models: frozenset[str] = frozenset()
+    naming: StreamNames = field(default_factory=lambda: StreamNames(None))
+    # Maps an object's index in its message to its place in the ledger.
+    place_of: Callable[[int], int] = int
+
+
+# A message that was read; None if it cannot be read as any of these kinds.
+Message = References | Inline | Ignored | None
 
 
 class Want(NamedTuple):
@@ -39,7 +82,6 @@ class Want(NamedTuple):
 
 
 Wants = tuple[Want, ...]
-
 PLAIN = Want()
 NO_REFERENCE = (Want(is_reference=False),)
 NOT_OURS = Want(is_ours=False)
@@ -49,6 +91,13 @@ NOT_OURS = Want(is_ours=False)
 def _inline(rows: int) -> Wants:
     """Inline messages with the same number of rows share one tuple, to save memory."""
     return (Want(inline_rows=rows),)
+
+
+def message_of(value: bytes | None) -> Message:
+    try:
+        return decode(value)
+    except SchemaError:
+        return None
 
 
 def wants(message: Message) -> Wants:

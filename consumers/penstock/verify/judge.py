@@ -15,14 +15,21 @@ from penstock.messages.dead_letter import DeadLetter, decode_dead_letter
 from penstock.messages.prediction import Source
 from penstock.ports import Commit
 from penstock.verify.dead_letters import Letters
-from penstock.verify.fields import AskedFields, Fields, asked_of, message_of, named
+from penstock.verify.fields import AskedFields, Fields, asked_of, named
 from penstock.verify.findings import Findings, Report
-from penstock.verify.input_topic import NO_REFERENCE, Asked, Want, Wants, wants
+from penstock.verify.input_topic import (
+    NO_REFERENCE,
+    Asked,
+    ObjectAt,
+    Scope,
+    Want,
+    Wants,
+    message_of,
+    wants,
+)
 from penstock.verify.output_topic import Answers
 from penstock.verify.records import Open
-from penstock.verify.repeats import ObjectAt
 from penstock.verify.result_objects import Claim, Found, wrong_with
-from penstock.verify.scope import Scope
 
 
 class Judge:
@@ -35,7 +42,7 @@ class Judge:
         only reads. None: this judge fills fields of its own.
         """
         self._scope = scope
-        self._fields = scope.fields() if fields is None else fields
+        self._fields = AskedFields.of(scope) if fields is None else fields
         self._findings = Findings()
         self._asked = {
             partition: Asked(begin, end) for partition, (begin, end) in scope.spans.items()

@@ -12,7 +12,7 @@ from penstock.verify.announced_again import AnnouncedAgain
 from penstock.verify.dead_letters import Letters
 from penstock.verify.fields import AskedFields, Fields
 from penstock.verify.findings import Findings, Kind
-from penstock.verify.input_topic import Asked, Done, Want
+from penstock.verify.input_topic import Asked, Done, ObjectAt, Scope, Want
 from penstock.verify.records import (
     NOT_JSON,
     NULL,
@@ -24,10 +24,8 @@ from penstock.verify.records import (
     identify,
     wrong_end,
 )
-from penstock.verify.repeat_gaps import Again, Between
-from penstock.verify.repeats import ObjectAt, Repeats, row_text
+from penstock.verify.repeats import Again, Between, Repeats, row_text
 from penstock.verify.result_objects import Claim, Claims
-from penstock.verify.scope import Scope
 
 
 class Answers:

@@ -21,10 +21,10 @@ from penstock.core.routing.stream_keys import StreamNames
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, together
+from penstock.verify.input_topic import Scope
 from penstock.verify.judge import Judge
 from penstock.verify.records import each_record
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
-from penstock.verify.scope import Scope
 from penstock.verify.several_models import SeveralJudges
 
 Until = Literal["end", "committed"]

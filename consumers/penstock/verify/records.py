@@ -16,9 +16,8 @@ from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, ObjectId, Result, Source
 from penstock.messages.reference import EventTime
 from penstock.verify.fields import Fields, named
-from penstock.verify.input_topic import Want
-from penstock.verify.repeat_gaps import Runs
-from penstock.verify.repeats import Content, ObjectAt
+from penstock.verify.input_topic import ObjectAt, Want
+from penstock.verify.repeats import Content, Runs
 
 
 class Answer(Struct, gc=False):

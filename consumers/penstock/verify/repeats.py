@@ -1,30 +1,30 @@
-"""Checks that the repeats of a row have the same content, by a second reading of the output topic.
+"""Checks repeats, the records about rows that had a record before: the content must be the same,
+and a run of repeats may have no gaps.
 
-Rule: the first reading only notes which rows were repeated, and how often. The second reading keeps
-the content of a repeated row from its first record to its last one. Rows that came once need no
-memory. Numbers count as equal if they differ by no more than float32's rounding, because in a batch
-of another size the model adds numbers up in another order. Owner: the judge.
+Rule: the first reading of the output topic notes which rows were repeated, and how often. The
+second reading keeps the content of a repeated row from its first record to its last one. Rows that
+came once need no memory. Records do not name their worker, so each run of repeats is judged by
+itself. Owner: the judge, and `output_topic` with a `Runs` for each sequence.
 """
 
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
 from penstock.core.progress.ranges import END, Ranges
+from penstock.verify.input_topic import Asked, ObjectAt, Scope
 
-# float32 has 24 bits (6e-8); sums of some hundred terms lose two to three digits.
+# Numbers count as equal if they differ by no more than float32's rounding, because in a batch of
+# another size the model adds numbers up in another order. float32 has 24 bits (6e-8); sums of some
+# hundred terms lose two to three digits.
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
-
-
-class ObjectAt(NamedTuple):
-    """An object of the input topic: its message, and its index in the message."""
-
-    partition: int
-    offset: int
-    object_index: int
+# How many interrupted runs are remembered. More than two owners of a partition repeat at the same
+# time only if workers die faster than their sessions end.
+MAX_BROKEN_OFF = 8
 
 
 class Content(NamedTuple):
@@ -66,7 +66,9 @@ class _Times:
 
 
 class Repeats:
-    """Call `note` in the first reading, `compare` in the second, then `once`."""
+    """Checks that all records of a row have the same content. Call `note` in the first reading,
+    `compare` in the second, then `once`.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -121,3 +123,87 @@ def _close(one: Any, other: Any) -> bool:
 
 def row_text(row: int) -> str:
     return "the marker" if row == END else f"row {row}"
+
+
+class Again(NamedTuple):
+    """A repeated record. `ends`: True if it is the last record of its object."""
+
+    at: ObjectAt
+    row: int
+    ends: bool
+
+
+LeftOut = Callable[[Again, Again], str | None]
+
+
+class Runs:
+    """The runs of repeats of one partition, or of one stream of a partition.
+
+    A worker that takes over may begin at any row, but must leave out no later row. An interrupted
+    run may go on later, because a worker that the group has removed as dead may still have a batch
+    on the way.
+    """
+
+    def __init__(self) -> None:
+        self._last: Again | None = None
+        self._broken_off: deque[Again] = deque(maxlen=MAX_BROKEN_OFF)
+
+    def break_off(self) -> None:
+        """Interrupt the current run, because a record came that does not continue it."""
+        if self._last is not None:
+            self._broken_off.append(self._last)
+            self._last = None
+
+    def go_on(self, again: Again, left_out: LeftOut) -> str | None:
+        """Add a repeat. Returns a text that names what is left out before the repeat. None: the
+        repeat follows the last repeat of the current run or of an interrupted run, or begins a new
+        run.
+        """
+        last = self._last
+        wrong = left_out(last, again) if last is not None and last < again else None
+        if last is not None and (wrong or again <= last):
+            self.break_off()
+        self._last = again
+        if not wrong:
+            return None
+        for run in self._broken_off:
+            if run < again and not left_out(run, again):
+                self._broken_off.remove(run)
+                return None
+        return wrong
+
+
+class Between:
+    """Finds the rows and objects that were asked for between two repeats."""
+
+    def __init__(self, asked: Mapping[int, Asked], scope: Scope) -> None:
+        self._asked = asked
+        self._scope = scope
+
+    def left_out(self, before: Again, again: Again) -> str | None:
+        at, row = again.at, again.row
+        rows = self._asked[at.partition].at(at.offset)[at.object_index].rows
+        first = before.row + 1 if before.at == at else 0
+        if row < END and (missing := rows.within(first, row)):
+            return f"row {missing}"
+        if before.at == at or not self._scope.markers:
+            return None  # without markers there may be no record that ends an object
+        if not before.ends:
+            return f"what follows {row_text(before.row)} of offset {before.at.offset}"
+        between = None if self._scope.by_stream else self._after(before.at)
+        if between is not None and between < at:
+            return f"object {between.object_index} of offset {between.offset}"
+        return None
+
+    def _after(self, at: ObjectAt) -> ObjectAt | None:
+        """The next object that is asked for."""
+        asked = self._asked[at.partition]
+        wanted = asked.at(at.offset)
+        for index in range(at.object_index + 1, len(wanted)):
+            if wanted[index].is_ours:
+                return at._replace(object_index=index)
+        offset = asked.after(at.offset)
+        if offset is None:
+            return None
+        first = next(n for n, want in enumerate(asked.at(offset)) if want.is_ours)
+        return ObjectAt(at.partition, offset, first)

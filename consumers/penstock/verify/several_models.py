@@ -15,13 +15,12 @@ from msgspec import Struct
 
 from penstock.core.routing.model_routes import Routes, place_of
 from penstock.messages.prediction import Source
-from penstock.verify.fields import Fields, Message, asked_of, message_of
+from penstock.verify.fields import AskedFields, Fields, asked_of
 from penstock.verify.findings import Report, together
-from penstock.verify.input_topic import NOT_OURS, Wants, wants
+from penstock.verify.input_topic import NOT_OURS, Message, Scope, Wants, message_of, wants
 from penstock.verify.judge import Judge
 from penstock.verify.records import NOT_JSON
 from penstock.verify.result_objects import Claim
-from penstock.verify.scope import Scope
 
 
 class _Said(Struct, gc=False):
@@ -50,7 +49,7 @@ class SeveralJudges:
     def __init__(self, scope: Scope, routes: Routes) -> None:
         self._routes = routes
         self._naming = scope.naming
-        self._fields = scope.fields()
+        self._fields = AskedFields.of(scope)
         self._references = self._ignored = 0
         names = [model for one in routes.routes if len(one.models) > 1 for model in one.models]
         self._alone = Judge(scope, self._fields)

@@ -6,9 +6,23 @@ the search finds one of the two copies. Owner: `penstock trace`.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+from penstock.adapters.kafka.reader import Prober, Reader
+from penstock.encodings.output_values import records_of
+from penstock.messages.dead_letter import decode_dead_letter
+from penstock.messages.prediction import Source
+from penstock.messages.reference import SchemaError
+from penstock.verify.records import id_of
+
+# The id of an answer.
+ANSWER = re.compile(
+    r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
+)
 # A range of at most this many offsets is read from its beginning instead of being halved.
 NEAR = 400
 
@@ -76,3 +90,61 @@ async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], 
         if told := [one for record in records for one in tell(record)]:
             return told, at
     return [], end
+
+
+class Found(NamedTuple):
+    """A record, its place, and when Kafka got it."""
+
+    where: str
+    at_ms: int
+    value: bytes
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def found_at(topic: str, record: Any) -> Found:
+    where = f"{topic}/{record.partition}/{record.offset}"
+    return Found(where, record.timestamp, record.value or b"", record.headers or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Searches the partition to which the answers and letters of a message go."""
+
+    reader: Reader
+    prober: Prober
+    source: Source
+
+    async def find(self, topic: str, wanted: Place, tell: Tell) -> Found | None:
+        """The record about this row; if there is none, the record that ends the object."""
+        spans = await self.reader.spans(topic)
+        partition = self.source.partition % len(spans)
+        read = partial(self.prober.at, topic, partition)
+        found = await search(read, tell, spans[partition], wanted)
+        if found is None and wanted.row != math.inf:
+            found = await search(read, tell, spans[partition], wanted._replace(row=math.inf))
+        if found is None:
+            return None
+        record, value = found
+        return found_at(topic, record)._replace(value=value)
+
+
+def of_answer(source: Source, record: Any) -> Iterator[Told]:
+    for value in records_of(record.value or b""):
+        parts = ANSWER.fullmatch(id_of(value))
+        if parts and (parts["topic"], int(parts["partition"])) == (source.topic, source.partition):
+            place = place_of(int(parts["offset"]), int(parts["object"]), parts["row"])
+            yield Told(place, place, (record, value))
+
+
+def of_letter(source: Source, record: Any) -> Iterator[Told]:
+    try:
+        letter = decode_dead_letter(record.value or b"")
+    except SchemaError:
+        return
+    about = letter.source
+    if (about.topic, about.partition) != (source.topic, source.partition):
+        return
+    begin, end = (letter.rows[0][0], letter.rows[-1][1]) if letter.rows else (0, None)
+    first = Place(about.offset, letter.object_index, begin)
+    last = first._replace(row=math.inf if end is None else end - 1)
+    yield Told(first, last, (record, record.value))

@@ -6,44 +6,37 @@ the records of a partition are in the order of the input, a record is found by h
 they are in another order, all records since the message are read. Owner: `penstock trace`.
 """
 
-import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock import config
 from penstock.adapters.http.running_worker import Way, way_of
 from penstock.adapters.kafka.reader import Prober, Reader, Spans, open_reader
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
-from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import Source, decode_prediction
 from penstock.messages.reference import SchemaError
 from penstock.messages.scene import Scene, decode_scene
 from penstock.messages.traceparent import in_headers, read
-from penstock.verify.answers.search import Place, Tell, Told, place_of, search
+from penstock.verify.answers.search import (
+    ANSWER,
+    Found,
+    Near,
+    found_at,
+    of_answer,
+    of_letter,
+    place_of,
+)
 from penstock.verify.records import id_of
 
-_ANSWER = re.compile(
-    r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
-)
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
 # The search for a scene's frames begins this long before the scene, and the search for a scene
 # begins this long before the time that the scene shows. Deadlines and differences between clocks
 # are shorter than this.
 MARGIN_MS = 60_000
-
-
-class Found(NamedTuple):
-    """A record, its place, and when Kafka got it."""
-
-    where: str
-    at_ms: int
-    value: bytes
-    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class Frame(NamedTuple):
@@ -78,7 +71,7 @@ async def trace(cfg: config.Config, id: str) -> Trace:
     the record.
     """
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
-        if found := _ANSWER.fullmatch(id):
+        if found := ANSWER.fullmatch(id):
             return await _answer(cfg, reader, id, found)
         if found := _SCENE.fullmatch(id):
             scene = await _scene(cfg, reader, id, int(found["time"]))
@@ -93,8 +86,8 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
     wanted = place_of(source.offset, int(parts["object"]), parts["row"])
     async with reader.prober() as prober:
         asked = await _asked(reader, prober, source)
-        near = _Near(reader, prober, source)
-        answer = await near.find(cfg.output.topic, wanted, partial(_of_answer, source))
+        near = Near(reader, prober, source)
+        answer = await near.find(cfg.output.topic, wanted, partial(of_answer, source))
         if answer is None and _may_be_elsewhere(cfg):
             ids = {id, f"{id.rpartition('/')[0]}/-"}
             since = await reader.spans_since(cfg.output.topic, asked.at_ms)
@@ -103,7 +96,7 @@ async def _answer(cfg: config.Config, reader: Reader, id: str, parts: re.Match[s
         letter = None
         if answer is None or decode_prediction(answer.value).error is not None:
             topic = cfg.output.dead_letter_topic
-            letter = await near.find(topic, wanted, partial(_of_letter, source))
+            letter = await near.find(topic, wanted, partial(of_letter, source))
     committed = (await reader.committed(source.topic, [source.partition])).get(source.partition)
     scene = asked if _as_scene(asked.value) is not None else None
     return Trace(
@@ -125,57 +118,13 @@ async def _asked(reader: Reader, prober: Prober, source: Source) -> Found:
     if begin <= offset < end:
         for record in await prober.at(topic, partition, offset):
             if record.offset == offset:
-                return _found(topic, record)
+                return found_at(topic, record)
     raise usage(f"{topic} has no record {partition}/{offset}")
 
 
 def _may_be_elsewhere(cfg: config.Config) -> bool:
     """True if answers may be in another partition, or in another order, than their messages."""
     return cfg.output.partitioning != "same" or cfg.output.order != "partition"
-
-
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """Searches the partition to which the answers and letters of a message go."""
-
-    reader: Reader
-    prober: Prober
-    source: Source
-
-    async def find(self, topic: str, wanted: Place, tell: Tell) -> Found | None:
-        """The record about this row; if there is none, the record that ends the object."""
-        spans = await self.reader.spans(topic)
-        partition = self.source.partition % len(spans)
-        read = partial(self.prober.at, topic, partition)
-        found = await search(read, tell, spans[partition], wanted)
-        if found is None and wanted.row != math.inf:
-            found = await search(read, tell, spans[partition], wanted._replace(row=math.inf))
-        if found is None:
-            return None
-        record, value = found
-        return _found(topic, record)._replace(value=value)
-
-
-def _of_answer(source: Source, record: Any) -> Iterator[Told]:
-    for value in records_of(record.value or b""):
-        parts = _ANSWER.fullmatch(id_of(value))
-        if parts and (parts["topic"], int(parts["partition"])) == (source.topic, source.partition):
-            place = place_of(int(parts["offset"]), int(parts["object"]), parts["row"])
-            yield Told(place, place, (record, value))
-
-
-def _of_letter(source: Source, record: Any) -> Iterator[Told]:
-    try:
-        letter = decode_dead_letter(record.value or b"")
-    except SchemaError:
-        return
-    about = letter.source
-    if (about.topic, about.partition) != (source.topic, source.partition):
-        return
-    begin, end = (letter.rows[0][0], letter.rows[-1][1]) if letter.rows else (0, None)
-    first = Place(about.offset, letter.object_index, begin)
-    last = first._replace(row=math.inf if end is None else end - 1)
-    yield Told(first, last, (record, record.value))
 
 
 async def _way(cfg: config.Config, id: str, answer: Found | None) -> Way | str | None:
@@ -226,15 +175,10 @@ async def _by_id(
             for value in records_of(record.value or b""):
                 id = id_of(value)
                 if id in ids and id not in found:
-                    found[id] = _found(topic, record)._replace(value=value)
+                    found[id] = found_at(topic, record)._replace(value=value)
             if len(found) == len(ids):
                 break
     return found
-
-
-def _found(topic: str, record: Any) -> Found:
-    where = f"{topic}/{record.partition}/{record.offset}"
-    return Found(where, record.timestamp, record.value or b"", record.headers or ())
 
 
 def _as_scene(value: bytes) -> Scene | None:

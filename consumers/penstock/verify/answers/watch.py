@@ -21,7 +21,7 @@ from penstock.messages.prediction import Prediction, Source, decode_prediction
 from penstock.messages.reference import SchemaError
 from penstock.ports import Where
 from penstock.terminal_text import clock_time, cut
-from penstock.verify.answers.answer_text import said
+from penstock.verify.answers.answer_lines import said
 
 WAIT_MS = 1_000
 # With --since, the reading of the input begins this long before the given time, because the first
