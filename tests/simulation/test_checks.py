@@ -15,7 +15,7 @@ from penstock.simulation.checks.life import Life
 from penstock.simulation.checks.outcome import Outcome
 from penstock.simulation.checks.partition_log import Letter, PartitionLog
 from penstock.simulation.checks.truth import Truths
-from penstock.simulation.echo_model import echo
+from penstock.simulation.unreliable_services import echo
 from penstock.simulation.virtual_time import run
 
 Answer = dict[str, Any]

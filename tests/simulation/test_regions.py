@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
+from penstock.simulation import regions
 from penstock.simulation.checks.history import Violation
-from penstock.simulation.regions import simulation
-from penstock.simulation.regions.simulation import simulate_regions
+from penstock.simulation.regions import simulate_regions
 
 SEEDS = 12
 
@@ -25,6 +25,6 @@ def test_a_seed_is_one_history() -> None:
 def test_a_promise_that_is_broken_at_the_end_is_raised_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(simulation, "RECOVERY_S", -1.0)
+    monkeypatch.setattr(regions, "RECOVERY_S", -1.0)
     with pytest.raises(Violation, match="seed 1: not all is answered"):
         simulate_regions(1)

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.simulation.echo_model import FINE, REFUSED_ALONE, REFUSED_WITH_ALL
+from penstock.simulation.unreliable_services import FINE, REFUSED_ALONE, REFUSED_WITH_ALL
 
 BUCKET = "b"
 MOST_OBJECTS = 4

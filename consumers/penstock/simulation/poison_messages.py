@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from penstock.simulation.announcements import BUCKET
-from penstock.simulation.echo_model import (
+from penstock.simulation.unreliable_services import (
     FINE,
     HANGS,
     HUNG_UP_ON,

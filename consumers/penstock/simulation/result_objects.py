@@ -18,8 +18,7 @@ from penstock.encodings import registry
 from penstock.errors import Unreachable
 from penstock.ports import Location, Stored
 from penstock.simulation.checks.history import History
-from penstock.simulation.faults import FaultInjector
-from penstock.simulation.worker_process import Process
+from penstock.simulation.process_and_faults import FaultInjector, Process
 from penstock.stages.result_objects import ResultPlan
 
 # One name for each record and model, so that each result has one right content.

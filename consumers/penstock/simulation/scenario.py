@@ -17,7 +17,7 @@ from penstock.formats.base.runs import RowOptions
 from penstock.lane.lane import LaneLimits
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.simulation.checks.truth import Answer, MakeObject
-from penstock.simulation.echo_model import echo
+from penstock.simulation.unreliable_services import echo
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms

@@ -16,8 +16,8 @@ from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, Overloaded, Poison, Unreachable
 from penstock.messages.shadow import ModelId
 from penstock.ports import Answers, Outgoing
+from penstock.simulation.process_and_faults import Process
 from penstock.simulation.unreliable_services import AskModel
-from penstock.simulation.worker_process import Process
 from penstock.stages.shadow.asking import ShadowPlan
 from penstock.stages.shadow.topic import ShadowTerms
 

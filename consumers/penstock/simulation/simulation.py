@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from penstock.simulation.checks.history import Violation
 from penstock.simulation.deployments import NONE
-from penstock.simulation.operator import Operator
-from penstock.simulation.recovery import Recovery
+from penstock.simulation.recovery import Operator, Recovery
 from penstock.simulation.scenario import Scenario
 from penstock.simulation.virtual_time import VirtualTimeLoop, run
 from penstock.simulation.worker_fleet import WorkerFleet

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from penstock.pipeline.life import Pipeline
 from penstock.simulation.checks.life import Life
 from penstock.simulation.kafka.group import SESSION_S, Group
-from penstock.simulation.kafka.sink import SimulatedSink
 from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.kafka.topics import SimulatedSink
+from penstock.simulation.process_and_faults import Process
 from penstock.simulation.unreliable_services import SimulatedModel, SimulatedObjects
-from penstock.simulation.worker_process import Process
 
 
 @dataclass(eq=False)

@@ -16,7 +16,6 @@ from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import Settings
 from penstock.pipeline.wiring import Wiring
 from penstock.ports import Adapters, Answers, Guest, Record, Transactions
-from penstock.simulation import faults
 from penstock.simulation.bucket import Bucket, Draws
 from penstock.simulation.checks.arrivals import Arrivals
 from penstock.simulation.checks.bounds import Bounds
@@ -27,16 +26,15 @@ from penstock.simulation.checks.partition_log import PartitionLog
 from penstock.simulation.deployments import Deployment, Deployments, drawn_troubles
 from penstock.simulation.kafka.group import Group
 from penstock.simulation.kafka.producers import SimulatedProducers
-from penstock.simulation.kafka.sink import SimulatedSink
 from penstock.simulation.kafka.source import SimulatedSource
-from penstock.simulation.kafka.topic import Topic
+from penstock.simulation.kafka.topics import SimulatedSink, Topic
+from penstock.simulation.process_and_faults import FaultInjector, Faults, Process, drawn_faults
 from penstock.simulation.result_objects import SimulatedResults, drawn_plan
 from penstock.simulation.scenario import FAN_OUT, Scenario
 from penstock.simulation.shadow import ShadowSink, SimulatedShadow, drawn_shadow
 from penstock.simulation.unreliable_services import SimulatedModel, SimulatedObjects
 from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.simulation.worker import Worker
-from penstock.simulation.worker_process import Process
 from penstock.telemetry.worker import Telemetry
 
 # The limit in worlds with small records: a letter that names 300 ranges of rows does not fit.
@@ -89,10 +87,10 @@ class World:
         self._unsteady: dict[str, set[str]] = defaultdict(set)
         self.logs = [self._log(records) for records in self.topic.records]
         self.outcome = Outcome(self.logs)
-        drawn = faults.drawn(self.random)
+        drawn = drawn_faults(self.random)
         if self.troubles.objects:
             drawn = replace(drawn, body_breaks=OFTEN)
-        self.injector = faults.FaultInjector(drawn, source("weather"))
+        self.injector = FaultInjector(drawn, source("weather"))
         self.injector_of_others = self._injector_of_others(drawn, source("other models"))
         self._margin_s = self.random.choice((0.1, 10.0))
         self.group = Group(self.topic, source("group"), self.history)
@@ -117,10 +115,10 @@ class World:
         self._deployment_of: dict[Worker, Deployment] = {}
 
     @staticmethod
-    def _injector_of_others(drawn: faults.Faults, random: Random) -> faults.FaultInjector:
+    def _injector_of_others(drawn: Faults, random: Random) -> FaultInjector:
         """The faults of the other models, which may be away nearly all the time."""
         is_away = random.random() < 0.5
-        return faults.FaultInjector(replace(drawn, model_away=0.97) if is_away else drawn, random)
+        return FaultInjector(replace(drawn, model_away=0.97) if is_away else drawn, random)
 
     def calm(self) -> None:
         """From now on nothing fails."""

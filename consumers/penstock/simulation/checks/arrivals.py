@@ -20,8 +20,8 @@ from penstock.simulation.checks.outcome import Outcome, letters
 from penstock.simulation.checks.partition_log import PartitionLog
 from penstock.simulation.deployments import Deployment
 from penstock.simulation.kafka.producers import Landing
-from penstock.simulation.kafka.sink import Accepted
 from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.kafka.topics import Accepted
 from penstock.simulation.result_objects import as_rows
 from penstock.simulation.scenario import OUTPUT
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.ports import Commit
 from penstock.simulation.checks.history import History
-from penstock.simulation.kafka.topic import Topic
+from penstock.simulation.kafka.topics import Topic
 
 SESSION_S = 8.0
 # Members that join within this time share one rebalance.

@@ -16,10 +16,9 @@ from typing import NamedTuple
 from penstock.errors import Fenced, Transient
 from penstock.ports import Commit, Outgoing, Where
 from penstock.simulation.checks.life import Life
-from penstock.simulation.faults import FaultInjector
 from penstock.simulation.kafka.group import Group, Open
 from penstock.simulation.kafka.source import SimulatedSource
-from penstock.simulation.worker_process import Process
+from penstock.simulation.process_and_faults import FaultInjector, Process
 
 # While the broker is in trouble, closing a producer may take this long.
 CLOSE_S = 5.0

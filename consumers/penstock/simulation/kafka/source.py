@@ -16,12 +16,10 @@ from penstock.adapters.memory.topics import PartitionReader, behind
 from penstock.errors import Transient, Undecided
 from penstock.ports import UNDECIDED, Commit, Rebalance, Record, Where
 from penstock.simulation.checks.history import History
-from penstock.simulation.faults import FaultInjector
 from penstock.simulation.kafka.group import Group
 from penstock.simulation.kafka.lives import Lives, W
-from penstock.simulation.kafka.sink import IN_ORDER_S
-from penstock.simulation.kafka.topic import Topic
-from penstock.simulation.worker_process import Process
+from penstock.simulation.kafka.topics import IN_ORDER_S, Topic
+from penstock.simulation.process_and_faults import FaultInjector, Process
 
 # How much longer than the drain a hand-back or a stop may take: commits may fail, producers may
 # close slowly, and the worker looks only every ten seconds whether they have closed.

@@ -1,12 +1,54 @@
-"""Which requests fail, how often, and how long each answer takes.
+"""What keeps a request from its answer: the worker's process, which may be paused or dead, and the
+faults of the services.
 
-Rule: every draw comes from one seeded source, so that a seed gives a whole history. After `stop`
-nothing fails and nothing is delayed. Owner: the simulation; the services ask before they answer.
+Rule: a service awaits `Process.gate` before each request and each answer: a paused worker waits
+there, and a dead one stays there. Then the service asks the `FaultInjector` whether the request
+fails, and how long its answer takes. Every draw comes from one seeded source, so that a seed gives
+a whole history. After `stop` nothing fails and nothing is delayed. Owner: the simulation, which has
+one process per worker.
 """
 
 import asyncio
 from dataclasses import dataclass
 from random import Random
+
+
+class Process:
+    """`is_cut`: True if the process is dead, and everything that it has sent and that has not
+    arrived yet is lost. `going` is set unless the process is paused.
+    """
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.is_cut = False
+        self.paused_s = 0.0
+        self._paused_at_s = 0.0
+        self.going = asyncio.Event()
+        self.going.set()
+
+    async def gate(self) -> None:
+        """Return as soon as the process runs. If the process is dead, never return."""
+        while not (self.alive and self.going.is_set()):
+            if not self.alive:
+                await asyncio.get_running_loop().create_future()
+            await self.going.wait()
+
+    def pause(self) -> None:
+        if self.going.is_set():
+            self._paused_at_s = asyncio.get_running_loop().time()
+            self.going.clear()
+
+    def go_on(self) -> None:
+        if not self.going.is_set():
+            self.paused_s += asyncio.get_running_loop().time() - self._paused_at_s
+            self.going.set()
+
+    def die(self, *, is_cut: bool) -> None:
+        """`is_cut`: True if everything that the process has sent and that has not arrived yet is
+        lost.
+        """
+        self.alive, self.is_cut = False, is_cut
+        self.going.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +78,7 @@ NO_FAULTS = Faults()
 BETWEEN_DEATHS_S = 60.0
 
 
-def drawn(random: Random) -> Faults:
+def drawn_faults(random: Random) -> Faults:
     """A mix of faults; in one seed of four nothing fails."""
     if random.random() < 0.25:
         return Faults(delay_s=random.choice((0.0, 0.02, 0.1)))

@@ -1,7 +1,9 @@
-"""A worker of one of several simulated regions, with its settings and the services that it reaches.
+"""A region in memory, and a worker with its settings and the services that it reaches in all
+regions. A region has a consumer group, a store and a model.
 
 Rule: the worker runs the real pipeline, with the real choice among stores, model servers and
-groups; only the services are in memory. Owner: the simulation of regions.
+groups; only the services are in memory. A partition's number is unique in the whole world, because
+one worker has members in several regions. Owner: the simulation of regions.
 """
 
 import asyncio
@@ -10,6 +12,8 @@ from random import Random
 from typing import NamedTuple
 
 from penstock.adapters.inputs.regional_source import RegionalSource
+from penstock.adapters.memory.model import MemoryModel
+from penstock.adapters.memory.objects import MemoryObjects
 from penstock.adapters.memory.topics import MemorySink
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel
 from penstock.adapters.stores.choice import Stores
@@ -27,20 +31,87 @@ from penstock.lane.lane import LaneLimits
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.settings import ModelTerms, Settings, TimeLimits
 from penstock.pipeline.wiring import Wiring
-from penstock.ports import Adapters, Objects
+from penstock.ports import Adapters, Objects, Where
 from penstock.simulation.checks.history import History
-from penstock.simulation.faults import FaultInjector, Faults
 from penstock.simulation.kafka.group import SESSION_S, Group
 from penstock.simulation.kafka.lives import Watched
-from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Member, Region
+from penstock.simulation.kafka.source import SimulatedSource
+from penstock.simulation.kafka.topics import Topic
+from penstock.simulation.process_and_faults import FaultInjector, Faults, Process
 from penstock.simulation.virtual_time import VirtualClock, inline
-from penstock.simulation.worker_process import Process
 from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.telemetry.region import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
+
+NAMES = ("eu", "us", "ap")
+PARTITIONS = 2
+TOPIC = "refs."
+# How long a client waits for an answer that does not come.
+SILENT_S = 30.0
+
+
+# The lives of these members check nothing: what was published is judged at the end.
+Member = SimulatedSource[Watched]
+
+
+def topics() -> Topic:
+    """The partitions of all regions in one list, region after region."""
+    return Topic(PARTITIONS * len(NAMES), _where)
+
+
+def _where(number: int) -> Where:
+    region, partition = divmod(number, PARTITIONS)
+    return Where(f"{TOPIC}{NAMES[region]}", partition)
+
+
+class Region:
+    """Two lists of members of the region's group. `members`: those of the region's own workers.
+    `helpers`: those of the workers of other regions.
+    """
+
+    def __init__(self, name: str, topic: Topic, random: Random, history: History) -> None:
+        first = NAMES.index(name) * PARTITIONS
+        self.name = name
+        self.partitions = range(first, first + PARTITIONS)
+        self.topic = topic
+        self.group = Group(topic, random, history, only=self.partitions)
+        self.objects = MemoryObjects()
+        self.model = MemoryModel()
+        self.members: list[Member] = []
+        self.helpers: list[Member] = []
+
+    @property
+    def lag(self) -> int:
+        return sum(
+            max(0, self.topic.end(number) - self.group.start(number).next_offset)
+            for number in self.partitions
+        )
+
+    @property
+    def is_helped(self) -> bool:
+        return any(one in self.group for one in self.helpers)
+
+    @property
+    def standing(self) -> RegionState:
+        return RegionState(self.lag, sum(one in self.group for one in self.members))
+
+    def cut_off(self, *, is_silent: bool) -> None:
+        """Cut off store and model: they refuse connections or, with `is_silent`, do not answer."""
+
+        async def away(_: object) -> None:
+            if is_silent:
+                await asyncio.sleep(SILENT_S)
+            raise Unreachable(f"{self.name} is cut off")
+
+        self.objects.on_open = away
+        self.model.script = away
+
+    def come_back(self) -> None:
+        self.objects.on_open = self.model.script = None
+
 
 TERMS = HelpTerms(lag=6, after_s=3.0)
 OUTPUT = "predictions"

@@ -19,8 +19,16 @@ import orjson
 
 from penstock.adapters.memory.topics import MemorySink
 from penstock.simulation.checks.history import History, Violation
-from penstock.simulation.regions.region import NAMES, PARTITIONS, TOPIC, Region, topics
-from penstock.simulation.regions.worker import OUTPUT, RegionsWorld, RegionWorker
+from penstock.simulation.region_workers import (
+    NAMES,
+    OUTPUT,
+    PARTITIONS,
+    TOPIC,
+    Region,
+    RegionsWorld,
+    RegionWorker,
+    topics,
+)
 from penstock.simulation.virtual_time import VirtualClock, run
 
 # This is long enough for a session, two looks, the time for which help must be needed, and a join.

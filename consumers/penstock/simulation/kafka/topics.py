@@ -1,8 +1,11 @@
-"""The output topics as one worker's producer reaches them, in memory, slow and unreliable.
+"""The topics in memory: the input topic, with its records by partition; and the output topics as
+one worker's producer reaches them, slow and unreliable.
 
-Rule: a batch that is on the wire may still arrive after the worker's death. A batch that the
-producer has only accepted leaves later, while the process runs, unless the worker calls `forget`
-before. Owner: the simulation, one per worker.
+Rule for the input: each record is appended after all earlier ones of its partition; offsets may
+have gaps, even after the last record. Rule for the output: a batch that is on the wire may still
+arrive after the worker's death. A batch that the producer has only accepted leaves later, while the
+process runs, unless the worker calls `forget` before. Owner: the simulation, which has one
+`SimulatedSink` per worker.
 """
 
 import asyncio
@@ -11,9 +14,46 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.errors import Fatal
-from penstock.ports import Outgoing
-from penstock.simulation.faults import FaultInjector
-from penstock.simulation.worker_process import Process
+from penstock.ports import Outgoing, Record, Where
+from penstock.simulation.process_and_faults import FaultInjector, Process
+
+
+def _of_one_topic(number: int) -> Where:
+    return Where("refs", number)
+
+
+class Topic:
+    """One topic, or several: `where` tells the topic of a partition. Each event in `readers` is set
+    when a record is appended.
+    """
+
+    def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
+        self.where = where
+        self.records: list[list[Record]] = [[] for _ in range(partitions)]
+        self._ends = [0] * partitions
+        self.readers: list[asyncio.Event] = []
+
+    def append(self, partition: int, key: bytes | None, value: bytes | None, gap: int) -> Record:
+        log = self.records[partition]
+        offset = gap + self._ends[partition]
+        self._ends[partition] = offset + 1
+        record = Record(partition, offset, key, value, 0)
+        log.append(record)
+        for reader in self.readers:
+            reader.set()
+        return record
+
+    def grow(self) -> None:
+        """Add one partition."""
+        self.records.append([])
+        self._ends.append(0)
+
+    def leave_gap(self, partition: int) -> None:
+        """Use up an offset without a record, as a producer's transaction does at its end."""
+        self._ends[partition] += 1
+
+    def end(self, partition: int) -> int:
+        return self._ends[partition]
 
 
 class Accepted(NamedTuple):

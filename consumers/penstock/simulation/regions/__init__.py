@@ -1,1 +1,0 @@
-"""The simulation of several regions, some of which are cut off and helped."""
