@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from chaos_run import plan, poison, report
-from chaos_run.cut_transfer import CUT_AT, cutting
 from chaos_run.faults import Struck
 from chaos_run.output_watch import Watch
 from chaos_run.plan import ALL_KINDS, Object
+from chaos_run.poison import CUT_AT, cutting
 from chaos_run.row_pool import LINES, Answer, Pool
 from chaos_run.run import Outcome
 from chaos_run.workers import Exit, last_assignment

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from realstack import layout, processes, stack
-from realstack.errors import NotReady, StackError
 from realstack.layout import State
-from realstack.model_server import ModelServer
+from realstack.model_servers import ModelServer
 from realstack.prerequisites import run
 from realstack.processes import Process
-from realstack.service import Launch, Ports
+from realstack.service import Launch, NotReady, Ports, StackError
 
 # Leads a child that ignores SIGTERM; says so when both run.
 FAMILY = """

@@ -14,13 +14,12 @@ import sys
 from pathlib import Path
 
 from chaos_run import chain_run, hosts_run, plan, report, scenes_run
-from chaos_run.cut_transfer import cutting
-from chaos_run.poison import CUT
+from chaos_run.poison import CUT, cutting
 from chaos_run.row_pool import LINES
 from chaos_run.run import Outcome, chaos, prepare, timed
 from chaos_run.services_under_test import TOPICS, Place, crash, environ_of, model_worker_pid, seeded
 from realstack import layout, stack
-from realstack.errors import StackError
+from realstack.service import StackError
 
 EXIT_VIOLATED = 1
 # With fewer rows no object would be large.

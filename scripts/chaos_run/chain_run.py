@@ -1,9 +1,10 @@
 """`scripts/chaos --chain`: sends objects through worker, model and scenes worker on the running
 stack. Then runs the judge and an oracle, and tells how long a complete scene took from the record
-of its last member.
+of its last member, how late the announcer and the worker were, and which process used the CPU.
 
 Rule: the run makes its own topics, group and bucket, removes them at the end, and disturbs nothing
-else. Owner: the command line.
+else. Lags are measured and not judged, because a scene that is late on a machine that is too slow
+breaks no promise. Owner: the command line.
 """
 
 import argparse
@@ -11,13 +12,14 @@ import asyncio
 import os
 import time
 import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from chaos_run import lags
 from chaos_run.cameras import (
     JITTER_MS,
     PARTITIONS,
@@ -29,12 +31,12 @@ from chaos_run.cameras import (
     settings_of,
     until,
 )
+from chaos_run.scenes_oracle import Said, tails
 from chaos_run.scenes_run import judged, placed, read_all
-from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid
-from chaos_run.topic_io import producing
+from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, producing
 from chaos_run.workers import LOOK_S, Crew
 from penstock.adapters.kafka.topics import delete_topics
-from penstock.bench.resource_use import service_pids
+from penstock.bench.resource_use import cpu_by_name, others_s, service_pids
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from penstock.scenes.settings import names
 from realstack import stack
@@ -96,7 +98,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
                 while len(workers["worker"].partitions) < PARTITIONS:
                     await asyncio.sleep(LOOK_S)
                 pids = {name: each.pid for name, each in workers.items() if each.pid is not None}
-                cores = lags.Cores(pids | service_pids(place.config) | {"announcer": os.getpid()})
+                cores = Cores(pids | service_pids(place.config) | {"announcer": os.getpid()})
                 announced = await _announce(place, shape, options.seconds)
                 used = cores.used()
                 await placed(place)
@@ -108,7 +110,7 @@ async def _run(options: argparse.Namespace, shape: Shape, folder: Path) -> bool:
         read = await read_all(place)
         well = await judged(place, shape, read)
         deadline_ms = place.config.scenes.deadline_ms
-        print(lags.text(announced, lags.lags(read.predictions), used, deadline_ms))
+        print(lag_text(announced, lags(read.predictions), used, deadline_ms))
         return well
     finally:
         _remove(store, place.bucket)
@@ -160,3 +162,73 @@ async def _announce(place: Place, shape: Shape, seconds: int) -> list[float]:
                     kafka.input_topic, orjson.dumps(reference), partition=number % PARTITIONS
                 )
     return late
+
+
+STEP_MS = 10_000
+
+Pids = Mapping[str, int]
+
+
+class Lags(NamedTuple):
+    """Lags of predictions, from event time to Kafka's stamp. `steps_ms`: the median lag of each ten
+    seconds. `apart_ms`: per site and second, the difference between the largest and the smallest
+    lag.
+    """
+
+    worker_ms: dict[str, int]
+    steps_ms: list[int]
+    apart_ms: dict[str, int]
+
+
+def lags(predictions: Iterable[Said]) -> Lags:
+    every: list[int] = []
+    of_steps: dict[int, list[int]] = defaultdict(list)
+    of_seconds: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for value, recorded_ms in predictions:
+        record = orjson.loads(value)
+        lag = recorded_ms - record["event_time"]
+        every.append(lag)
+        of_steps[recorded_ms // STEP_MS].append(lag)
+        of_seconds[record["stream"].partition("/")[0], recorded_ms // 1000].append(lag)
+    steps = [tails(of_steps[step])["p50"] for step in sorted(of_steps)]
+    apart = [max(each) - min(each) for each in of_seconds.values()]
+    return Lags(tails(every), steps, tails(apart))
+
+
+class Cores:
+    """Measures how many cores each process keeps busy from now on."""
+
+    def __init__(self, pids: Pids) -> None:
+        self._pids = pids
+        self._since_s = time.monotonic()
+        self._before = cpu_by_name(pids)
+
+    def used(self) -> dict[str, float]:
+        took_s = time.monotonic() - self._since_s
+        spent = {name: s - self._before[name] for name, s in cpu_by_name(self._pids).items()}
+        spent["others"] = others_s(spent)
+        return {name: round(cpu_s / took_s, 2) for name, cpu_s in spent.items()}
+
+
+def lag_text(announced: list[float], found: Lags, cores: Mapping[str, float], due_ms: int) -> str:
+    """The figures in words. `announced`: how late each object was announced, in milliseconds.
+    `due_ms`: announcer or worker is called behind if the 99th percentile of its lag is above this.
+    """
+    late = {"announcer": tails([round(ms) for ms in announced]), "worker": found.worker_ms}
+    behind = [name for name, each in late.items() if each.get("p99", 0) > due_ms]
+    said = (
+        f"behind: {' and '.join(behind)}, with {cores['machine']} of {os.cpu_count()} cores busy; "
+        "scenes of it are late for that"
+        if behind
+        else "neither was behind"
+    )
+    apart = f"one site's members apart, within a second: {found.apart_ms}"
+    return "\n".join(
+        [
+            f"announced after its time, ms: {late['announcer']}",
+            f"predicted after its event time, ms: {late['worker']}; {apart}",
+            f"of each ten seconds, half no later than: {found.steps_ms}",
+            f"cores busy: {dict(cores)}",
+            said,
+        ]
+    )

@@ -23,10 +23,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from chaos_run.network import Network
 from penstock.process import children
-from realstack import minio, processes, s3, what_runs
-from realstack.errors import NotReady, StackError
+from realstack import minio, processes, what_runs
 from realstack.kafka import LOGGING, new_id
+from realstack.minio import s3_client
 from realstack.processes import Process
+from realstack.service import NotReady, StackError
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 STORE, MODEL = "store", "model"
@@ -199,7 +200,7 @@ class Cluster:
         )
 
     def _store_answers(self) -> bool:
-        client = s3.client(self.store_url, minio.KEY, minio.SECRET)
+        client = s3_client(self.store_url, minio.KEY, minio.SECRET)
         try:
             client.list_buckets()
         except (BotoCoreError, ClientError) as error:

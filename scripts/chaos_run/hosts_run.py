@@ -20,7 +20,7 @@ from chaos_run.run import Outcome, chaos, prepare, timed
 from chaos_run.services_under_test import TOPICS, Place, bare, seeded
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
 from realstack import minio, what_runs
-from realstack.errors import EXIT_MISSING, StackError
+from realstack.service import EXIT_MISSING, StackError
 
 BUCKET = "chaos"
 # The gaps between faults are short, because the cuts themselves take long.

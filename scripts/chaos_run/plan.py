@@ -146,7 +146,7 @@ def make(
     gap_s: tuple[float, float] = GAP_S,
     with_poison: bool = False,
 ) -> Plan:
-    """`lines`: how many lines the pool has. `with_poison` needs a store behind `cut_transfer`."""
+    """`lines`: how many lines the pool has. `with_poison` needs a store behind `cutting`."""
     dice = random.Random(seed)
     struck = tuple(_faults(dice, faults, kinds, gap_s))
     sizes = list(_sizes(dice, rows))

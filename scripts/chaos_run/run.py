@@ -18,8 +18,7 @@ from chaos_run.output_watch import Watch, watching
 from chaos_run.plan import PARTITIONS, Plan
 from chaos_run.poison import message
 from chaos_run.row_pool import make_pool, store
-from chaos_run.services_under_test import Place
-from chaos_run.topic_io import producing
+from chaos_run.services_under_test import Place, producing
 from chaos_run.workers import Crew, Exit
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.errors import Transient

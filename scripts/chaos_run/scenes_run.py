@@ -30,8 +30,15 @@ from chaos_run.cameras import (
     settings_of,
     until,
 )
-from chaos_run.services_under_test import Place, crash, environ_of, model_worker_pid, seeded
-from chaos_run.topic_io import producing, stamped
+from chaos_run.services_under_test import (
+    Place,
+    crash,
+    environ_of,
+    model_worker_pid,
+    producing,
+    seeded,
+    stamped,
+)
 from chaos_run.workers import Crew, Worker
 from penstock import config
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE

@@ -1,7 +1,8 @@
-"""The place of a run: services, topics and a bucket, and how the run may disturb the services.
+"""The place of a run: services, topics and a bucket, how the run may disturb the services, and how
+it writes to a topic and reads all of it.
 
 Rule: the code that makes a `Place` also makes its topics (with `plan.PARTITIONS` partitions) and
-its bucket. Owner: the run.
+its bucket. A message that could not be sent in time is sent late, never left out. Owner: the run.
 """
 
 import os
@@ -11,16 +12,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaProducer
 
 from chaos_run.cluster import Cluster
 from penstock import config
+from penstock.adapters.kafka.client import connection
+from penstock.adapters.kafka.reader import open_reader
 from penstock.errors import EXIT_CHECK_FAILED, EXIT_DONE
-from realstack import layout, s3, stack, what_runs
+from realstack import layout, stack, what_runs
+from realstack.minio import s3_client
 
 TOPICS = {"KAFKA__INPUT_TOPIC": "in", "OUTPUT__TOPIC": "out", "OUTPUT__DLQ_TOPIC": "out.dlq"}
 
@@ -63,7 +70,7 @@ class Place:
     def s3(self) -> Any:
         """A client of the object store; the caller closes it."""
         objects = self.config.objects
-        return s3.client(objects.endpoint_url, objects.key, objects.secret, objects.region)
+        return s3_client(objects.endpoint_url, objects.key, objects.secret, objects.region)
 
     def penstock(self, *arguments: str) -> tuple[int, str]:
         """Run a `penstock` command. Returns its exit code and output. Raises unless the exit code
@@ -138,3 +145,37 @@ def crash(service: str, hangs_s: float, away_s: float) -> None:
         os.kill(pid, signal.SIGKILL)
     time.sleep(away_s)
     stack.restart(service)
+
+
+@asynccontextmanager
+async def producing(kafka: config.Kafka) -> AsyncIterator[AIOKafkaProducer]:
+    """A producer for the block. At the end of the block everything is delivered. The producer is
+    idempotent, so that a message that is sent again after a restart of Kafka is on the topic only
+    once.
+    """
+    producer = AIOKafkaProducer(**connection(kafka), enable_idempotence=True)
+    await producer.start()
+    try:
+        yield producer
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+class Stamped(NamedTuple):
+    """A record, with the broker's stamp."""
+
+    partition: int
+    offset: int
+    at_ms: int
+    value: bytes
+
+
+async def stamped(kafka: config.Kafka, topic: str) -> list[Stamped]:
+    """Everything that the topic holds."""
+    async with open_reader(kafka, "read_committed") as reader:
+        spans = await reader.spans(topic)
+        return [
+            Stamped(one.partition, one.offset, one.timestamp, one.value)
+            async for one in reader.records(topic, spans)
+        ]

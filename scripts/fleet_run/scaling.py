@@ -18,7 +18,7 @@ from pathlib import Path
 import orjson
 
 from chaos_run.plan import PARTITIONS
-from chaos_run.topic_io import producing, stamped
+from chaos_run.services_under_test import producing, stamped
 from chaos_run.workers import Crew
 from fleet_run.common import WORKERS_CORE, Figure, fresh_place, services_apart, tell
 from penstock import config

@@ -20,8 +20,7 @@ from typing import NamedTuple
 import orjson
 
 from chaos_run.plan import PARTITIONS
-from chaos_run.services_under_test import Place
-from chaos_run.topic_io import producing, stamped
+from chaos_run.services_under_test import Place, producing, stamped
 from chaos_run.workers import LOOK_S, Crew, Worker
 from fleet_run.common import (
     SERVICES_CORE,

@@ -7,7 +7,7 @@ import json
 import sys
 
 from realstack import stack, what_runs
-from realstack.errors import StackError
+from realstack.service import StackError
 
 COMMANDS = {
     "up": "start what is not running; returns when all services answer",

@@ -3,9 +3,8 @@
 import os
 import subprocess
 
-from realstack.errors import StackError
 from realstack.layout import ROOT
-from realstack.service import Ports
+from realstack.service import Ports, StackError
 
 PROJECT = "penstock-stack"
 SERVICES = ("kafka", "minio", "torchserve")

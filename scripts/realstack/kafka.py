@@ -13,9 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
 from realstack import layout
-from realstack.errors import NotReady
 from realstack.prerequisites import run
-from realstack.service import Launch, Ports
+from realstack.service import Launch, NotReady, Ports
 
 VERSION = "4.1.0"
 # The topics, with their numbers of partitions. Each has four partitions, so that several workers

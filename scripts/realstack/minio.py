@@ -1,15 +1,21 @@
-"""MinIO, built by Go, with Kafka as a target for bucket events: a real producer of references."""
+"""MinIO, built by Go, with Kafka as a target for bucket events: a real producer of references; and
+a botocore client of any S3 store.
+
+Rule: tests and scripts make their clients by `s3_client`, so that they do not depend on the clients
+of the package. Owner: the caller, who closes the client.
+"""
 
 import os
 from pathlib import Path
+from typing import Any
 
 import botocore.config
 import botocore.exceptions
+import botocore.session
 
-from realstack import layout, s3
-from realstack.errors import NotReady
+from realstack import layout
 from realstack.prerequisites import go_install
-from realstack.service import Launch, Ports
+from realstack.service import Launch, NotReady, Ports
 
 # The last version that Go can install. The project publishes no binaries of this version.
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
@@ -59,7 +65,7 @@ class Minio:
         once = botocore.config.Config(
             retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=5
         )
-        client = s3.client(f"http://127.0.0.1:{ports['minio']}", KEY, SECRET, REGION, config=once)
+        client = s3_client(f"http://127.0.0.1:{ports['minio']}", KEY, SECRET, REGION, config=once)
         try:
             buckets = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
             for bucket in {BUCKET, PROBE_BUCKET} - buckets:
@@ -75,3 +81,17 @@ class Minio:
             )
         except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
             raise NotReady(f"MinIO does not answer: {error}") from error
+
+
+def s3_client(
+    url: str | None, key: str | None, secret: str | None, region: str | None = None, **more: Any
+) -> Any:
+    """`more`: further arguments of botocore's `create_client`."""
+    return botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=url,
+        region_name=region or "us-east-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        **more,
+    )

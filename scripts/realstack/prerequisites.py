@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from realstack import layout
-from realstack.errors import Missing, StackError
+from realstack.service import Missing, StackError
 
 JAVA_MINIMUM = 17  # Kafka 4's brokers need it
 GO_MINIMUM = (1, 21)  # since then Go itself downloads the newer Go that a module needs

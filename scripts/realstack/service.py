@@ -1,4 +1,6 @@
-"""The promises that each service keeps to the stack: build, configure, probe."""
+"""The promises that each service keeps to the stack: build, configure, probe; and the errors, each
+a text for a person and an exit code for a script.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,3 +47,23 @@ class Extra(Service, Protocol):
     def build(self, within_s: float | None = None) -> None:
         """Download or build, like `Service.build`. With `within_s`: give up after that time."""
         ...
+
+
+EXIT_FAILED = 1
+EXIT_MISSING = 3
+
+
+class StackError(Exception):
+    """A service did not come up, or is not up."""
+
+    exit_code = EXIT_FAILED
+
+
+class Missing(StackError):
+    """The machine lacks something that only its owner can install."""
+
+    exit_code = EXIT_MISSING
+
+
+class NotReady(Exception):
+    """A probe's answer: the service is not ready yet, and why."""

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from realstack import compose, layout, prerequisites, processes
-from realstack.errors import NotReady, StackError
 from realstack.layout import How, State
-from realstack.service import Extra, Service
-from realstack.torchserve import archive_fingerprint
+from realstack.model_servers import archive_fingerprint
+from realstack.service import Extra, NotReady, Service, StackError
 from realstack.what_runs import (
     EXTRAS,
     KAFKA,

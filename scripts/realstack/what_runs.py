@@ -6,16 +6,13 @@ Rule: this file starts and stops nothing. Owner: `stack`.
 import shlex
 from dataclasses import dataclass
 
-from realstack import azure, compose, layout, minio
-from realstack.azure import Azurite
-from realstack.errors import StackError
-from realstack.gcs import FakeGcs
+from realstack import compose, layout, minio
+from realstack.gcs_and_azure import AZURE_ACCOUNT, AZURE_KEY, Azurite, FakeGcs
 from realstack.kafka import Kafka
 from realstack.layout import State
 from realstack.minio import Minio
-from realstack.model_server import MODEL_SERVERS
-from realstack.service import Extra, Service
-from realstack.torchserve import MODEL, TorchServe
+from realstack.model_servers import MODEL, MODEL_SERVERS, TorchServe
+from realstack.service import Extra, Service, StackError
 
 KAFKA, MINIO, TORCHSERVE = Kafka(), Minio(), TorchServe()
 # These services are started only if `up` is asked for them.
@@ -120,6 +117,6 @@ def exports() -> list[str]:
         for port in server.ports if server.name in state.processes else ():
             values[f"PENSTOCK_STACK_{port.upper()}"] = f"127.0.0.1:{ports[port]}"
     if "azure" in state.processes:
-        values["PENSTOCK_STACK_AZURE_ACCOUNT"] = azure.ACCOUNT
-        values["PENSTOCK_STACK_AZURE_KEY"] = azure.KEY
+        values["PENSTOCK_STACK_AZURE_ACCOUNT"] = AZURE_ACCOUNT
+        values["PENSTOCK_STACK_AZURE_KEY"] = AZURE_KEY
     return [f"export {name}={shlex.quote(value)}" for name, value in values.items()]

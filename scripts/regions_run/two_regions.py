@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.http.running_worker import status_of
 from penstock.process import children
 from penstock.process.children import free_port
-from realstack import s3
+from realstack.minio import s3_client
 from tests.support.own_minio import OwnMinio
 from tests.support.relay import Relay, relay_to
 from tests.support.services import Services, Topics
@@ -90,7 +90,7 @@ class Place:
 
     def s3(self, region: str) -> Any:
         url = self.minio.url if region == "eu" else self.services.endpoint_url
-        return s3.client(url, self.services.key, self.services.secret, self.services.region)
+        return s3_client(url, self.services.key, self.services.secret, self.services.region)
 
 
 @asynccontextmanager

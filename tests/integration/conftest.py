@@ -17,7 +17,7 @@ import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from penstock.adapters.kafka.topics import controller_known, topics_known
-from realstack import s3 as s3_store
+from realstack.minio import s3_client
 from tests.support.job import Job
 from tests.support.lanes import ALONE, file_of
 from tests.support.loads import Load
@@ -139,7 +139,7 @@ async def proxy(services: Services) -> AsyncIterator[ModelProxy]:
 @pytest.fixture(scope="session")
 def s3(services: Services) -> Iterator[Any]:
     """A client of the object store that is none of ours."""
-    client = s3_store.client(services.endpoint_url, services.key, services.secret, services.region)
+    client = s3_client(services.endpoint_url, services.key, services.secret, services.region)
     yield client
     client.close()
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from realstack.errors import EXIT_MISSING
+from realstack.service import EXIT_MISSING
 from tests.support.services import ROOT, Services
 
 IS_LONG = bool(os.environ.get("EVERY_CUT"))

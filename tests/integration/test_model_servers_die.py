@@ -16,9 +16,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from realstack import layout, processes, what_runs
-from realstack.errors import NotReady
-from realstack.model_server import ModelServer
+from realstack.model_servers import ModelServer
 from realstack.processes import Process
+from realstack.service import NotReady
 from tests.support.loads import Load, assert_predicted, csv, places_of
 from tests.support.moods import slow_store
 from tests.support.reference_model import numpy_answers, random_rows

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from realstack import s3
+from realstack.minio import s3_client
 from tests.support.job import Job
 from tests.support.loads import Load
 from tests.support.own_minio import OwnMinio
@@ -65,7 +65,7 @@ async def bytes_by_store(worker: Worker) -> dict[str, float]:
 async def test_a_region_that_dies_under_load_costs_no_row_and_is_used_again(
     job: Job, near: OwnMinio
 ) -> None:
-    store = s3.client(near.url, job.services.key, job.services.secret, job.services.region)
+    store = s3_client(near.url, job.services.key, job.services.secret, job.services.region)
     store.create_bucket(Bucket=job.bucket)
     job.load.store(store, job.bucket)
     store.close()

@@ -15,7 +15,7 @@ from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.ports import Location
-from realstack import s3
+from realstack.minio import s3_client
 from tests.support import secured
 from tests.support.loads import csv
 from tests.support.reference_model import random_rows
@@ -61,7 +61,7 @@ def store(
 ) -> str:
     """A MinIO with one object, `a.csv`."""
     url = cleanup.enter_context(secured.minio(authority, tmp_path_factory.mktemp("minio")))
-    client = s3.client(url, STORE_KEY, STORE_SECRET, verify=str(authority.cafile))
+    client = s3_client(url, STORE_KEY, STORE_SECRET, verify=str(authority.cafile))
     client.create_bucket(Bucket=BUCKET)
     client.put_object(Bucket=BUCKET, Key="a.csv", Body=csv(random_rows(5)))
     client.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from realstack.torchserve import TorchServe
+from realstack.model_servers import TorchServe
 from tests.support.services import Services
 
 pytestmark = pytest.mark.stack

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from penstock import config
 from penstock.ports import Objects
-from realstack import azure
+from realstack.gcs_and_azure import AZURE_ACCOUNT, AZURE_KEY, ask_azure
 from tests.support.services import model_server
 
 
@@ -80,22 +80,22 @@ class AzureShelf(_Shelf):
     scheme = "az"
 
     def make(self) -> None:
-        status, _, _ = azure.ask(self._http, "PUT", self.bucket, query={"restype": "container"})
+        status, _, _ = ask_azure(self._http, "PUT", self.bucket, query={"restype": "container"})
         assert status == 201
 
     @property
     def settings(self) -> config.Store:
         return config.Store(
             url="az://",
-            endpoint_url=f"http://{self.address}/{azure.ACCOUNT}",
-            account=azure.ACCOUNT,
-            secret=azure.KEY,
+            endpoint_url=f"http://{self.address}/{AZURE_ACCOUNT}",
+            account=AZURE_ACCOUNT,
+            secret=AZURE_KEY,
         )
 
     def put(self, key: str, data: bytes) -> str:
         headers = {"x-ms-blob-type": "BlockBlob"}
         path = f"{self.bucket}/{key}"
-        status, found, answer = azure.ask(self._http, "PUT", path, data, headers=headers)
+        status, found, answer = ask_azure(self._http, "PUT", path, data, headers=headers)
         assert status == 201, answer
         return found["ETag"].strip('"')
 

@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 from realstack import layout, processes
-from realstack.errors import NotReady
 from realstack.minio import Minio
 from realstack.processes import Process
+from realstack.service import NotReady
 from tests.support.waiting import until
 
 

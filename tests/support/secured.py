@@ -21,7 +21,7 @@ from realstack import processes
 from realstack.kafka import LOGGING, Kafka
 from realstack.layout import free_ports
 from realstack.minio import Minio
-from realstack.torchserve import TorchServe
+from realstack.model_servers import TorchServe
 
 # Each takes a few seconds on idle cores, and twenty times that while all tests begin at once.
 READY_S = 180.0
