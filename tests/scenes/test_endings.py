@@ -4,8 +4,8 @@ import pytest
 
 from penstock.errors import Fatal
 from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.core.decision_time import Due
 from penstock.scenes.core.rules import Rules
-from penstock.scenes.core.sites_due import Due
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Out
 from tests.scenes.flows import EPOCH, arrival

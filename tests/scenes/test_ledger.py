@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import Fatal
 from penstock.messages.scene import decode_scene
-from penstock.scenes.backlog import WaitingClock
 from penstock.scenes.changelog import CLAIM_BYTES
+from penstock.scenes.core.decision_time import WaitingClock
 from penstock.scenes.core.rules import Rules, Streams
 from penstock.scenes.core.state import load
 from penstock.scenes.judge import Judge

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 
 from penstock.errors import Transient
 from penstock.ports import Commit, Rebalance, Record, Where
-from penstock.scenes.backlog import Backlog
+from penstock.scenes.core.decision_time import Backlog
 from penstock.scenes.core.rules import BEHIND_MS
-from penstock.scenes.line import COMMIT_S, POLL_MS, UNDER_WAY, Line
+from penstock.scenes.engine import COMMIT_S, POLL_MS, UNDER_WAY, Line
 from penstock.simulation.virtual_time import virtual_time
 
 

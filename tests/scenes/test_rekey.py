@@ -7,9 +7,8 @@ from msgspec.json import encode
 
 from penstock.messages.scene import decode_late
 from penstock.scenes.core.rules import Streams
-from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Keyed
-from penstock.scenes.rekey import Rekey
+from penstock.scenes.rekey_or_refuse import Late, Rekey
 from tests.scenes.flows import EPOCH, arrival
 from tests.scenes.test_ledger import BATCHES
 from tests.scenes.world import PATTERN, Kafka, World

@@ -14,9 +14,9 @@ from penstock.messages.reference import SchemaError, epoch_ms
 from penstock.messages.scene import decode_late, decode_scene
 from penstock.scenes.core.arrival import read_arrival
 from penstock.scenes.core.rules import Place, Rules, Streams
-from penstock.scenes.core.scene_record import SceneRecords
 from penstock.scenes.core.site import Site
-from penstock.scenes.late_topic import Late
+from penstock.scenes.packing import SceneRecords
+from penstock.scenes.rekey_or_refuse import Late
 from tests.scenes.flows import EPOCH
 
 SITE = {"yard": ["a", "b", "c", "d"]}

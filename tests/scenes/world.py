@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from penstock.scenes.changelog import CLAIM_KEY
 from penstock.scenes.core.rules import Rules, Streams
-from penstock.scenes.core.scene_record import SceneRecords
-from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Keyed, Ledger
 from penstock.scenes.ledger_ports import Logged, Out
-from penstock.scenes.packing import Packing
-from penstock.scenes.rekey import Rekey
+from penstock.scenes.packing import Packing, SceneRecords
+from penstock.scenes.rekey_or_refuse import Late, Rekey
 from penstock.scenes.settings import Names
 from penstock.scenes.site_figures import SiteFigures
 from tests.scenes.flows import EPOCH, arrival

@@ -37,7 +37,7 @@ def verify(
     cfg = context.load()
 
     async def judge_scenes() -> None:
-        from penstock.scenes.verify import verify_scenes
+        from penstock.scenes.judge import verify_scenes
 
         found = await verify_scenes(cfg)
         click.echo(found.as_json())

@@ -2,14 +2,13 @@
 
 Where to look:
 
-    job         the order of things: start, stream, drain, prove; the verdict in a sentence
-    ctrl_c      Ctrl-C in two steps
-    services    where the services are: child processes of the demo, or the running stack
+    job         the order of things: start, stream, drain, prove; Ctrl-C in two steps
+    services    where the services are: child processes of the demo, or the running stack; and the
+                address of the worker's page
     worker      the worker, which a person may kill
     streams     what the producers write and announce: rows of numbers, or pictures
     progress    what was sent and answered so far
     onlooker    reads the topics while they grow, for the view and for the judge
     view        the live table
-    page        the address of the worker's page
     scenes      `--scenes`: frames of a site as one picture
 """

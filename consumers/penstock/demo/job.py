@@ -1,26 +1,28 @@
 """The demo from its start to its proof: services, worker, streams, drain, verdict.
 
-Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM) ends the
-streams early, and the proof follows. A second Ctrl-C, or a Ctrl-C before the streams have begun,
-ends the demo at once. The verdict is the judge's, from topics that are read while they grow; the
-demo adds two checks. The topics must have the objects and rows that the producers counted, and rows
-may be repeated only if a worker was killed. Owner: the command.
+Rule: however the demo ends, it leaves nothing running. The first Ctrl-C (or SIGTERM, or SIGHUP)
+ends the streams early, and the proof follows. A second signal, or a signal before the streams have
+begun, ends the demo at once. The verdict is the judge's, from topics that are read while they grow;
+the demo adds two checks. The topics must have the objects and rows that the producers counted, and
+rows may be repeated only if a worker was killed. Owner: the command.
 """
 
 import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Self
 
 from rich.console import Console
 from rich.markup import escape
 
 from penstock import config
-from penstock.demo.ctrl_c import Interrupts, to_the_proof
 from penstock.demo.onlooker import looking_on
-from penstock.demo.page import open_browser, say
 from penstock.demo.progress import Progress, Stream
-from penstock.demo.services import Place, embedded, on_stack
+from penstock.demo.services import Place, embedded, on_stack, open_browser, say
 from penstock.demo.streams import (
     FRAME_FORM,
     Producers,
@@ -39,6 +41,9 @@ from penstock.verify.findings import Report, render
 # After a kill the group waits 8 s for the dead member, and 8 s more if the worker was killed while
 # it joined. If no answer comes for this long, something is lost, and the proof says what is lost.
 ANSWERED_WITHIN_S = 60.0
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Shells report this code for a command that Ctrl-C ended.
+EXIT_INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,50 @@ class Options:
     config_path: Path | None = None
     browser: bool = True
     frames: bool = False
+
+
+class Interrupts:
+    """Use `async with Interrupts() as interrupts:` around the work that signals may stop. While
+    `gently` is set, the first signal sets `stop`. Any other signal cancels the task that entered
+    the block. The task is cancelled only once, so that nothing interrupts its cleaning up.
+    """
+
+    def __init__(self) -> None:
+        self.gently = False
+        self.stop = asyncio.Event()
+        self._cancelled = False
+        self._task: asyncio.Task[object] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for number in SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        if self.gently and not self.stop.is_set():
+            self.stop.set()
+        elif self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+
+async def to_the_proof(play: Callable[[Interrupts], Awaitable[None]]) -> None:
+    """Run `play` to its end. Raises `Fatal` if a signal ends it before the proof."""
+    # The client's log lines would break the table. No error is lost, because the client also raises
+    # each error that it logs.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        async with Interrupts() as interrupts:
+            await play(interrupts)
+    except asyncio.CancelledError:
+        raise Fatal(
+            "stopped before the proof; nothing is left running", exit_code=EXIT_INTERRUPTED
+        ) from None
 
 
 async def run_demo(options: Options) -> None:

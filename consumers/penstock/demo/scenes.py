@@ -21,10 +21,16 @@ from rich.table import Table
 from penstock import config
 from penstock.adapters.http.running_worker import page_of
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.demo.ctrl_c import Interrupts, to_the_proof
-from penstock.demo.job import Options
-from penstock.demo.page import address, open_browser, say
-from penstock.demo.services import Place, as_environment, embedded, free_http
+from penstock.demo.job import Interrupts, Options, to_the_proof
+from penstock.demo.services import (
+    Place,
+    as_environment,
+    embedded,
+    free_http,
+    open_browser,
+    page_address,
+    say,
+)
 from penstock.demo.streams import frame, is_set_by, reference, sending, stream_name
 from penstock.demo.worker import ANSWER_S, Worker, until
 from penstock.errors import EXIT_CHECK_FAILED, Fatal
@@ -32,9 +38,8 @@ from penstock.messages.scene import ClosedBy
 from penstock.ports import Outgoing
 from penstock.process.children import running
 from penstock.process.process_end import END_WITH_PARENT
-from penstock.scenes.judge import Report
+from penstock.scenes.judge import Report, verify_scenes
 from penstock.scenes.settings import names
-from penstock.scenes.verify import verify_scenes
 from penstock.terminal_text import tell
 
 # The camera that dies, and the shares of the run after which it dies and comes back.
@@ -98,7 +103,7 @@ async def _play(options: Options, interrupts: Interrupts) -> None:
             sink = await cleanup.enter_async_context(sending(place))
             partitions = await sink.partitions(place.cfg.kafka.input_topic)
             scenes = Scenes(place, round(1000 / options.rate_hz), place.folder)
-            tell(console, f"the page of the scenes: {address(scenes.cfg.http)}")
+            tell(console, f"the page of the scenes: {page_address(scenes.cfg.http)}")
             # Asking for a topic creates it on the embedded broker.
             for topic in (*place.cfg.topics, *names(scenes.cfg.scenes)):
                 await sink.partitions(topic)

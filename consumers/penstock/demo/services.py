@@ -1,8 +1,10 @@
-"""The services of the demo: child processes of its own, or the running stack.
+"""The services of the demo, which are child processes of its own or the running stack; and the
+address of the page of the demo's worker.
 
 Rule: a place has the environment variables that point a worker at these services, and a bucket to
 write to. Everything that the demo makes there is removed at the end. All other settings (window,
-limits, ...) are the user's. Owner: the demo.
+limits, ...) are the user's. A browser is opened only if there is a desktop and the demo runs in a
+terminal. Owner: the demo.
 """
 
 import asyncio
@@ -11,23 +13,26 @@ import os
 import secrets
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
+import webbrowser
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import fsspec
+from rich.console import Console
 
 from penstock import config
 from penstock.adapters.kafka.topics import TopicShape, create_topics, delete_topics
 from penstock.config.variables import variable
-from penstock.demo.page import DEMO
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Unreachable, usage
 from penstock.process.children import address, free_port, running
+from penstock.terminal_text import tell
 
 STACK_SCRIPT = Path(__file__).parents[3] / "scripts" / "stack"
 PARTITIONS = 4
@@ -40,6 +45,8 @@ FETCH_WAIT_MS = 4
 # same short window, so a longer window would only add latency.
 WINDOW_MS = 5
 HOST = "127.0.0.1"
+# With this variable set, the worker's page offers to kill it; see penstock.ops.page.actions.
+DEMO: Final = "PENSTOCK_DEMO"
 
 
 @dataclass(frozen=True)
@@ -236,3 +243,21 @@ def _stack_environment() -> dict[str, str]:
         raise Fatal(answer.stderr.strip(), exit_code=EXIT_UNREACHABLE)
     words = (shlex.split(line) for line in answer.stdout.splitlines())
     return dict(word.split("=", 1) for _, word in words)
+
+
+def page_address(http: config.Http) -> str:
+    """The address with the token behind `#`, where the page finds it. A browser sends that part to
+    no server.
+    """
+    return f"http://{http.host}:{http.port}/#token={http.token}"
+
+
+def say(http: config.Http, console: Console) -> None:
+    tell(console, f"the live page, where the worker can be killed: {page_address(http)}")
+
+
+def open_browser(http: config.Http, console: Console) -> None:
+    """Open the page if there is a desktop; else do nothing."""
+    desktop = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
+    if console.is_terminal and desktop:
+        webbrowser.open(page_address(http))

@@ -1,8 +1,9 @@
-"""Judges scenes from the topics alone. Is every prediction in exactly one place? Are scenes in
-order? Do repeats of a scene have the same content? Is each scene as complete as it says?
+"""`penstock verify --scenes`: judges scenes from the topics alone. Is every prediction in exactly
+one place? Are scenes in order? Do repeats of a scene have the same content? Is each scene as
+complete as it says?
 
-Rule: repeats with the same bytes are allowed, and counted. The time that a scene took is measured
-but not judged, because a worker may have been down. Owner: `penstock verify --scenes`.
+Rule: no worker is asked. Repeats with the same bytes are allowed, and counted. The time that a
+scene took is measured but not judged, because a worker may have been down. Owner: the command.
 """
 
 from collections import Counter
@@ -10,10 +11,13 @@ from collections import Counter
 import msgspec
 from msgspec import Struct
 
+from penstock import config
+from penstock.adapters.kafka.reader import open_reader
 from penstock.messages.reference import SchemaError
 from penstock.messages.scene import TOO_LARGE, Scene, decode_late, decode_scene
 from penstock.scenes.core.arrival import read_arrival
 from penstock.scenes.core.rules import Streams
+from penstock.scenes.settings import names, rules_of
 
 EXAMPLES = 5
 
@@ -225,3 +229,24 @@ def _tails(waits: list[int]) -> dict[str, int]:
         return {}
     at = {"p50": 50, "p99": 99, "max": 100}
     return {name: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for name, p in at.items()}
+
+
+async def verify_scenes(cfg: config.Config) -> Report:
+    """Read predictions, scenes and late predictions, and have them judged."""
+    rules_of(cfg.scenes)
+    ours = names(cfg.scenes)
+    scenes = cfg.scenes
+    judge = Judge(Streams(scenes.site), drops=scenes.late == "drop", model=scenes.model)
+    async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
+        # The ends of the output topics are looked up before the end of the input, so that every
+        # prediction that is in one of the scenes is among the predictions that are read.
+        late, published = await reader.spans(ours.late), await reader.spans(ours.scenes)
+        asked = await reader.spans(ours.input)
+        async for record in reader.records(ours.input, asked):
+            where = f"{ours.input}/{record.partition}/{record.offset}"
+            judge.prediction(where, record.value, record.timestamp)
+        async for record in reader.records(ours.scenes, published):
+            judge.scene(record.value, record.timestamp)
+        async for record in reader.records(ours.late, late):
+            judge.late(record.value)
+    return judge.report()

@@ -13,15 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.errors import Fatal
-from penstock.scenes.backlog import WaitingClock
 from penstock.scenes.changelog import ENDED, ClaimedPartitions, PartitionStates, State
+from penstock.scenes.core.decision_time import Due, WaitingClock
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.site import Site
-from penstock.scenes.core.sites_due import Due
 from penstock.scenes.core.state import OtherForm, SiteState, dump, load
 from penstock.scenes.ledger_ports import Changelog, Out, Send
 from penstock.scenes.packing import Packing
-from penstock.scenes.rekey import Rekey
+from penstock.scenes.rekey_or_refuse import Rekey
 from penstock.scenes.settings import Names
 from penstock.scenes.site_figures import SiteFigures
 

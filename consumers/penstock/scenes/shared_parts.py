@@ -11,12 +11,10 @@ from penstock import config
 from penstock.ports import Clock
 from penstock.scenes.changelog import KafkaChangelog
 from penstock.scenes.core.rules import Streams
-from penstock.scenes.core.scene_record import SceneRecords
-from penstock.scenes.late_topic import Late
 from penstock.scenes.ledger import Ledger
 from penstock.scenes.ledger_ports import Fits, Send
-from penstock.scenes.packing import Packing
-from penstock.scenes.rekey import Rekey
+from penstock.scenes.packing import Packing, SceneRecords
+from penstock.scenes.rekey_or_refuse import Late, Rekey
 from penstock.scenes.settings import Names, names, rules_of
 from penstock.scenes.site_figures import SiteFigures
 

@@ -11,11 +11,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.messages.scene import ClosedBy, Status
-from penstock.scenes.core import scene_choice
+from penstock.scenes.core import open_scenes
 from penstock.scenes.core.arrival import Arrival, without_answer
-from penstock.scenes.core.closing import Closing
-from penstock.scenes.core.feed_progress import FeedProgress
-from penstock.scenes.core.members import Members
+from penstock.scenes.core.members_and_feeds import FeedProgress, Members
 from penstock.scenes.core.rules import Rules
 from penstock.scenes.core.state import Decided, Open, Reason, Refused, SiteState
 
@@ -40,7 +38,7 @@ class Site:
         self.state = SiteState() if state is None else state
         self._rules = rules
         self._members = Members(name, rules, self.state)
-        self._closing = Closing(rules, self.state, self._members)
+        self._closing = open_scenes.Closing(rules, self.state, self._members)
         self._feeds = FeedProgress(rules, self.state)
         # A prediction that is this close to a scene's time belongs to that scene.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
@@ -169,14 +167,14 @@ class Site:
 
     def _place(self, arrival: Arrival, member: str, time: int) -> None:
         rules, scenes = self._rules, self.state.open
-        slot = scene_choice.grid_time(time, rules) if rules.is_grid else time
+        slot = open_scenes.grid_time(time, rules) if rules.is_grid else time
         if slot is None:
             self._refuse(arrival, member, "off_grid", None)
             return
         if rules.is_grid:
-            scene = scene_choice.find(scenes, slot)
+            scene = open_scenes.find(scenes, slot)
         else:
-            scene = scene_choice.near(scenes, member, time, rules)
+            scene = open_scenes.near(scenes, member, time, rules)
         if scene is None:
             scene = self._opened(arrival, member, slot, time)
         elif member in scene.taken:
@@ -186,7 +184,7 @@ class Site:
             scene.taken[member] = arrival
             scene.times[member] = time
             if member == rules.leader:
-                scene_choice.lead(scenes, scene, time, self.state.emitted)
+                open_scenes.lead(scenes, scene, time, self.state.emitted)
 
     def _opened(self, arrival: Arrival, member: str, slot: int, time: int) -> Open | None:
         """A new open scene for the prediction. None: the prediction was refused, or it amended a
@@ -203,7 +201,7 @@ class Site:
                 return None
         # If the prediction's time is in the future, patience and deadline begin only then.
         scene = Open(slot, self.state.now + max(0, time - arrival.recorded_ms))
-        scene_choice.insert(self.state.open, scene)
+        open_scenes.insert(self.state.open, scene)
         self._may_be_sooner = True
         return scene
 

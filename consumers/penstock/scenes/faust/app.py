@@ -20,9 +20,8 @@ from penstock import config
 from penstock.errors import EXIT_DONE, EXIT_FATAL, Fatal
 from penstock.process.clock import SystemClock
 from penstock.process.signals import on_stop
-from penstock.scenes.backlog import Backlog
-from penstock.scenes.faust.settings import app_settings
-from penstock.scenes.faust.transport import App
+from penstock.scenes.core.decision_time import Backlog
+from penstock.scenes.faust.app_settings import App, app_settings
 from penstock.scenes.ledger import Keyed
 from penstock.scenes.ledger_ports import Fits, Out
 from penstock.scenes.shared_parts import parts_of

@@ -1,15 +1,46 @@
-"""Decides whether a worker is behind. A worker is behind if the records of a partition are old when
-they are handled, and more records follow. While the worker is behind, its clock stands still.
+"""The time by which a worker decides: which sites are due, and when the clock stands still because
+the worker is behind.
 
-Rule: it is not enough that more records follow, because a few records are always on their way, and
-the last offset may be the mark of a transaction instead of a record. Owner: the engine; the ledger
-owns the clock.
+Rule: a site is due once, at the earliest of the times with which it was put. A worker is behind if
+the records of a partition are old when they are handled, and more records follow. It is not enough
+that more records follow, because a few records are always on their way, and the last offset may be
+the mark of a transaction instead of a record. Owner: the ledger; the engine owns the `Backlog`.
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 from penstock.scenes.core.rules import BEHIND_MS
+
+
+class Due:
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str]] = []
+        self._at: dict[str, int] = {}
+
+    def put(self, name: str, at: int) -> None:
+        """Note when the site is due. A time later than the noted one is ignored, because the caller
+        puts each site again after `take`.
+        """
+        if name not in self._at or at < self._at[name]:
+            self._at[name] = at
+            heappush(self._heap, (at, name))
+
+    def take(self, now: int) -> list[str]:
+        """Remove and return the sites that are due."""
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._at.get(name) == at:
+                del self._at[name]
+                found.append(name)
+        return found
+
+    def clear(self) -> None:
+        self._heap.clear()
+        self._at.clear()
+
 
 Where = TypeVar("Where", bound=Hashable)
 

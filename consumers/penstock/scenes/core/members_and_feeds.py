@@ -1,16 +1,17 @@
-"""The members of a site, and which of them are expected. Members are either listed in the settings,
-or learned from predictions.
+"""The members of a site, and which of them are expected; and how far each feed of a site has come.
 
-Rule: with a list, the members are those on the list now, whatever the state remembers. Each
-prediction renews its member's lease. A member is expected while its lease runs. When the lease
-ends, the member is evicted; its next prediction brings it back. Owner: the `Site`.
+Rule: members are either listed in the settings, or learned from predictions. With a list, the
+members are those on the list now, whatever the state remembers. Each prediction renews its member's
+lease. A member is expected while its lease runs. When the lease ends, the member is evicted; its
+next prediction brings it back. Owner: the `Site`.
 """
 
 from collections.abc import Collection
 
 from penstock.messages.scene import ClosedBy
+from penstock.scenes.core.arrival import Arrival
 from penstock.scenes.core.rules import MOST_NAMES_CHARS, Rules
-from penstock.scenes.core.state import Member, Reason, SiteState
+from penstock.scenes.core.state import Mark, Member, Reason, SiteState
 
 
 class Members:
@@ -169,3 +170,48 @@ class Members:
             if other != name and member.said is not None and member.heard >= since
         ]
         return max(paces) if len(paces) > 1 else None
+
+
+class FeedProgress:
+    """Recognises repeats: a record at or before its feed's last position is a repeat, because with
+    at-least-once delivery a feed may go back and repeat records. The event time of a repeat is
+    never later than the latest event time of its feed. A record with a lower position but a later
+    event time is therefore no repeat: it shows that the input topic was created again.
+    """
+
+    def __init__(self, rules: Rules, state: SiteState) -> None:
+        self._rules = rules
+        self._state = state
+
+    def resume(self, passed_ms: int) -> None:
+        """Move the noted times forward by the time during which no worker ran."""
+        for mark in self._state.marks.values():
+            mark.heard += passed_ms
+
+    def is_repeat(self, arrival: Arrival) -> bool:
+        marks, time, now, feed = self._state.marks, arrival.time, self._state.now, arrival.feed
+        mark = marks.get(feed)
+        if mark is not None and mark.model not in ("", arrival.model):
+            # Several models may answer a row, so each model has a position of its own in a feed.
+            feed = f"{arrival.model}#{feed}"
+            mark = marks.get(feed)
+        if mark is None:
+            self._make_room()
+            marks[feed] = Mark(arrival.position, time, now, arrival.model)
+            return False
+        mark.model = arrival.model
+        mark.heard = now
+        is_newer = time is not None and mark.time is not None and time > mark.time
+        if arrival.position <= mark.position and not is_newer:
+            return True
+        mark.position = arrival.position
+        mark.time = time if mark.time is None or is_newer else mark.time
+        return False
+
+    def _make_room(self) -> None:
+        """Forget the feeds that were silent longest. The number of feeds must be bounded, because a
+        sender may invent any number of stream names.
+        """
+        marks, most = self._state.marks, 4 * self._rules.max_members
+        while len(marks) >= most or sum(map(len, marks)) > MOST_NAMES_CHARS:
+            del marks[min(marks, key=lambda feed: marks[feed].heard)]

@@ -1,0 +1,97 @@
+"""The settings of the Faust application, and Faust's Kafka transport with three settings that Faust
+does not offer.
+
+Rule: Faust creates no topic, opens no port and keeps no file. Only three settings of the transport
+are changed. First, the producer is idempotent: if a batch fails, no later records may be written,
+because repeats are recognised by their positions. Second, the broker may hold a fetch for at most
+20 ms. With Faust's 1.5 s, the records of one partition would wait 1.5 s for the records of another.
+Third, the application chooses whether records of open and aborted transactions are read. Owner:
+`app`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import faust
+from faust.auth import SASLCredentials, SSLCredentials
+from faust.transport.drivers import aiokafka as driver
+
+from penstock import config
+from penstock.adapters.kafka.client import connection
+
+
+def app_settings(cfg: config.Config) -> dict[str, Any]:
+    servers = cfg.kafka.bootstrap_servers.split(",")
+    return {
+        "broker": ";".join(f"kafka://{server.strip()}" for server in servers),
+        "broker_credentials": _credentials(cfg.kafka),
+        "broker_client_id": "penstock-scenes",
+        # This long after a worker has died, other workers take over its sites.
+        "broker_session_timeout": 10.0,
+        "broker_heartbeat_interval": 2.0,
+        # A crash repeats at most the records of this time. Repeats are recognised by their ids.
+        "broker_commit_interval": 0.5,
+        "consumer_auto_offset_reset": "earliest",
+        "processing_guarantee": "at_least_once",
+        "producer_linger": 0,
+        # Faust's default is 16 KiB, but during a backlog the state of a site is larger.
+        "producer_max_batch_size": 1 << 20,
+        "store": "memory://",
+        "table_standby_replicas": 0,
+        "stream_recovery_delay": 0.0,
+        "stream_wait_empty": False,
+        "topic_allow_declare": False,
+        "topic_disable_leader": True,
+        "web_enabled": False,
+        "loghandlers": [],
+    }
+
+
+def _credentials(kafka: config.Kafka) -> Any:
+    arguments = connection(kafka)
+    context = arguments.get("ssl_context")
+    if kafka.security_protocol.startswith("SASL"):
+        return SASLCredentials(
+            username=kafka.sasl_username,
+            password=kafka.sasl_password,
+            mechanism=arguments["sasl_mechanism"],
+            ssl_context=context,
+        )
+    return None if context is None else SSLCredentials(context)
+
+
+# The default of `kafka.fetch_wait_ms`, which the worker's own consumer uses.
+FETCH_WAIT_MS = 20
+
+
+class Producer(driver.Producer):
+    def _settings_extra(self) -> Mapping[str, Any]:
+        return {"acks": "all", "enable_idempotence": True}
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._isolation_level = transport.app.isolation
+        return consumer
+
+
+class Consumer(driver.Consumer):
+    def _new_consumer_thread(self) -> Any:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class Transport(driver.Transport):
+    Consumer = Consumer
+    Producer = Producer
+
+
+class App(faust.App):
+    isolation = "read_uncommitted"
+
+    def _new_transport(self) -> Any:
+        return Transport(self.conf.broker_consumer, self)
+
+    def _new_producer_transport(self) -> Any:
+        return Transport(self.conf.broker_producer, self)
