@@ -49,7 +49,7 @@ Where to look. Each part rests on those below it:
     telemetry/      metrics: of every worker; of several models, a shadow, regions
     tracing/        which objects are sampled, and the spans of their way
     logs            log lines, without secrets
-    terminal_text   texts, times and tables for people, shared by several commands
+    terminal_text   texts, times, tables and progress bars for people
     process/        our own processes: children, ending with the parent, exits; clock, threads
     scenes/         one picture from many streams: the predictions of a site's members at an instant
     verify/, dlq/   the judge of the topics; dead letters
