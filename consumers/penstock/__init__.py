@@ -11,7 +11,7 @@ Where to look. Each part rests on those below it:
     settings/       translates the configuration into what each part needs
     config/         every key with its default (sections); TOML, the environment, secrets
     pipeline/       a worker's life: start, rebalance, drain, stop; begin reading here
-    stages/         a file for each step of the flow, and files that help one step; shadow/
+    stages/         a file for each step of the flow, and files that help one step
     lane/           one assignment of one partition: which answers it owes, which may be published
     calls/          calls to services that may be unavailable: gate, outage, start, probe
     formats/        bytes to rows

@@ -18,6 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 import orjson
+from penstock.bench.object_bodies import csv_body
 
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place, producing, stamped
@@ -33,7 +34,6 @@ from fleet_run.common import (
 )
 from penstock.bench.percentiles import percentile
 from penstock.bench.resource_use import family
-from penstock.bench.seeded_rows import csv_body
 from penstock.bench.topics_and_bucket import count_records, end_watcher
 
 WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8

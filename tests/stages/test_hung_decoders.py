@@ -13,11 +13,11 @@ import orjson
 import pytest
 
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Said, Task
 from penstock.formats.base.runs import RowOptions
 from penstock.formats.pictures.pixels import PictureOptions, PixelOptions
 from penstock.ports import Body, Location
+from penstock.process.asyncio_additions import Places
 from penstock.simulation.virtual_time import virtual_time
 from tests.formats.picture_bodies import png
 from tests.support.pipelines import World, csv, running, until

@@ -28,8 +28,8 @@ from penstock.adapters.model_servers.ready_made import (
 )
 from penstock.adapters.model_servers.torchserve.model import TorchServeModel
 from penstock.bench import seeded_rows
-from penstock.bench.child_tasks import ask, say, serve
-from penstock.bench.file_as_body import Request
+from penstock.bench.child_processes import ask, say, serve
+from penstock.bench.object_bodies import Request
 from penstock.errors import Fatal
 
 SEED_GROUP_ROWS = 1_000

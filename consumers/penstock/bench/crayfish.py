@@ -22,7 +22,8 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import seeded_rows
-from penstock.bench.crayfish_model import deployed
+from penstock.bench.child_processes import running_worker
+from penstock.bench.crayfish import deployed
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import read
 from penstock.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
@@ -35,7 +36,6 @@ from penstock.bench.topics_and_bucket import (
     fresh_topics,
     publish,
 )
-from penstock.bench.worker import running_worker
 
 NUMBERS: Final = 28 * 28
 # How many different rows are sent in turn. Each row is 7 kB of JSON.

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.reader import open_reader
-from penstock.bench.child_tasks import ask, say, serve
+from penstock.bench.child_processes import ask, say, serve
 from penstock.bench.topics_and_bucket import Topics
 from penstock.errors import Fatal
 

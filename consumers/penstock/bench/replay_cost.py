@@ -20,7 +20,7 @@ from penstock import config
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import delete_topics
 from penstock.bench import seeded_rows, tick_generator
-from penstock.bench.child_tasks import child, line
+from penstock.bench.child_processes import child, line, penstock, running_worker
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import Tick, check_order, read
@@ -35,7 +35,6 @@ from penstock.bench.topics_and_bucket import (
     publish,
 )
 from penstock.bench.trial import DRAIN_MS, GRACE_S, due_since, sleep_until
-from penstock.bench.worker import penstock, running_worker
 from penstock.errors import Fatal
 from penstock.messages.replay import Replayed
 from penstock.ports import Commit, Where

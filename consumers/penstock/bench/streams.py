@@ -15,7 +15,7 @@ from penstock import config
 from penstock.adapters.model_servers.ready_made import request_of
 from penstock.bench import seeded_rows, tick_generator
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
-from penstock.bench.file_as_body import Body, read_body
+from penstock.bench.object_bodies import Body, read_body
 from penstock.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.topics_and_bucket import Bucket, check_local, fresh_bucket
 from penstock.bench.trial import TrialTask, run_trial

@@ -18,6 +18,7 @@ from msgspec import Struct, convert
 from penstock import config
 from penstock.adapters.model_servers.ready_made import request_of
 from penstock.bench import seeded_rows
+from penstock.bench.child_processes import Worker, running_worker
 from penstock.bench.compared_clients import (
     WARM_UP_REQUESTS,
     HttpAnswer,
@@ -25,7 +26,7 @@ from penstock.bench.compared_clients import (
     post,
     warm_up,
 )
-from penstock.bench.file_as_body import Body, read_body
+from penstock.bench.object_bodies import Body, read_body
 from penstock.bench.reader import ReadAnswer, check_order, read
 from penstock.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.topics_and_bucket import (
@@ -37,7 +38,6 @@ from penstock.bench.topics_and_bucket import (
     fresh_topics,
     publish,
 )
-from penstock.bench.worker import Worker, running_worker
 from penstock.errors import Fatal
 
 SIZES = (5_000, 500, 8)

@@ -20,8 +20,8 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import seeded_rows
-from penstock.bench.child_tasks import say, serve
-from penstock.bench.file_as_body import Body
+from penstock.bench.child_processes import say, serve
+from penstock.bench.object_bodies import Body
 from penstock.bench.percentiles import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock import config
 from penstock.adapters.http.running_worker import page_of
-from penstock.bench.child_tasks import child, stop
+from penstock.bench.child_processes import child, stop
 from penstock.bench.resource_use import Usage, usage
 from penstock.bench.topics_and_bucket import Topics
 from penstock.errors import Fatal

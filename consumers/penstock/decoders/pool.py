@@ -20,7 +20,6 @@ from typing import Final
 import msgspec
 
 from penstock.decoders.decoder_process import RANGE
-from penstock.decoders.next_object import Places
 from penstock.decoders.packing import unpacked
 from penstock.decoders.protocol import Died, Said, Task
 from penstock.decoders.socket_messages import (
@@ -45,6 +44,7 @@ from penstock.decoders.zygote_client import Zygote
 from penstock.errors import ErrorCode, Poison, Unforeseen
 from penstock.formats.base.runs import Notices
 from penstock.formats.base.source import Need
+from penstock.process.asyncio_additions import Places
 
 log = logging.getLogger(__name__)
 

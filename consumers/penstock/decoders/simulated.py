@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from queue import SimpleQueue
 
-from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Said, Task, decode
 from penstock.formats.base.runs import Run
 from penstock.formats.base.source import Need
+from penstock.process.asyncio_additions import Places
 
 
 class _Abandoned(BaseException):

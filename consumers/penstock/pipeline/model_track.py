@@ -28,7 +28,7 @@ from penstock.stages.predict import Predict
 from penstock.stages.reading_permits import Admission, Seats
 from penstock.stages.result_objects import ResultPlan
 from penstock.stages.samples import Samples, Sampling
-from penstock.stages.shadow.asking import Shadow
+from penstock.stages.shadow_asking import Shadow
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer

@@ -20,7 +20,7 @@ from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import ResultPlan
-from penstock.stages.shadow.asking import ShadowPlan
+from penstock.stages.shadow_asking import ShadowPlan
 from penstock.tracing.tracer import TraceTerms
 
 

@@ -34,7 +34,7 @@ from penstock.stages.reading_permits import Seats
 from penstock.stages.result_objects import ObjectResults, Offload
 from penstock.stages.samples import Samples
 from penstock.stages.settle import Settle
-from penstock.stages.shadow.asking import Shadow
+from penstock.stages.shadow_asking import Shadow
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 

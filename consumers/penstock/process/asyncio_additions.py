@@ -1,4 +1,5 @@
-"""What our code needs beside asyncio: a stop after a block, work beside a block, work in a thread.
+"""What our code needs beside asyncio: a stop after a block, work beside a block, work in a thread,
+and places of which there are only so many.
 
 Rule: if a block fails, its own error is raised and an error of the stop is dropped. If the block
 goes well, an error of the stop is raised. If work beside a block fails, the block fails with it.
@@ -6,6 +7,7 @@ Owner: the caller.
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -48,3 +50,64 @@ async def in_thread(work: Callable[[], T]) -> T:
     box: list[T] = []
     await asyncio.to_thread(lambda: box.append(work()))
     return box.pop()
+
+
+class Places:
+    """At most `most` objects have a place at a time. A place is a decoder, or a seat of an object's
+    store. The other objects wait in the order in which they came, but an object that holds up
+    everything behind it comes first. Used from one event loop only.
+    """
+
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._most = most
+        self._taken = 0
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    @property
+    def has_free(self) -> bool:
+        return self._taken < self._most
+
+    @property
+    def used(self) -> float:
+        """The share of the places that is taken."""
+        return self._taken / self._most
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if all places are taken and a waiting object holds up everything behind it."""
+        return self._taken >= self._most and any(is_head() for is_head in self._waiting.values())
+
+    @asynccontextmanager
+    async def one(
+        self, is_head: Callable[[], bool], review: Callable[[], object]
+    ) -> AsyncIterator[None]:
+        """A place, as soon as one is free. `is_head` tells whether the object that waits for the
+        place holds up everything behind it. `review` is called when the wait begins.
+        """
+        while self._taken >= self._most:
+            await self._turn(is_head, review)
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+            self._wake()
+
+    async def _turn(self, is_head: Callable[[], bool], review: Callable[[], object]) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = is_head
+        review()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            self._wake()
+            raise
+
+    def _wake(self) -> None:
+        if self._waiting and self._taken < self._most:
+            heads = (turn for turn, is_head in self._waiting.items() if is_head())
+            turn = next(heads, next(iter(self._waiting)))
+            del self._waiting[turn]
+            if not turn.done():
+                turn.set_result(None)

@@ -38,8 +38,8 @@ from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
 from penstock.stages.result_objects import ResultPlan
-from penstock.stages.shadow.asking import ShadowPlan
-from penstock.stages.shadow.topic import ShadowTerms
+from penstock.stages.shadow_asking import ShadowPlan
+from penstock.stages.shadow_topic import ShadowTerms
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 

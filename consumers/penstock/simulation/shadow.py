@@ -18,8 +18,8 @@ from penstock.messages.shadow import ModelId
 from penstock.ports import Answers, Outgoing
 from penstock.simulation.process_and_faults import Process
 from penstock.simulation.unreliable_services import AskModel
-from penstock.stages.shadow.asking import ShadowPlan
-from penstock.stages.shadow.topic import ShadowTerms
+from penstock.stages.shadow_asking import ShadowPlan
+from penstock.stages.shadow_topic import ShadowTerms
 
 MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wrong", "too few")
 # This is longer than most worlds last.

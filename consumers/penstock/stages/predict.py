@@ -28,7 +28,7 @@ from penstock.ports import Answers, Clock
 from penstock.stages.failed_calls import FailedCalls
 from penstock.stages.microbatch import Microbatch
 from penstock.stages.samples import Sampling
-from penstock.stages.shadow.asking import Shadow
+from penstock.stages.shadow_asking import Shadow
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from functools import partial
 
 from penstock.core.health.retry_and_failover import Tries
 from penstock.core.rows.blocks import Ticket
-from penstock.decoders.next_object import Places
 from penstock.decoders.protocol import Decoder, Decoders
 from penstock.lane.budget import Budget
 from penstock.ports import Clock
+from penstock.process.asyncio_additions import Places
 from penstock.stages.microbatch import Microbatch
 
 # An object that has a decoder waits this long for room in the window. Then it gives up the decoder

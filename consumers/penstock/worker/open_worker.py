@@ -35,7 +35,7 @@ from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
 from penstock.settings.routes import shadow_of
 from penstock.settings.worker import settings_for_worker
-from penstock.stages.shadow.topic import LAST_S
+from penstock.stages.shadow_topic import LAST_S
 from penstock.telemetry.worker import Telemetry
 
 Until = Callable[[Pipeline], Awaitable[None]]

@@ -19,7 +19,7 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import Payload
 from penstock.errors import Fatal, PenstockError, Poison, Unreachable
 from penstock.ports import Answers, Clock, Guest
-from penstock.stages.shadow.topic import ShadowTerms, ShadowTopic
+from penstock.stages.shadow_topic import ShadowTerms, ShadowTopic
 from penstock.telemetry.models_and_shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)

@@ -1,1 +1,0 @@
-"""A second model that is asked beside the live one."""
