@@ -1,9 +1,9 @@
 """Judges markers that point to an earlier answer, because the same object was announced again.
 
-Rule: a marker may point to an earlier object of its input partition if that object asks for the
-same rows, is answered to its end without a failure, and has the same `object` field. The `object`
-fields are compared in the second reading. Memory grows with the markers and with the objects that
-failed. Owner: the judge.
+Rule: a marker may point to an earlier object of the same input partition. That object must have
+been asked for the same rows, be answered to its end without a failure, and have the same `object`
+field as the marker. The `object` fields are compared in the second reading. Memory grows with the
+markers and with the objects that failed. Owner: the judge.
 """
 
 from collections.abc import Callable

@@ -20,8 +20,8 @@ _Why = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    """The account of one object: the rows that need a letter, the rows that have one, and the place
-    of the first letter.
+    """The account of one object. `owed`: the rows that need a letter. `sent`: the rows that have a
+    letter. `place`: partition and offset of the first letter.
     """
 
     about: str = ""
@@ -32,7 +32,7 @@ class _Account:
 
 class Letters:
     """`rejected` and `failed` note rows that need a letter, `take` notes a letter, and `settle`
-    compares both.
+    compares the letters with the rows that need one.
     """
 
     def __init__(self, scope: Scope, findings: Findings) -> None:

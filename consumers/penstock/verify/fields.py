@@ -108,9 +108,9 @@ class AskedFields:
     def _is_time(
         self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
-        """True if this is the time that was asked for. A row may have a later time instead, because
-        in video and audio the time since the beginning is added to each row, and a record does not
-        tell whether its object is video or audio.
+        """True if this is the time that was asked for. A row may have a later time instead: in
+        video and audio, the time since the beginning is added for each row. This is accepted for
+        every object, because a record does not tell whether its object is video or audio.
         """
         if (less and said is None) or (self._times_of_rows and row is not None):
             return True

@@ -93,13 +93,13 @@ class Reads:
         if resume:
             consumer.resume(self._names.places(resume))
         until_s = time.monotonic() + wait_s
-        # Often records are there: then one call brings all of them.
+        # Often records are there already. In this case one call brings all of them.
         self._early = consumer.consume(MAX_RECORDS, 0)
         if FLOW_RECORDS <= records_in(self._early) < ENOUGH_RECORDS:
             behind = consumer.consume(MAX_RECORDS - len(self._early), GATHER_S)
             self._early += behind
         while all(map(is_end, self._early)) and (left_s := until_s - time.monotonic()) > 0:
-            # `consume` alone would wait until it had the full number.
+            # `consume` alone would wait until it had the full number of records.
             if (first := consumer.poll(left_s)) is not None:
                 self._early.append(first)
                 # Not `self._early += consumer.consume(...)`: a rebalance within this call empties

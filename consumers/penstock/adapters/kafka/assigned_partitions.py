@@ -4,8 +4,8 @@ each, and the listener by which aiokafka assigns and revokes them.
 Rule: if the broker has no records at the group's position, the source goes on at the earliest
 record and logs a warning. The client library may not choose the new position
 (`auto_offset_reset="none"`): the worker would not learn of the choice, and a lane that began at a
-later offset cannot go back. Owner: the source of either Kafka client; only aiokafka's has the
-listener.
+later offset cannot go back. Owner: the source of either Kafka client. Only the source by aiokafka
+uses the listener.
 """
 
 import asyncio
@@ -78,8 +78,8 @@ class Gone(Exception):
 
 @contextmanager
 def for_ourselves() -> Iterator[None]:
-    """Put a read by aiokafka into this block: it raises `Gone` for positions without records, and
-    suppresses the errors that do no harm.
+    """Put a read by aiokafka into this block. If the broker has no records at a position, the block
+    raises `Gone`. Errors that do no harm are suppressed.
     """
     try:
         yield
@@ -107,11 +107,13 @@ class Member(Protocol):
     def where(self, partition: int) -> Where: ...
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """The group's commits; for a partition without one, its earliest record."""
+        """The position of the group in each partition; where the group has committed nothing, the
+        position of the earliest record.
+        """
         ...
 
     async def span(self, partition: int) -> tuple[int, int]:
-        """The first offset and the offset after the last."""
+        """The first offset of the partition, and the offset after its last record."""
         ...
 
     async def commit(self, commits: Mapping[int, Commit]) -> None: ...
@@ -226,8 +228,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source = source
         self._places = places
         self._rebalance = rebalance
-        # If the topics changed during an assignment, aiokafka does not name all partitions that it
-        # takes away.
+        # The partitions that this member has. aiokafka does not name all partitions that it takes
+        # away if the topics have changed during an assignment.
         self._held: set[int] = set()
         self._suspended: set[int] = set()
 
@@ -253,8 +255,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._held.update(numbers)
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
-            # No read may come between `seek` and `now_ours`: its records would be dropped, because
-            # the partitions are not ours yet, and the next read would begin after them.
+            # No read may come between `seek` and `now_ours`. Its records would be dropped, because
+            # the partitions are not ours yet, and the next read would begin after these records.
             await self._source.seek(
                 {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
             )

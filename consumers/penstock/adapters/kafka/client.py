@@ -1,8 +1,8 @@
 """What every client of aiokafka needs: connection settings, deadlines, the translation of errors.
 
 Rule: no call of aiokafka waits without a deadline, because aiokafka itself retries for ever. Past
-the deadline the process ends with exit code 3 and says which call was not answered. Only a call
-that our code repeats raises `Unreachable` instead.
+the deadline a call raises `Fatal`, so the process ends with exit code 3 and says which call was not
+answered. A call that our code repeats raises `Unreachable` instead of `Fatal`.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ def _remedy(error: BaseException) -> str:
 
 def _is_about_certificates(error: BaseException | None) -> bool:
     """True if TLS failed for a lasting reason, such as a certificate that is not trusted. False if
-    the connection only ended during the handshake, because a broker that stops also causes that.
+    the connection only ended during the handshake, because it also ends so when a broker stops.
     """
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
@@ -210,9 +210,9 @@ async def _bounded(
 
 async def reach(settings: config.Kafka) -> None:
     """Connect to one of the brokers, with the settings that all clients use, and disconnect. Raises
-    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong. The
-    start of aiokafka's own clients raises one and the same error in all of these cases, and logs
-    every try.
+    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong.
+    aiokafka's own clients raise the same error in all of these cases when they start, and log every
+    try.
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     failure: PenstockError | None = None

@@ -75,8 +75,8 @@ class KeyedWriter:
             self._batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
 
     async def __call__(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
-        """Hand over the records. The awaitable is done when the brokers have all of them. Its
-        result is the offset of each record, or -1 if the broker did not tell the offset.
+        """Hand over the records. The awaitable that is returned is done when the brokers have all
+        records. It gives the offset of each record, or -1 if the broker did not tell the offset.
         """
         now_ms = self._clock.wall_ms()
         parts: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -53,7 +53,7 @@ async def positions(
     decided: bool = False,
 ) -> Mapping[TopicPartition, Commit | None]:
     """For each partition the group's commit, or None if the broker says that there is none. With
-    `decided`, a partition whose position an open transaction may move has `UNDECIDED`. Raises
+    `decided`, a partition gets `UNDECIDED` if an open transaction may move its position. Raises
     aiokafka's errors, and `Transient` if the answer leaves out a partition.
     """
     by_topic: dict[str, list[int]] = defaultdict(list)
@@ -62,7 +62,7 @@ async def positions(
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
     request = DecidedOffsets if decided else OffsetFetchRequest
     answer = await client.send(node, request(group, list(by_topic.items())))
-    check_code(getattr(answer, "error_code", 0))  # answers have it from version 2 on
+    check_code(getattr(answer, "error_code", 0))  # answers have this code from version 2 on
     found: dict[TopicPartition, Commit | None] = {}
     for topic, entries in DecidedOffsets.plain(answer) if decided else answer.topics:
         for number, offset, metadata, code in entries:
@@ -94,8 +94,8 @@ async def decided_positions(
 
 
 def lines_group(group: str) -> str:
-    """The name of the group whose commits hold what people said about stopped lines. This group has
-    no members.
+    """The name of a second group, which has no members. Its commits hold the operator's words: what
+    the workers of `group` must do with partitions, or single streams, that have stopped.
     """
     return f"{group}.lines"
 
@@ -103,7 +103,7 @@ def lines_group(group: str) -> str:
 async def words(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, str]:
-    """What people have said about stopped lines; partitions about which they said nothing are left
+    """The operator's words about each partition, undecoded. Partitions without such words are left
     out.
     """
     found = await positions(client, lines_group(group), partitions)
@@ -111,9 +111,9 @@ async def words(
 
 
 class GroupPositions:
-    """A group's positions by a client of aiokafka, for a source whose own library cannot send the
-    request. `decided`: True if a position that an open transaction may still move is reported as
-    `UNDECIDED`.
+    """Asks for a group's positions by a client of aiokafka, for the source by confluent-kafka,
+    whose own library cannot send the request. `decided`: True if a position that an open
+    transaction may still move is reported as `UNDECIDED`.
     """
 
     def __init__(self, settings: config.Kafka, *, decided: bool = False) -> None:
@@ -158,10 +158,10 @@ class GroupPositions:
         await close(self._admin, LEAVE_S, "the end of the consumer")
 
 
-# A healthy broker answers where the group is within milliseconds; one that is loading its log says
-# at once that it is loading.
+# A healthy broker answers within milliseconds where the group is. A broker that is loading its log
+# says at once that it is loading.
 QUESTION_S = 10.0
-# Shorter than `QUESTION_S`, because the ends are asked for every two seconds.
+# Shorter than `QUESTION_S`, because the worker asks for the ends every two seconds.
 END_OFFSETS_S = 5.0
 
 

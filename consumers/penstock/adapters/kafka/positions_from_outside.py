@@ -134,12 +134,12 @@ async def open_positions(
 
 
 async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]) -> None:
-    """Tell the group's workers what to do with its stopped lines: add these words to those that the
-    partitions have already.
+    """Tell the group's workers what to do with partitions, or single streams, that have stopped:
+    add one word of the operator to those that the partition has already.
 
     The words of a partition are the metadata of a commit, in a second group that has no members, so
-    they survive restarts. If no worker acts on a word, the word expires with the second group's
-    positions, after the broker's `offsets.retention.minutes` (a week).
+    the words survive restarts. If no worker acts on a word, the word expires with the second
+    group's positions, after the broker's `offsets.retention.minutes` (a week).
     """
     group = lines_group(settings.group)
     consumer = _member_of_none(settings, group)

@@ -77,7 +77,7 @@ class Progress:
         self._on_read(self._done, self.total)
 
     def end(self) -> None:
-        """Count all that is not read yet as read, because it is not needed."""
+        """Count all offsets that are not read yet as read, because nobody needs them any more."""
         self.passed(self.total - self._done)
 
 
@@ -118,7 +118,9 @@ class Reader:
             return None
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
-        """For each input partition with stopped lines, the offsets at which the lines stand."""
+        """For each input partition that has stopped, the offset at which it stands; with order by
+        stream, the offsets of all its streams that have stopped.
+        """
         return {
             partition: [commit.next_offset + beyond for beyond in mark.beyond]
             for partition, commit in (await self.committed(topic, partitions)).items()
@@ -218,8 +220,8 @@ class Reader:
         found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
-        """`at`: the positions before the read of the partitions that were not at their end. Returns
-        the positions after the read of those that are still not at their end.
+        """`at`: from each partition that was not at its end before the read to its position then.
+        Returns the positions after the read, without partitions that have reached their end.
         """
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}

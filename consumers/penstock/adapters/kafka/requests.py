@@ -216,8 +216,8 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The oldest version of the request that carries the instance id. `NamedCommit` and
-    `LeaveGroup` are chosen in the same way.
+    """The oldest version of this request that carries the instance id. `NamedCommit` and
+    `LeaveGroup`, too, are the oldest such versions.
     """
 
 

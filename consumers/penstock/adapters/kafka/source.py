@@ -254,7 +254,8 @@ class KafkaSource(SourceQuestions):
                 return  # the partitions have a new owner, which starts at the last commit
 
     def pause(self, partition: int) -> None:
-        # aiokafka raises this for a partition that it has just handed back, which needs no pause.
+        # aiokafka raises this error if it has just handed back the partition. A partition that is
+        # not ours needs no pause.
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(self._numbers.of(partition))
 
@@ -276,7 +277,8 @@ class KafkaSource(SourceQuestions):
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
         self.assignments += 1
-        # aiokafka tells its assignors which partitions a member got, but not in which generation.
+        # aiokafka tells its assignors which partitions a member got, but not in which generation:
+        # so we tell ours.
         if (generation := generation_of(self._consumer)) is not None:
             self._sticky.on_generation_assignment(generation)
         self._joining_since_s = None

@@ -80,7 +80,7 @@ async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -
 
 async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], int]:
     """The rows that the first records at or after `at` are about, and the offset after the records
-    that were read. Records of which `tell` gives no rows are left out.
+    that were read. Records for which `tell` gives no rows are left out.
     """
     while at < end:
         records = [record for record in await read(at) if record.offset < end]

@@ -44,7 +44,7 @@ LOOK_S = 5.0
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
 CONCURRENT_TRANSACTIONS = 51
-# Codes of a coordinator that loads its log, or has lost its place to another broker.
+# Codes of a broker that loads its log, or is no longer the coordinator.
 MOVING = (14, 15, 16)
 
 
@@ -93,7 +93,7 @@ class Abandoned:
             if is_complete:
                 self._seen = {one: since_s for one, since_s in self._seen.items() if one in found}
             for one, node in found.items():
-                with suppress(Transient):  # the next one may still be taken back
+                with suppress(Transient):  # the next transaction may still be aborted
                     taken += await self._look_at(client, node, one, now_s)
         except (NotImplementedError, PenstockError) as error:
             # The broker's release does not know the request, or we do not have the right to ask.

@@ -130,7 +130,7 @@ class _Handler(TxnOffsetCommitHandler):  # type: ignore[misc]
 
 def _fail(sender: Any, why: Exception) -> None:
     """Fail the transaction: the caller who waits for the positions gets `why`. Nobody waits for the
-    transaction's end, so its future is marked as seen.
+    transaction's end, so the future of that end is marked as seen.
     """
     transactions = sender._txn_manager
     ended = transactions.wait_for_transaction_end()
