@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.formats.base.runs import RowOptions
 from tests.corpus.answers import ANSWERS
 from tests.corpus.cases import Said, words

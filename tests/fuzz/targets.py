@@ -14,7 +14,7 @@ import orjson
 
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, TooLong, Unusable, wanting
 from penstock.adapters.model_servers import row_answers
-from penstock.adapters.model_servers.torchserve.model import refusal
+from penstock.adapters.model_servers.torchserve import refusal
 from penstock.core.progress import cursor
 from penstock.core.rows.payload import Form
 from penstock.errors import PenstockError, Poison, Transient, Unforeseen

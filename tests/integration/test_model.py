@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows, Matrix
 from penstock.errors import EXIT_USAGE, Fatal, Poison, Rejected
 from penstock.ports import Model

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.adapters.s3.direct_get import DirectObjects
 from penstock.adapters.s3.obstore_client import ObstoreObjects
 from penstock.ports import Location

@@ -26,7 +26,7 @@ from penstock.adapters.model_servers.ready_made import (
     ready_made,
     request_of,
 )
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.bench import seeded_rows
 from penstock.bench.child_processes import ask, say, serve
 from penstock.bench.object_bodies import Request

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
+from penstock.adapters.model_servers.embeddings import EmbeddingsModel
 from penstock.core.rows.payload import BytesRows, JsonRows
 from penstock.errors import Poison, Rejected
 from tests.support.json_server import JsonServer, json_server

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from penstock import config
 from penstock.adapters.model_servers.exchange import MOST_ANSWER_BYTES
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import NoAnswer, Poison, Rejected, Unreachable
 from tests.adapters.model_servers.hurry import in_a_hurry

@@ -8,8 +8,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.model_servers import exchange
-from penstock.adapters.model_servers.json.model import JsonModel
-from penstock.adapters.model_servers.json.presets import PRESETS
+from penstock.adapters.model_servers.json_model import PRESETS, JsonModel
 from penstock.config.model_sections import Preset
 from penstock.core.rows.payload import BytesRows, JsonRows
 from penstock.errors import (

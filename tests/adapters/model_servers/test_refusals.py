@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
-from penstock.adapters.model_servers.json.model import JsonModel
+from penstock.adapters.model_servers.embeddings import EmbeddingsModel
+from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import Fatal, Overloaded, PenstockError, Poison, Rejected, Transient
 from penstock.ports import Model

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.adapters.model_servers.row_answers import parse
-from penstock.adapters.model_servers.torchserve.model import refusal
+from penstock.adapters.model_servers.torchserve import refusal
 from penstock.errors import (
     Poison,
     Rejected,

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.server_batching import (
+from penstock.adapters.model_servers.torchserve import (
     ServerBatching,
     server_batching,
 )
@@ -63,7 +63,7 @@ async def management() -> AsyncIterator[Management]:
     await runner.cleanup()
 
 
-MOST_LOOK = "penstock.adapters.model_servers.torchserve.server_batching.LOOK_S"
+MOST_LOOK = "penstock.adapters.model_servers.torchserve.LOOK_S"
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import JsonRows
 from penstock.errors import (
     EXIT_USAGE,

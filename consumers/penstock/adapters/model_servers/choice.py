@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from penstock import config, requests
 from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
-from penstock.adapters.model_servers.json.embeddings import EmbeddingsModel
-from penstock.adapters.model_servers.json.model import JsonModel
+from penstock.adapters.model_servers.embeddings import EmbeddingsModel
+from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.adapters.model_servers.oip.model import OipModel, Wire
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.oip.signature import Signature, signature
 from penstock.adapters.model_servers.replicas import Endpoint, ReplicatedModel, Watcher
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
-from penstock.adapters.model_servers.torchserve.server_batching import (
+from penstock.adapters.model_servers.torchserve import (
+    TorchServeModel,
     calls_to_fill,
     double_batching_warning,
     server_batching,

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from penstock import config
 from penstock.adapters.model_servers.choice import open_wire
-from penstock.adapters.model_servers.json.model import JsonModel
+from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.model import Wire
 from penstock.adapters.model_servers.oip.signature import signature
-from penstock.adapters.model_servers.torchserve.model import TorchServeModel
+from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.core.rows.payload import Payload
 from penstock.errors import usage
 

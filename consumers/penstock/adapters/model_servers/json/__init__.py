@@ -1,1 +1,0 @@
-"""Servers that take and give JSON: envelopes of well-known ones, embeddings."""

@@ -1,0 +1,189 @@
+"""A model behind any JSON server: KServe's first protocol, TF Serving, MLflow, LitServe and others.
+
+Rule: one POST for each batch; the answer has one element per row at a configured place. A preset
+says how a known server is called: the address, the envelope, the place of the answers. It only
+fills in keys that the settings leave open. For an unknown server a 5xx does not tell whether rows
+or server are at fault: 500 counts as the rows' fault, because frameworks answer 500 if the model
+raises. Every other 5xx counts as the server's fault. Owner: the application.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+from yarl import URL
+
+from penstock import config, requests
+from penstock.adapters.model_servers import row_answers
+from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
+from penstock.adapters.model_servers.http_model import HttpModel, read_answer
+from penstock.adapters.model_servers.refusals import (
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    by_status,
+    complaint,
+    of_server,
+    too_large,
+)
+from penstock.core.rows.payload import JsonRows, Payload
+from penstock.errors import PenstockError, Poison, usage
+from penstock.ports import Answers
+from penstock.requests import Body
+
+# The place in a template where the rows are put: JSON elements with commas between them.
+ROWS: Final = "{rows}"
+# If this stands in the place of a pointer, the answer has one line of JSON for each row.
+LINES: Final = "lines"
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class JsonModel(HttpModel):
+    """The port `Model`."""
+
+    def __init__(self, settings: config.Model) -> None:
+        self._form = envelope(settings)
+        super().__init__(settings, ModelHttp(settings))
+        root = settings.url.rstrip("/") if self._form.path else settings.url
+        self.url = URL(root + self._form.path)
+        self._health_url = URL(root + self._form.health) if self._form.health else None
+        self._shown_url = config.shown_url(str(self.url))
+        # Without this header SageMaker's containers choose a format themselves.
+        is_lines = self._form.answers == LINES
+        self._accept = {"Accept": requests.JSON_LINES} if is_lines else {}
+        self._row_error = settings.row_error
+
+    async def predict(self, payloads: Sequence[Payload]) -> Answers:
+        if not payloads:
+            await self.check()
+            await self._check_address()
+            return Answers([], {})
+        rows = sum(payload.rows for payload in payloads)
+        if self._form.is_single and rows > 1:
+            raise Poison("too_large", f"{rows} rows; this request carries one")
+        request = self.request(payloads)
+        reply = await self._http.post(self.url, request, rows)
+        if reply.status != OK:
+            raise self._refusal(reply, len(request.body))
+        return read_answer(self._parsed, reply, rows, request)
+
+    def request(self, payloads: Sequence[Payload]) -> Request:
+        """The body and headers that `predict` posts for these rows."""
+        body, headers = self._form.encode(payloads)
+        return Request(body, {**headers, **self._accept})
+
+    def _parsed(self, raw: bytes, rows: int) -> Answers:
+        if self._form.is_single:
+            return row_answers.parse_single(raw, rows)
+        if self._form.answers == LINES:
+            answers = row_answers.parse(row_answers.from_lines(raw), rows)
+        else:
+            answers = row_answers.parse(raw, rows, self._form.answers or "")
+        if self._row_error is None:
+            return answers
+        return row_answers.refused_at(answers, self._row_error)
+
+    async def check(self) -> None:
+        if self._health_url is None:
+            await self._check_address()
+            return
+        reply = await self._http.look(self._health_url)
+        if reply.status >= 300:
+            raise of_server(self._refusal(reply, 0))
+
+    async def _check_address(self) -> None:
+        """Ask the prediction address by OPTIONS. Only 401, 403, 404 and statuses above 501 are
+        errors. All other statuses can just mean that the server does not know OPTIONS; Python's
+        `http.server`, for example, answers 501 then.
+        """
+        reply = await self._http.look(self.url, "OPTIONS")
+        if reply.status in (401, 403, NOT_FOUND) or reply.status > NOT_IMPLEMENTED:
+            raise of_server(self._refusal(reply, 0))
+
+    def _refusal(self, reply: Reply, sent_bytes: int) -> PenstockError:
+        said = f"{self._shown_url} answered {reply.status}: {complaint(reply.body)}"
+        too_big = too_large(self._shown_url, sent_bytes)
+        by_model = reply.status == 500
+        return by_status(reply.status, reply.headers, said, too_large=too_big, by_model=by_model)
+
+
+class Preset(NamedTuple):
+    """`path`: the address of the predictions, below the server's root. `health`: an address that
+    answers 200 if the model is there. `answers`: a JSON pointer to the array of answers, or
+    `LINES`; None: the array is the whole answer, or its field `predictions`.
+    """
+
+    path: str = ""
+    request: str = "json"
+    answers: str | None = None
+    health: str | None = None
+    template: str | None = None
+
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "kserve-v1": Preset("/v1/models/{name}:predict", "instances", health="/v1/models/{name}"),
+    "tf-serving": Preset(
+        "/v1/models/{name}{/versions/version}:predict",
+        "instances",
+        health="/v1/models/{name}{/versions/version}",
+    ),
+    # For Vertex `model.url` is the whole address of the endpoint.
+    "vertex": Preset("", "instances"),
+    "mlflow": Preset("/invocations", "inputs", health="/ping"),
+    "sagemaker": Preset("/invocations", "ndjson", LINES, "/ping"),
+    "bentoml": Preset("/{name}", template='{"rows":[{rows}]}', health="/readyz"),
+    "litserve": Preset("/predict", health="/health"),
+    "ray-serve": Preset("/{name}", health="/-/healthz"),
+}
+
+
+class Envelope(NamedTuple):
+    """What the adapter needs: two addresses, the place of the answers, and a function that writes a
+    batch.
+    """
+
+    path: str
+    health: str | None
+    answers: str | None
+    encode: Callable[[Sequence[Payload]], Body]
+    is_single: bool
+
+
+def envelope(settings: config.Model) -> Envelope:
+    """The envelope by the settings; the preset fills in what they leave open."""
+    preset = PRESETS[settings.preset] if settings.preset else Preset()
+    template = settings.template or preset.template
+    path = settings.path if settings.path is not None else preset.path
+    health = settings.health if settings.health is not None else preset.health
+    answers = settings.answers if settings.answers is not None else preset.answers
+    # "json" is the default and only says that rows are JSON, which every preset's envelope carries.
+    name = preset.request if settings.request == "json" else settings.request
+    form = requests.find(name)
+    encode = form.encode
+    if template is not None:
+        if ROWS not in template or form.takes != "json":
+            raise usage(
+                f"model.template = {template!r}: write JSON with {ROWS} where the rows go, as in "
+                '{"data": [{rows}]}, and leave model.request at json'
+            )
+        encode = _by_template(template)
+    filled = _filled(path, settings)
+    return Envelope(
+        filled, _filled(health, settings) if health else None, answers, encode, form.single
+    )
+
+
+def _filled(path: str, settings: config.Model) -> str:
+    versions = f"/versions/{settings.version}" if settings.version else ""
+    path = path.replace("{/versions/version}", versions).replace("{name}", settings.name)
+    return path.replace("{version}", settings.version or "")
+
+
+def _by_template(template: str) -> Callable[[Sequence[Payload]], Body]:
+    begin, _, end = template.partition(ROWS)
+    head, tail = begin.encode(), end.encode()
+
+    def encode(payloads: Sequence[Payload]) -> Body:
+        elements = b",".join([one.body for one in cast("Sequence[JsonRows]", payloads)])
+        return Body(head + elements + tail, _JSON)
+
+    return encode
