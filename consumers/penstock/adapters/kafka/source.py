@@ -150,12 +150,10 @@ class KafkaSource(SourceQuestions):
             name_each_request(self._consumer, fenced)
         self._rebalance = rebalance
         self.now_joining()
+        # Either topics or a pattern is configured.
+        topics, pattern = self._settings.inputs, self._settings.input_pattern
         listener = Listener(self, self._numbers, self._places, rebalance)
-        pattern = self._settings.input_pattern
-        if pattern is not None:
-            self._consumer.subscribe(pattern=pattern, listener=listener)
-        else:
-            self._consumer.subscribe(self._settings.inputs, listener=listener)
+        self._consumer.subscribe(topics, pattern=pattern, listener=listener)
 
     async def poll(self, partitions: Collection[int], wait_ms: int) -> Sequence[Record]:
         self._check()
@@ -234,10 +232,7 @@ class KafkaSource(SourceQuestions):
             self._check()
             # aiokafka retries by itself wherever a retry can help. An error that it raises here has
             # ended one of its tasks, and this member would never read again. So the worker stops.
-            raise Fatal(
-                f"{error}\n{GO_ON}",
-                exit_code=EXIT_UNREACHABLE,
-            ) from error
+            raise Fatal(f"{error}\n{GO_ON}", exit_code=EXIT_UNREACHABLE) from error
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
         offsets = {
@@ -254,8 +249,7 @@ class KafkaSource(SourceQuestions):
                 return  # the partitions have a new owner, which starts at the last commit
 
     def pause(self, partition: int) -> None:
-        # aiokafka raises this error if it has just handed back the partition. A partition that is
-        # not ours needs no pause.
+        # aiokafka raises this error if it has just handed the partition back: no pause is needed.
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(self._numbers.of(partition))
 
