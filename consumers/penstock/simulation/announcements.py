@@ -1,7 +1,7 @@
 """The messages of a simulated world and the objects that they name: every shape, format and size.
 
 Rule: everything is drawn from one seeded source. A row is two numbers: its own, and a flag that
-tells the model how to treat the row (`echo_model`). Owner: the simulation.
+tells the model how to treat the row (`unreliable_services.py`). Owner: the simulation.
 """
 
 import gzip

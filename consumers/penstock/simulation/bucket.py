@@ -65,8 +65,8 @@ class Bucket:
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
-        """The next message. The objects that it names are stored by now; an object that is missing
-        then is never stored.
+        """The next message. The objects that it names are stored before it is returned; an object
+        that is missing then is never stored.
         """
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()

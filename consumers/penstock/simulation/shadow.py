@@ -1,5 +1,5 @@
-"""The shadow model of a simulated worker: call by call slow, mute, away, wrong or of another
-opinion.
+"""The shadow model of a simulated worker. Each call may find it slow, mute, away, wrong or of
+another opinion than the live model.
 
 Rule: the shadow draws from a source of its own and notes nothing in the history. So a world has the
 same history with a shadow and without one, unless the shadow disturbs live work. Owner: one

@@ -170,6 +170,7 @@ class SimulatedModel:
         return
 
 
+# The flags of rows, which tell the model how to treat the row.
 FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE, HUNG_UP_ON = 0, 1, 2, 3, 4, 5, 6
 # More than the output topic takes, in worlds where records must be small.
 LARGE_BYTES = 8_000

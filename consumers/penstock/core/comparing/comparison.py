@@ -141,8 +141,8 @@ NOTHING = AgreementShare(0, 0)
 
 @dataclass(slots=True)
 class Tally:
-    """The agreement of all rows and of each stream. Streams beyond `most` are
-    counted as `OTHERS`.
+    """The agreement of all rows and of each stream. Streams beyond `most` are counted together, as
+    `OTHERS`.
     """
 
     streams: dict[str, AgreementShare]

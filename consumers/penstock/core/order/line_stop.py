@@ -30,8 +30,8 @@ MAX_STREAMS = 10_000
 
 
 class LineLimits(NamedTuple):
-    """A stream stops when more than `ratio` of its last 100 objects failed, or more than
-    `consecutive` objects in a row. 0 turns a limit off.
+    """A line stops when more than `ratio` of the last 100 objects of one stream failed, or more
+    than `consecutive` objects of one stream in a row. 0 turns a limit off.
     """
 
     ratio: float
@@ -39,7 +39,7 @@ class LineLimits(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Four digits that differ when the limits were changed."""
+        """Four hexadecimal digits, by which a worker sees that the limits were changed."""
         return f"{zlib.crc32(f'{self.ratio:g}/{self.consecutive}'.encode()) & 0xFFFF:04x}"
 
 
@@ -91,7 +91,7 @@ class _Stream:
         self.failed_record = -1
 
     def exceeds(self, limits: LineLimits) -> str | None:
-        """The limit that one more letter would exceed, or None."""
+        """The limit that one more failed object would exceed, as a text; None: no limit."""
         failed = (self.recent << 1 & _ALL | 1).bit_count()
         if limits.ratio and self.seen + 1 >= WINDOW and failed > limits.ratio * WINDOW:
             return (
@@ -120,8 +120,8 @@ class LetterAccount:
     """The dead letters of one lane. `stopped_at`: the records at which lines stopped under the same
     limits, now or in a former assignment. A dead letter for one of these records stops its line at
     once. Otherwise, until the cause is mended, each restart would let as many dead letters through
-    as the limits allow. `passing`: streams and records whose dead letters pass, whatever the limits
-    are.
+    as the limits allow. `passing`: the streams and offsets of records whose dead letters pass,
+    whatever the limits are.
     """
 
     def __init__(
@@ -180,7 +180,9 @@ Verb = Literal["resume", "skip"]
 
 
 class Word(NamedTuple):
-    """`number` is unique among the words of a partition."""
+    """What an operator says about one stop. `stream`: the digest of the stream's name. `number` is
+    unique among the words of a partition.
+    """
 
     verb: Verb
     offset: int

@@ -115,9 +115,7 @@ class PartitionOrder:
         return bool(self._tickets) and self._tickets[0] is ticket
 
     def abandon_unstarted(self) -> None:
-        """Forget the tickets that no fetcher has begun, and all tickets behind
-        the first of them.
-        """
+        """Forget the first ticket that no fetcher has begun, and all tickets behind it."""
         _cut_at_unstarted(self._tickets)
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:

@@ -56,8 +56,8 @@ class Encoded(NamedTuple):
 
 
 def has_result(ticket: Ticket) -> bool:
-    """Is a result object written for this closed ticket? No, if its object could not be read at
-    all, or if an earlier object's answers count for it.
+    """Is a result object written for this closed ticket? Yes, unless its record names no object,
+    its object could not be read at all, or an earlier object's answers count for it.
     """
     is_named = ticket.reference is not None or ticket.inline is not None
     is_read = ticket.failure is None or ticket.tail is not None

@@ -85,8 +85,8 @@ class ResultNames:
         for name in self._folded:
             safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
-        # Only the result of a part of an object ends like this: in all other names that dot is
-        # escaped.
+        # Only the result of a part of an object ends with `.rows-...`: in all other names the dot
+        # before `rows-` is escaped.
         key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
@@ -104,7 +104,7 @@ class ResultNames:
 
     def _is_like_inline(self, ticket: Ticket) -> bool:
         """Does the object have the bucket and key that inline rows would have? Then a `%`
-        distinguishes its name from theirs.
+        distinguishes its result's name from that of inline rows.
         """
         reference = ticket.reference
         return (

@@ -137,8 +137,6 @@ def _exactness(bucket: str) -> int:
 
 
 def compiled(glob: str) -> re.Pattern[str]:
-    """The pattern of a glob. Globs like `bucket` and `bucket/prefix/` match everything
-    below them.
-    """
+    """The pattern of a glob. `bucket` and `bucket/prefix/` match everything below them."""
     is_whole = "/" not in glob or glob.endswith("/")
     return re.compile(fnmatch.translate(f"{glob.rstrip('/')}/*" if is_whole else glob))

@@ -51,8 +51,8 @@ def folder_of(key: str) -> str:
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key as a name. A key that is too long to stand in every output
-    record becomes "".
+    """A record's key as a name. A key that is too long to stand in every output record becomes
+    "".
     """
     return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
 

@@ -65,7 +65,7 @@ class Block:
         rejection: Rejection | None = None,
         reasons: Reasons | None = None,
     ) -> None:
-        """`rejection` is the reason for all rows. `reasons`, if given, have a text for each row."""
+        """`rejection`: the error of all rows. `reasons`: if given, a text for each row's error."""
         self.ticket = ticket
         self.first_row = first_row
         self.rows = rows
@@ -92,7 +92,7 @@ class Block:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the payload, until the rows are answered."""
+        """The shape of the payload, which the block has until its rows are answered."""
         assert self.payload is not None
         return self.payload.shape
 
@@ -163,7 +163,7 @@ class Block:
         self.payload = None
 
     def retract(self, rejection: Rejection) -> None:
-        """Replace the answer of the only row, and its kept values, by an error."""
+        """Replace the answer of this block's only row, and the row's kept values, by an error."""
         self.answers, self.errors, self.kept, self.answer_bytes = None, {}, None, 0
         self.reasons = None
         self.reject(rejection)
@@ -174,7 +174,7 @@ class Block:
         self.payload = None
 
     def rejections(self) -> Iterator[tuple[int, Rejection]]:
-        """Each reason of a rejected block in row order, with the number of its rows."""
+        """The errors of a rejected block in row order, each with the number of its rows."""
         assert self.rejection is not None
         if self.reasons is None:
             yield self.rows, self.rejection
@@ -226,7 +226,7 @@ class Ticket(SourceObject):
         # with the same `object_index` and an `index` of its own.
         self.index = index
         self.queue = stream  # order is kept in a queue: the stream, or the stream and a model
-        self.model: str | None = None  # the model that is asked; None: the default model
+        self.model: str | None = None  # the model that answers; None: the default model
 
         # When the ticket passed each stage, in seconds of the pipeline's clock; 0: not yet.
         self.received_s = self.fetching_s = self.fetched_s = 0.0
@@ -241,7 +241,7 @@ class Ticket(SourceObject):
         self.closed = False  # no more blocks will come
         self.rows = 0  # of the whole object, known once the ticket is closed
         self.failure: Rejection | None = None  # why the object could not be read to its end
-        self.duplicate_of: FirstAnswer | None = None  # the earlier object that was answered
+        self.duplicate_of: FirstAnswer | None = None  # an earlier object's answers count
 
         # For the ticket's records and dead letters.
         self.frame: RecordFrame | None = None  # the constant part of all records

@@ -45,7 +45,7 @@ class Payload(Protocol):
 
     def cut(self, start: int, stop: int) -> Self:
         """Rows `start` to `stop` (half open). The part refers to the memory of the whole payload,
-        and so keeps it.
+        so that memory is not freed before the part.
         """
         ...
 

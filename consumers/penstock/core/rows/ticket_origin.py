@@ -162,9 +162,10 @@ class SourceObject:
         return cursor.digest(name, self.version, self.row_rules)
 
     def resumes(self, *, from_first_row: bool) -> bool:
-        """Skip the rows that a former assignment delivered. Returns False if that assignment read
-        another version. With `from_first_row` (for a result object) all rows are answered again,
-        and only the records of the delivered rows are left out.
+        """Skip the rows that a former assignment delivered. Returns True if reading may go on
+        behind these rows, False if the former assignment read another version. With
+        `from_first_row` (for a result object) all rows are answered again, and only the records of
+        the delivered rows are left out.
         """
         if self.next_row or not self.resume.row:
             return True

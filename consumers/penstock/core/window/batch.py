@@ -97,7 +97,9 @@ def is_bulk(first_row: int, begin: int = BULK_ROWS) -> bool:
 
 
 class BulkPace:
-    """Each method is told what happened, and returns the time before which no bulk may leave."""
+    """Report what happens. `beside`, `taken` and `answered` return the time before which no bulk
+    may leave.
+    """
 
     def __init__(self) -> None:
         self._expected_until_s = -math.inf

@@ -38,7 +38,7 @@ _Key = tuple[str, bool]
 @dataclass(slots=True)
 class _Queue:
     """The waiting blocks of one stream, either those that are bulk or those that are not.
-    `deficit_rows`: how many rows are left of its turn.
+    `deficit_rows`: how many rows the queue may still give in its present turn.
     """
 
     blocks: deque[Block] = field(default_factory=deque)
@@ -55,8 +55,8 @@ class _Waiting:
     arrivals: deque[Block] = field(default_factory=deque)
 
     def oldest(self) -> Block | None:
-        # Blocks leave from the middle, and are dropped only when they come to the front: to search
-        # for each block as it leaves would cost every batch a pass over everything that waits.
+        # A block that has left the window stays in `arrivals` until it comes to the front. If each
+        # block were searched for when it leaves, every batch would cost a pass over all that waits.
         arrivals = self.arrivals
         while arrivals and not arrivals[0].waiting:
             arrivals.popleft()
@@ -252,7 +252,7 @@ class Window:
 
     def _move(self, key: _Key, filling: Filling, max_rows: int) -> int:
         """Move rows from the queue's front into the batch, cutting the block that does not fit.
-        Returns how many.
+        Returns how many rows were moved.
         """
         queue = self._queues[key]
         moved = 0

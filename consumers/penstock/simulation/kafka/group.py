@@ -135,7 +135,7 @@ class Group:
     # Transactions.
 
     def is_undecided(self, partition: int) -> bool:
-        """True while a transaction may still move the position: nobody may begin there yet."""
+        """True while a transaction may still move the position: no owner may begin there yet."""
         return bool(self._pending.get(partition))
 
     def decided(self, partition: int) -> Commit:
