@@ -13,9 +13,9 @@ import pytest
 from penstock.core.records.result_template import FORMATS
 from penstock.core.rows.payload import Kept
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings import registry
+from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
-from penstock.encodings.parquet import GROUP_BYTES, GROUP_ROWS, ParquetRows
+from penstock.encodings.columns import GROUP_BYTES, GROUP_ROWS, ParquetRows
 
 WHY = Rejection("bad_row", 'line 3: "x", no number\n', "expand")
 Row = tuple[int, str | None, Any, str | None]
@@ -33,7 +33,7 @@ def runs() -> list[Rows]:
 
 
 def written(name: str, found: Sequence[Rows]) -> bytes:
-    encoding, parts = registry.find(name)(), []
+    encoding, parts = result_formats.find(name)(), []
     for rows in found:
         encoding.add(rows)
         if encoding.is_due:

@@ -11,7 +11,7 @@ from penstock import config
 from penstock.config.model_sections import NamedModel
 from penstock.core.comparing.comparison import Agreement
 from penstock.errors import Fatal
-from penstock.messages.replay import Difference
+from penstock.messages.command_json import Difference
 from penstock.ports import Where
 from penstock.replay.diff import NOW, THEN, Pairing, check
 from penstock.replay.span import Span

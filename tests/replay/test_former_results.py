@@ -11,9 +11,9 @@ from penstock.adapters.stores.folder import FolderObjects
 from penstock.core.comparing.comparison import Agreement
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings import registry
+from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
-from penstock.messages.replay import Difference
+from penstock.messages.command_json import Difference
 from penstock.replay.diff import NOW, THEN, Pairing
 from penstock.replay.former_results import ROWS, FormerResults
 from tests.replay.test_diff import SPANS, planned, record
@@ -27,7 +27,7 @@ NOW_ANSWERS = [
 
 def written(folder: Path, format: str) -> bytes:
     """A result of three rows, the last refused."""
-    encoding = registry.find(format)()
+    encoding = result_formats.find(format)()
     why = Rejection("model_rejected", "refused", "predict")
     encoding.add(Rows(0, [b'{"score":1}', b'{"score":2}', b"null"], None, {2: why}))
     data = encoding.close()
@@ -38,7 +38,7 @@ def written(folder: Path, format: str) -> bytes:
 
 async def test_a_result_of_many_rows_is_read_in_parts(tmp_path: Path) -> None:
     many = 2 * ROWS + 1
-    encoding = registry.find("jsonl")()
+    encoding = result_formats.find("jsonl")()
     encoding.add(Rows(0, [b"%d" % row for row in range(many)], None, {}))
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.jsonl").write_bytes(data := encoding.close())

@@ -13,7 +13,7 @@ from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.routing.model_routes import Route
 from penstock.core.window.window import WindowLimits
-from penstock.encodings import registry
+from penstock.encodings import result_formats
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.ports import Location
 from penstock.simulation.virtual_time import virtual_time
@@ -29,7 +29,7 @@ def writing(world: World, records: str = "objects", template: str = TEMPLATE) ->
     names = ResultNames(template, world.settings.labels.model, Scope())
     plan = ResultPlan(
         names,
-        registry.find(names.format),
+        result_formats.find(names.format),
         of_rows=records != "objects",
         of_objects=records != "rows",
     )

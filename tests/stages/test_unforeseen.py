@@ -17,7 +17,7 @@ from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.routing.store_choice import ConfiguredStore, StoreChoice
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.encodings.base import Rows
-from penstock.encodings.jsonl import Lines
+from penstock.encodings.result_formats import Lines
 from penstock.errors import PenstockError
 from penstock.formats.registry import formats, known_formats
 from penstock.packages import plugins

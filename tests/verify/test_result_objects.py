@@ -12,7 +12,7 @@ import pytest
 from penstock.adapters.stores.folder import FolderObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings import registry
+from penstock.encodings import result_formats
 from penstock.encodings.base import Rows
 from penstock.messages.prediction import Result
 from penstock.verify.findings import Report
@@ -66,7 +66,7 @@ class Written:
 
 
 def encoded(format: str) -> bytes:
-    encoding = registry.find(format)()
+    encoding = result_formats.find(format)()
     why = Rejection("model_rejected", "refused", "predict")
     encoding.add(Rows(0, [b"1", b"2", b"null", b"4", b"5"], None, {2: why}))
     return encoding.close()

@@ -36,7 +36,7 @@ from penstock.bench.topics_and_bucket import (
 )
 from penstock.bench.trial import DRAIN_MS, GRACE_S, due_since, sleep_until
 from penstock.errors import Fatal
-from penstock.messages.replay import Replayed
+from penstock.messages.command_json import Replayed
 from penstock.ports import Commit, Where
 
 Tell = Callable[[str], None]

@@ -16,7 +16,7 @@ from penstock.errors import Unreachable
 
 if TYPE_CHECKING:
     from penstock import config
-    from penstock.messages.progress import Progress
+    from penstock.messages.command_json import Progress
     from penstock.verify.answers.watch import Answer
 
 

@@ -27,8 +27,8 @@ from penstock.core.records.failed_rows import (
 from penstock.core.records.output_records import Encoded, Fits, Labels, Records, ends_alone
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
-from penstock.encodings.arrow_columns import SCHEMA, batch_of, batch_of_blocks
 from penstock.encodings.base import Rows
+from penstock.encodings.columns import SCHEMA, batch_of, batch_of_blocks
 from penstock.messages.block import HEAD, RECORD, decode_head
 from penstock.messages.prediction import Result
 

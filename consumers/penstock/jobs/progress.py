@@ -14,7 +14,7 @@ from penstock.adapters.kafka.positions_from_outside import Groups, open_groups
 from penstock.adapters.kafka.reader import Reader, open_reader
 from penstock.core.progress.cursor import decode, without_stop
 from penstock.jobs.job_state import AnsweredByErrors, Job, held, known_job
-from penstock.messages.progress import Progress, StoppedLine
+from penstock.messages.command_json import Progress, StoppedLine
 from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
 from penstock.replay.span import Spans

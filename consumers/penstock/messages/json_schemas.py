@@ -13,11 +13,10 @@ import orjson
 from msgspec.json import schema_components
 
 from penstock.messages.block import BlockHead
+from penstock.messages.command_json import Progress, Replayed
 from penstock.messages.dead_letter import DeadLetter
 from penstock.messages.prediction import Prediction
-from penstock.messages.progress import Progress
 from penstock.messages.reference import Inline, Reference
-from penstock.messages.replay import Replayed
 from penstock.messages.scene import Late, Scene
 from penstock.messages.shadow import Disagreement, Summary
 

@@ -21,8 +21,8 @@ from penstock.core.comparing.comparison import Agreement, Tally
 from penstock.core.comparing.pairs import Pairs, RowPlace
 from penstock.encodings.output_values import records_of
 from penstock.errors import usage
+from penstock.messages.command_json import Difference, Example, ReplayedStream
 from penstock.messages.prediction import Failure
-from penstock.messages.replay import Difference, Example, ReplayedStream
 from penstock.replay.former_results import Values, open_results
 from penstock.replay.span import Decided, Spans
 from penstock.replay.worker_settings import Plan

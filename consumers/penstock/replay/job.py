@@ -14,7 +14,7 @@ from penstock.adapters.kafka.reader import open_reader
 from penstock.adapters.kafka.topics import create_topics, topic_shapes
 from penstock.calls.outage import until_answered
 from penstock.errors import usage
-from penstock.messages.replay import Replayed, ReplayedPartition
+from penstock.messages.command_json import Replayed, ReplayedPartition
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock

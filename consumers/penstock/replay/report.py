@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from penstock.core.comparing.comparison import AgreementShare
-from penstock.messages.replay import Difference, Replayed
+from penstock.messages.command_json import Difference, Replayed
 from penstock.terminal_text import folded, worst_streams
 
 

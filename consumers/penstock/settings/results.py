@@ -13,7 +13,7 @@ from penstock import config
 from penstock.core.records.partition_and_bundles import Blocks
 from penstock.core.records.result_names import ResultNames, Scope
 from penstock.core.records.result_template import parsed
-from penstock.encodings import registry as encodings
+from penstock.encodings import result_formats
 from penstock.errors import usage
 from penstock.stages.result_objects import ResultPlan
 
@@ -84,7 +84,7 @@ def _plan(make: Callable[[], ResultNames], key: str, records: str) -> ResultPlan
         raise usage(f"{key}: {error}") from None
     return ResultPlan(
         names,
-        encodings.find(names.format),
+        result_formats.find(names.format),
         of_rows=records != "objects",
         of_objects=records != "rows",
     )

@@ -14,7 +14,7 @@ import orjson
 
 from penstock.adapters.memory.objects import MemoryResults, MemoryUpload
 from penstock.core.records.result_names import ResultNames, Scope
-from penstock.encodings import registry
+from penstock.encodings import result_formats
 from penstock.errors import Unreachable
 from penstock.ports import Location, Stored
 from penstock.simulation.checks.history import History
@@ -30,7 +30,9 @@ def drawn_plan(random: Random) -> ResultPlan | None:
     mode = random.choice((None, None, "objects", "both"))
     if mode is None:
         return None
-    return ResultPlan(_NAMES, registry.find(_NAMES.format), of_rows=mode == "both", of_objects=True)
+    return ResultPlan(
+        _NAMES, result_formats.find(_NAMES.format), of_rows=mode == "both", of_objects=True
+    )
 
 
 class SimulatedResults:

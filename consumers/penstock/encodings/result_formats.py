@@ -1,20 +1,36 @@
-"""JSON lines: a line is the record's JSON without the fields that are constant for the object.
+"""The formats of result objects, found by name: JSON lines, plain or packed, CSV, and Parquet.
 
-Rule: lines are joined in bulk; packed with gzip they are cut into steps of one size. Owner: the
-writer of one result object.
+Rule: a line of JSON is the record's JSON without the fields that are constant for the object. A
+line of CSV has the same columns for every object and every model: `prediction` is JSON in one cell.
+Lines are joined in bulk; packed with gzip they are cut into steps of one size. Parquet stands in
+`columns`, which loads pyarrow and so is imported only if Parquet is asked for. Owner: the writer of
+one result object.
 """
 
 import zlib
+from collections.abc import Callable
 from typing import Final
 
-from penstock.encodings.base import STEP_BYTES, Rows
+from penstock.encodings.base import STEP_BYTES, Encoding, Rows, columns_of, times_of
 from penstock.messages.prediction import as_text, failure
 
+HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_message\n"
 # With this number zlib writes gzip's container, without name and time, so that equal lines give
 # equal bytes.
 _GZIP: Final = 31
 # Level 3 takes a third of the time of level 6, and makes a tenth more bytes.
 _LEVEL: Final = 3
+
+
+def find(name: str) -> Callable[[], Encoding]:
+    """`name` is one of `core.records.result_template.FORMATS`."""
+    if name == "parquet":
+        from penstock.encodings.columns import ParquetRows  # noqa: PLC0415 (loads pyarrow)
+
+        return ParquetRows
+    if name == "csv":
+        return CsvLines
+    return Lines if name == "jsonl" else lambda: Gzip(Lines())
 
 
 class Lines:
@@ -91,3 +107,42 @@ class Gzip:
     def close(self) -> bytes:
         packed = self.take()
         return packed + self._pack.compress(self._rest) + self._pack.flush()
+
+
+class CsvLines(Lines):
+    """`Lines` in the form of CSV."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts.append(HEADER)
+        self.waiting_bytes = len(HEADER)
+
+    def encode(self, rows: Rows) -> list[bytes]:
+        member = b"" if rows.member is None else cell(rows.member.encode(errors="replace"))
+        if rows.kept is None and not rows.errors:
+            line = b"%%d,%b,,%%b,,,\n" % member.replace(b"%", b"%%")
+            return [
+                line % (row, cell(text)) for row, text in enumerate(rows.answers, rows.first_row)
+            ]
+        lines: list[bytes] = []
+        columns, times = columns_of(rows), times_of(rows)
+        for index, (text, time) in enumerate(zip(rows.answers, times, strict=True)):
+            why = rows.errors.get(index)
+            cells = (
+                b"%d" % (rows.first_row + index),
+                member,
+                b"" if time is None else b"%d" % time,
+                b"" if why is not None else cell(text),
+                cell(columns[index] or b""),
+                b"" if why is None else why.code.encode(),
+                b"" if why is None else cell(why.message.encode(errors="replace")),
+            )
+            lines.append(b",".join(cells) + b"\n")
+        return lines
+
+
+def cell(text: bytes) -> bytes:
+    """The cell, in quotes if it has a quote, a comma or a line break."""
+    if b'"' in text or b"," in text or b"\n" in text or b"\r" in text:
+        return b'"%b"' % text.replace(b'"', b'""')
+    return text

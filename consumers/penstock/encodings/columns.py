@@ -1,11 +1,14 @@
-"""Parquet: row groups of one size, with the same columns for every object.
+"""Answers as columns: batches of Arrow, for Arrow blocks too, and result objects in Parquet.
 
-Rule: at most one row group is in memory, limited in rows and bytes. Of earlier groups only their
-part of the footer stays in memory. Where a group ends depends on its rows alone, and not on how
-many rows were added at a time. Owner: the writer of one result object.
+Rule: the columns are the same for every object and every model: `prediction` is JSON text, so that
+no row can contradict the types of an earlier one. Of a Parquet file at most one row group is in
+memory, limited in rows and bytes; of earlier groups only their part of the footer. Where a group
+ends depends on its rows alone, and not on how many rows were added at a time. Owner: the writer of
+one result object.
 """
 
 import io
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -13,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.encodings.arrow_columns import SCHEMA, batch_of
-from penstock.encodings.base import Rows
+from penstock.core.rows.blocks import Block
+from penstock.encodings.base import Rows, columns_of, rows_of, times_of
+from penstock.messages.prediction import encodable, printable
 
 # A group of this many rows has some 2 MB of predictions. Readers want groups of tens of thousands
 # of rows; the writer holds one group in memory.
@@ -25,6 +29,55 @@ GROUP_BYTES: Final = 16 << 20
 # How many bytes a row takes besides its texts.
 _ROW_BYTES: Final = 32
 _TEXTS: Final = ("prediction", "columns", "error_message")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("member", pa.string()),
+        pa.field("event_time", pa.timestamp("ms", "UTC")),
+        pa.field("prediction", pa.string()),
+        pa.field("columns", pa.string()),
+        pa.field("error_code", pa.string()),
+        pa.field("error_message", pa.string()),
+    ]
+)
+
+
+def batch_of(rows: Rows) -> pa.RecordBatch:
+    count = len(rows.answers)
+    member = None if rows.member is None else encodable(rows.member)
+    texts: list[bytes | None] = list(rows.answers)
+    codes: list[str | None] | None = None
+    messages: list[str | None] = []
+    if rows.errors:
+        codes, messages = [None] * count, [None] * count
+        for index, why in rows.errors.items():
+            texts[index], codes[index] = None, why.code
+            messages[index] = printable(why.message)
+    nothing = pa.nulls(count, pa.string())
+    columns, times = rows.kept and rows.kept.columns, rows.kept and rows.kept.times
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.arange(rows.first_row, rows.first_row + count, dtype=np.int64)),
+            nothing if member is None else pa.array([member] * count, pa.string()),
+            pa.array(times_of(rows), pa.timestamp("ms", "UTC"))
+            if times is not None
+            else pa.nulls(count, pa.timestamp("ms", "UTC")),
+            pa.array(texts, pa.string()),
+            nothing if columns is None else pa.array(columns_of(rows), pa.string()),
+            nothing if codes is None else pa.array(codes, pa.string()),
+            nothing if codes is None else pa.array(messages, pa.string()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def batch_of_blocks(blocks: Iterable[Block]) -> pa.RecordBatch:
+    """One batch with the rows of all blocks."""
+    batches = [batch_of(rows_of(block)) for block in blocks]
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 class ParquetRows:
