@@ -20,10 +20,9 @@ from penstock.commands.root import cli
 from penstock.config.all_sections import NAMED, SECTIONS
 from penstock.config.secrets import SECRET_KEYS
 from penstock.errors import ErrorCode
-from penstock.messages.block import decode_head
 from penstock.messages.codec import decode
 from penstock.messages.dead_letter import decode_dead_letter
-from penstock.messages.prediction import decode_prediction
+from penstock.messages.prediction import decode_head, decode_prediction
 from penstock.messages.shadow import Disagreement, Summary, decode_shadow
 from penstock.ops.processes.members_page import serve_members
 from penstock.telemetry.recent import TimeSpent

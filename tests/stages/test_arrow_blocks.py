@@ -11,10 +11,10 @@ import pytest
 from penstock.core.records.partition_and_bundles import Blocks
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.core.window.window import WindowLimits
+from penstock.encodings.arrow_blocks import HEAD, RECORD
 from penstock.encodings.output_values import records_of
 from penstock.errors import Rejected
 from penstock.formats.base.runs import RowOptions
-from penstock.messages.block import HEAD, RECORD
 from penstock.messages.json_schemas import documents
 from penstock.ports import Answers
 from penstock.simulation.virtual_time import virtual_time

@@ -1,7 +1,7 @@
 """Answers as Arrow blocks: each Kafka record is an Arrow IPC stream with several rows of an object.
 
 Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
-rows stand once, in the metadata of the schema (`penstock.messages.block`). The columns `row` and
+rows stand once, in the metadata of the schema (`BlockHead`). The columns `row` and
 `prediction` are always there, other columns only if a row has a value in them. A block is no larger
 than the topic takes: if a block of a single row is too large, an error takes the place of the
 answer; if the block is still too large, the attributes and then the object's name are left out.
@@ -29,9 +29,13 @@ from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.encodings.base import Rows
 from penstock.encodings.columns import SCHEMA, batch_of, batch_of_blocks
-from penstock.messages.block import HEAD, RECORD, decode_head
-from penstock.messages.prediction import Result
+from penstock.messages.prediction import Result, decode_head
 
+# The key of the head in the metadata of the Arrow schema.
+HEAD: Final = b"penstock.block"
+# The key in the metadata of a block without rows. Its value is a record in JSON: a marker, or the
+# record of a result.
+RECORD: Final = b"penstock.record"
 _ALWAYS: Final = ("row", "prediction")
 # A message of length 0, which ends a stream.
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"

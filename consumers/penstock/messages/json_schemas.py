@@ -12,10 +12,9 @@ from typing import Any
 import orjson
 from msgspec.json import schema_components
 
-from penstock.messages.block import BlockHead
 from penstock.messages.command_json import Progress, Replayed
 from penstock.messages.dead_letter import DeadLetter
-from penstock.messages.prediction import Prediction
+from penstock.messages.prediction import BlockHead, Prediction
 from penstock.messages.reference import Inline, Reference
 from penstock.messages.scene import Late, Scene
 from penstock.messages.shadow import Disagreement, Summary

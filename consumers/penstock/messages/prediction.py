@@ -1,8 +1,9 @@
-"""The output topic's values: a Struct for readers, and the frame that writes them in bulk.
+"""The output topic's values: Structs for readers, and the frame that writes records in bulk.
 
 Rule: fields that are the same for a whole object are encoded once; for each row only its number and
-its answer are inserted. The contract gives the order of fields. Owner: the publish stage, which has
-one frame for each object.
+its answer are inserted. The contract gives the order of fields. In an Arrow block, the head and the
+columns of a row together are the row's record; no field is in both. Owner: the publish stage, which
+has one frame for each object.
 """
 
 from collections.abc import Callable, Sequence
@@ -91,7 +92,28 @@ class Prediction(Struct, kw_only=True):
     result: Result | None = None
 
 
+class BlockHead(Struct, kw_only=True):
+    """What the rows of a block have in common; all are of one object. A row's id is this `id`, a
+    slash and its `row`. `last`: True if the last of these rows is the object's last row; then
+    `rows` is the object's row count. `event_time`: the time of all rows that have none in the
+    column `event_time`.
+    """
+
+    v: Annotated[int, Meta(ge=1)]
+    id: str
+    stream: str
+    source: Source
+    object: ObjectId | None
+    model: str
+    last: bool = False
+    rows: Count | None = None
+    event_time: OutputTime | None = None
+    attributes: dict[str, Any] | None = None
+    model_version: str | None = None
+
+
 decode_prediction: Callable[[bytes], Prediction] = decoder_of(Prediction, "a prediction")
+decode_head: Callable[[bytes], BlockHead] = decoder_of(BlockHead, "the head of a block")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -150,7 +172,7 @@ class RecordFrame:
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
-        """The head of an Arrow block: `penstock.messages.block.BlockHead` in JSON. `last_rows`: the
+        """The head of an Arrow block: `BlockHead` in JSON. `last_rows`: the
         object's row count if the last row of the block is the object's last row; else None.
         """
         end = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
