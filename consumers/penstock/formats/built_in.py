@@ -1,7 +1,7 @@
 """Our own formats: the name and extensions of each, how it is recognised, and its reader.
 
-Rule: a new format is one file and one entry here. The formats are shown the first bytes of an
-object in this order, until one recognises them. Owner: the registry.
+Rule: a new format is one file and one entry here. An object's first bytes are shown to the formats
+in this order, until a format recognises them. Owner: the registry.
 """
 
 from functools import partial

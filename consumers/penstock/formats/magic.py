@@ -1,7 +1,8 @@
 """What data is by its first bytes, for error texts about data that was taken for something else.
 
 Rule: only error texts use these names. They do not decide which reader is chosen. `named_by_magic`
-is asked only about data that is known to be binary: `PAR1` may well be the first cell of a CSV.
+is asked only about data that is known to be binary, because `ORC` may well be the first cell of a
+CSV.
 """
 
 from codecs import utf_8_decode
@@ -41,7 +42,7 @@ _OURS: Final[dict[bytes, tuple[str, str]]] = {
     b"\x93NUMPY": ("npy", "npy"),
     b"PK\x03\x04": ("a zip", "zip"),
     b"\x1a\x45\xdf\xa3": ("a Matroska or WebM video", "video"),
-    # A text may begin with the bytes from here on.
+    # A text, too, may begin with each of the following.
     b"GIF8": ("a GIF", "image"),
     b"fLaC": ("FLAC", "audio"),
     b"OggS": ("Ogg", "audio"),
@@ -61,7 +62,7 @@ def _is_binary(magic: bytes) -> bool:
 
 # Data that begins like this is certainly not text.
 CERTAIN: Final = (*filter(_is_binary, _FOREIGN), b"%PDF-1.")
-# Those first bytes of both tables with which no text in UTF-8 begins.
+# A text in UTF-8 begins with none of these. They are taken from both tables.
 NO_TEXT: Final = (*filter(_is_binary, _OURS), *filter(_is_binary, _FOREIGN))
 
 

@@ -49,13 +49,14 @@ JSON: Final = "json"
 
 
 def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
-    """The format zip: the other formats read its members."""
+    """The rows of a zip, whose members are read by the other formats."""
     expansion = Expansion(options)
     members = _members(options, Expansion(options, outer=expansion))
     return read_zip(source, options, members, expansion)
 
 
-# If a reference asks for one of these, the data may be packed; its first bytes tell by which codec.
+# If a reference names one of these codecs, the data may be packed, by this codec or another one: the
+# first bytes of the data tell by which.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")
 _PACKED: Final = (".gz", *(suffix for codec in CODECS for suffix in codec.suffixes))
@@ -171,7 +172,7 @@ def _open(
         if found.is_text:
             check_text(chosen, head)
         make = found.open
-        # An object that only has the name or the first bytes of JSON is often NDJSON.
+        # If only the object's name or first bytes say that it is JSON, it is often NDJSON.
         if chosen == JSON and format is None:
             make = partial(JsonParser, is_named=named is not None)
         parser = make(options) if make is not None else None
@@ -218,7 +219,8 @@ def sniff_format(head: bytes, options: RowOptions) -> str:
 
 def _members(options: RowOptions, expansion: Expansion) -> Members:
     members = _Members(options, expansion)
-    # If a file is a row, the files beside it may belong to that row. Tables have columns for that.
+    # If a member is one row, its kept values come from other members, which lie beside it. Rows of
+    # tables have columns for that.
     is_file_a_row = options.form == "bytes" or options.of(PictureOptions).image is not None
     return Samples(options, members) if options.keep and is_file_a_row else members
 

@@ -1,9 +1,10 @@
 """The parser that waits for the first bytes of an object, and then hands all bytes to another
 parser.
 
-Rule: the first bytes decide whether the object is packed, never its name: some clients unpack the
-data on the way. The caller decides the format, or leaves that to the first bytes, too. Until the
-parser is chosen, at most one block of a tar is held. Owner: one reading of one object.
+Rule: the first bytes decide whether the object is packed. Its name does not, because some clients
+unpack the data on the way. The format is decided by the caller, or by the first bytes as well.
+Until the parser is chosen, at most 512 bytes are held, a block of a tar. Owner: one reading of one
+object.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,8 +45,9 @@ class SniffingParser:
     """`choose` makes the parser, by the first bytes.
 
     `unpack` recognises packed data; None: packed data is left as it is. `choose` is called when
-    `head_bytes` have come, or, if the data is packed, when `inside_bytes` were unpacked. If that
-    number is 0, `choose` is called as soon as it is known whether the data is packed.
+    `head_bytes` have come, or, if the data is packed, when `inside_bytes` were unpacked. If the
+    number is 0, `choose` is called as soon as it is known whether the data is packed (or, within
+    packed data, is packed once more).
     `empty_is_settled`: True if a parser is chosen even for an object without bytes. `step_bytes`
     and `damage` hold until the parser is chosen.
     """
@@ -135,8 +137,8 @@ def check_text(format: str, head: bytes) -> None:
     if magic in _OTHER_BOMS:
         raise Poison("bad_format", "the text is UTF-16 or UTF-32; write it as UTF-8")
     if magic is not None:
-        # The error shows the magic, not all first bytes: how many of those are known depends on the
-        # byte order mark.
+        # The error shows the magic, not all first bytes, because their number depends on whether
+        # there was a byte order mark.
         raise no_such(f"text, as {format} is", magic)
 
 
