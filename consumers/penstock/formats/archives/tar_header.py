@@ -152,7 +152,7 @@ def check_size(path: str, nbytes: int, options: RowOptions) -> None:
 
 
 def check_path(path: str) -> None:
-    """Raises `Poison` for a path that would make every record of its rows too long."""
+    """Raises `Poison` for a path that would make every record of the member's rows too long."""
     if len(path) > _PATH_CHARS:
         raise Poison(
             "bad_archive",

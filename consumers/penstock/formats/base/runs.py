@@ -19,9 +19,11 @@ from penstock.errors import Poison
 
 log = logging.getLogger(__name__)
 
-# Some Arrow batches have this size. To hand over a piece costs a tenth of a millisecond.
+# A decoder gathers runs to pieces of this size, because to hand over a piece costs a tenth of a
+# millisecond. Some Arrow batches already have this size.
 PIECE_BYTES: Final = 2 << 20
-# After this many rows that were read one by one, the rows so far are handed on.
+# A decoder hands on its rows after this many bad rows, the worker after this many rows of any kind,
+# because these may have been read one by one.
 PIECE_ROWS: Final = 128
 
 Own = TypeVar("Own")
@@ -135,8 +137,9 @@ def read_rows(
     join: Callable[[list[Item]], Payload],
     most_rows: int = MOST_EXACT_ROWS,
 ) -> Iterator[Run]:
-    """Read row by row; `read` raises `BadRow`, or `Poison`. Consecutive good rows are one run, of
-    at most `most_rows`.
+    """Read row by row. Consecutive good rows are one run, of at most `most_rows`. A row for which
+    `read` raises `BadRow` is a run of its own. If `read` raises `Poison`, the rows before come
+    first, then the `Poison`.
     """
     good: list[Item] = []
     for row in rows:
@@ -200,7 +203,7 @@ class Pieces:
         self._nbytes = self._bad_rows = 0
 
     def take(self, runs: Iterator[Run]) -> None:
-        """Take all runs. If they end by an error, the runs before it are handed on first."""
+        """Take all runs. If they end by an error, the runs before the error are handed on."""
         try:
             for run in runs:
                 self.add(run)

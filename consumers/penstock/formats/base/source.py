@@ -16,14 +16,15 @@ from penstock.formats.base.runs import RowOptions, Run
 # Arrow and zip, or a whole small object.
 TAIL_BYTES: Final = 64 << 10
 
-# At most this much is read ahead: a request of 8 MiB takes most stores a tenth of a second.
+# At most this much is read ahead, because most stores take a tenth of a second to answer a request
+# of 8 MiB.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
-# After a read of more bytes than this, nothing is read ahead: such a reader has a buffer of its
-# own, and its next read is in another place.
+# After a read of more bytes than this, nothing is read ahead: a library that reads so much at a time
+# has a buffer of its own, and its next read is in another place.
 SMALL_BYTES: Final = 256 << 10
-# If the gap between two reads is at most this size, the bytes in the gap are fetched, too: that is
-# cheaper than another request.
+# Two reads with a gap of at most this size between them count as reads that follow each other. So
+# such gaps are read ahead, too, which is cheaper than another request.
 GAP_BYTES: Final = 64 << 10
 
 # A function of two row numbers. True if any row is wanted from the first number up to, but not

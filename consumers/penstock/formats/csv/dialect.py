@@ -225,8 +225,8 @@ def is_header(
 
 
 class TooManyCells(BadRow):
-    """A row has more cells than `limits.columns`. The row is not divided into cells, because then
-    it would take fifty times as much memory.
+    """A row has more cells than `limits.columns`. The row is not divided, because its cells would
+    take fifty times as much memory as the row.
     """
 
 

@@ -1,9 +1,10 @@
 """Recordings: a row is a window of `rows.window_ms`, one every `rows.hop_ms`, as float32 samples.
 
-Rule: as long as the hop is not longer than the window, every sample is in a row: a window has at
-least as many samples as the longest hop, and the last row is filled up with zeros. If a file holds
-several recordings (Ogg), each has windows of its own. If a recording is shorter than its header
-says, its rows are answered, and then the object is `bad_format`. Owner: one reading of one object.
+Rule: if the hop is not longer than the window, every sample is in a row. For this reason a window
+has at least as many samples as the longest hop, and the last row is filled up with zeros. If a file
+holds several recordings (Ogg), each recording has windows of its own. If a recording is shorter
+than its header says, its rows are answered, and then the object is `bad_format`. Owner: one reading
+of one object.
 """
 
 import io

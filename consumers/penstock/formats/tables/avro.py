@@ -66,7 +66,8 @@ class AvroParser(Parser):
         self._given: list[str] = []
         self._blocks = self._read_records = 0
         self._width = 0  # numbers in a row; 0 until the first good row came
-        # Takes the wanted fields out of a record. None: some of them may be no numbers.
+        # Takes the wanted fields out of a record. None: some fields may hold something else than a
+        # number.
         self._get: Callable[[Any], Any] | None = None
 
     def feed(self, data: bytes) -> Iterator[Run]:

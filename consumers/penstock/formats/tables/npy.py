@@ -2,8 +2,8 @@
 
 Rule: nothing is unpickled, and memory is taken for bytes that have come, never for a size that the
 header claims. An object is read by ranges, and unwanted rows are not fetched. A member of an
-archive, and packed data, are read as a stream; if the array is in Fortran's order, it must be small
-for that. Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
+archive, and packed data, are read as a stream. An array in Fortran's order must be small to be read
+as a stream. Layout: numpy.lib.format, NEP 1. Owner: one reading of one object.
 """
 
 import io
@@ -30,8 +30,8 @@ MOST_HEADER_BYTES: Final = 10_000
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
-# In Fortran's order a row is spread over the whole array. So the whole array is held if it is read
-# as a stream.
+# In Fortran's order the numbers of a row are spread over the whole array. So an array that is read as
+# a stream is held as a whole, and may have this many bytes.
 MOST_HELD_BYTES: Final = 16 << 20
 _FORTRAN_BLOCK_BYTES: Final = 4 << 20
 

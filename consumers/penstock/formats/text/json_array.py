@@ -125,7 +125,7 @@ class Cutter:
         self._escaped = False  # the last byte was a backslash that escapes the next byte
 
     def cut(self, data: bytes) -> tuple[list[int], bool]:
-        """The places in `data` where rows end. True: the last place is the array's end."""
+        """The places in `data` where rows end, and whether the last place is the array's end."""
         text = self._without_escapes(data)
         bytes_ = np.frombuffer(text, np.uint8)
         at = np.flatnonzero(_MATTERS[bytes_])
@@ -158,7 +158,7 @@ class Cutter:
 
 
 def is_array(text: bytes | bytearray) -> bool:
-    """True if its brackets show that the text is one array from its first byte to its last."""
+    """True if the text is one array from its first byte to its last, by its brackets."""
     cutter = Cutter()
     for start in range(1, len(text), PLAIN_STEP_BYTES):
         piece = bytes(text[start : start + PLAIN_STEP_BYTES])

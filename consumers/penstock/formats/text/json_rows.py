@@ -79,7 +79,9 @@ class JsonRowReader:
         return parse_halving(block, self._bulk, self._exact)
 
     def _bulk(self, block: RawRows) -> Run | None:
-        """Lines that are arrays of numbers, each as wide as the first."""
+        """The run of lines that are arrays of numbers, all as wide as the first. None: some are
+        something else.
+        """
         if not (self._width and isinstance(block, bytes) and _FLAT_ARRAYS.fullmatch(block)):
             return None
         values = parse_table(block.translate(_BRACKETS_TO_SPACES), self._width)

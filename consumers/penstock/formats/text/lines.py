@@ -179,8 +179,8 @@ class RowSplitter:
         return _without_blanks(text, self._blanks)
 
     def whole(self, data: bytes) -> Iterable[RawRows | None]:
-        """Does what `feed` does, with all bytes of the text: so the last row is complete even
-        without a newline.
+        """Does what `feed` does, for all bytes of the text at once. In the usual case the last row
+        comes as well, even if no newline ends it.
         """
         if not data or len(data) > self._limit_bytes or (self._quotes and _QUOTE in data):
             return self.feed(data)
@@ -230,7 +230,7 @@ class RowSplitter:
 
 
 def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
-    """The lines without the blank ones; each ends with a newline."""
+    """The lines that are not blank. Each line ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
     # A pattern is used here, because `in` needs 0.12 us a row to find two bytes: as long as reading

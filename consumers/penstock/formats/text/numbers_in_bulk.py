@@ -30,7 +30,8 @@ pa.enable_signal_handlers(False)
 # Several rows are handed on in shorter texts. So a longer text is one huge row.
 LONG_BYTES = 5 << 18
 
-# Fewer rows than this are read one by one: a call of pyarrow costs 220 us, a row read alone 2-4 us.
+# A block of at most this many rows that cannot be read in bulk is not halved: its rows are read one
+# by one. A call of pyarrow costs 220 us, a row that is read alone 2-4 us.
 EXACT_ROWS = 64
 
 # This number takes the place of every newline, so that all rows are parsed as one list: of 2
@@ -148,8 +149,8 @@ def parse_halving(
     bulk: Callable[[RawRows], Run | None],
     exact: Callable[[list[bytes]], Iterator[Run]],
 ) -> Iterable[Run]:
-    """Read all rows at once by `bulk`. If `bulk` gives None, halve the block and try each half, so
-    that a bad row slows down only its neighbours; a few rows are read one by one, by `exact`.
+    """Read all rows at once by `bulk`. If `bulk` gives None, halve the block and try each half; a
+    few rows are read one by one, by `exact`.
     """
     run = bulk(block)
     if run is not None:

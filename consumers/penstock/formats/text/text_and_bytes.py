@@ -20,7 +20,7 @@ from penstock.formats.base.parser_chain import Parser
 from penstock.formats.base.runs import BadRow, RowOptions, Run, bad_row, read_rows, too_long
 from penstock.formats.text.lines import RawRows, RowSplitter, rows_of
 
-# A function that makes the row from all bytes. It raises `BadRow`.
+# A function that makes the row from all bytes of an object, or raises `BadRow`.
 MakeRow = Callable[[bytes], Payload]
 
 
