@@ -55,7 +55,7 @@ def _read_zip(source: Source, options: RowOptions, wanted: Wanted) -> Iterator[R
     return read_zip(source, options, members, expansion)
 
 
-# If a reference names one of these codecs, the data may be packed, by this codec or another one: the
+# If a reference names one of these codecs, the data may be packed by this codec or by another. The
 # first bytes of the data tell by which.
 _CODECS: Final = ("gzip", *(codec.name for codec in CODECS))
 _COMPRESSIONS: Final = (*_CODECS, "none")

@@ -12,7 +12,9 @@ from penstock.messages.reference import Count
 
 
 class StoppedLine(Struct, frozen=True):
-    """A line that was stopped at this offset, because of too many dead letters."""
+    """A partition that has stopped at this offset, because of too many dead letters. With order by
+    stream, it is a stream of this partition that has stopped.
+    """
 
     topic: str
     partition: Count
@@ -95,10 +97,10 @@ class Difference(Struct, frozen=True):
 
 class Replayed(Struct, kw_only=True):
     """`complete`: True if the whole range is answered; if it is not, the same command goes on with
-    it. `messages`: how many offsets the range has; `done`: how many of them were answered, by all
-    starts together. The rows, `rejected` (by code), `skipped` (objects of other streams), `idle_s`
-    (waiting for the live group) and `took_s` are of this start only. `model` and `until_ms` are
-    null if they were not given.
+    it. `messages`: how many offsets the range has; `done`: how many of them are answered, by this
+    run of the command and earlier ones. `rows`, `rejected` (by code), `skipped` (objects of other
+    streams), `idle_s` (waiting for the live group) and `took_s` are of this run only. `model` and
+    `until_ms` are null if they were not given.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

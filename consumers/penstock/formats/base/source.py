@@ -20,7 +20,7 @@ TAIL_BYTES: Final = 64 << 10
 # of 8 MiB.
 MOST_AHEAD_BYTES: Final = 8 << 20
 LEAST_AHEAD_BYTES: Final = 64 << 10
-# After a read of more bytes than this, nothing is read ahead: a library that reads so much at a time
+# After a read of more bytes than this, nothing is read ahead: a library that reads so much at once
 # has a buffer of its own, and its next read is in another place.
 SMALL_BYTES: Final = 256 << 10
 # Two reads with a gap of at most this size between them count as reads that follow each other. So

@@ -30,8 +30,8 @@ MOST_HEADER_BYTES: Final = 10_000
 _NO_HEADER: Final = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _BLOCK_BYTES: Final = 1 << 20
 _FLOAT64: Final = np.dtype(np.float64)
-# In Fortran's order the numbers of a row are spread over the whole array. So an array that is read as
-# a stream is held as a whole, and may have this many bytes.
+# In Fortran's order the numbers of a row are spread over the whole array. So an array that is read
+# as a stream is held as a whole, and may have at most this many bytes.
 MOST_HELD_BYTES: Final = 16 << 20
 _FORTRAN_BLOCK_BYTES: Final = 4 << 20
 
