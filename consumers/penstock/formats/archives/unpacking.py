@@ -1,10 +1,10 @@
 """Unpacks data in bounded pieces. The rows of each piece are read before the next piece is made.
 
-Rule: at most one piece of output is held, so a bomb costs time, not memory. Packed bytes are cut at
-the same places however they arrive, so that damage is found at the same row every time. Several
-members of gzip in a row, and several frames of another codec, are one file. Zero padding at the end
-is passed over; so are the skippable frames of zstd and lz4 (a file that pzstd wrote begins with
-such a frame). Owner: one reading of one object.
+Rule: at most one piece of output is held, so a bomb costs time, not memory. However the packed
+bytes arrive, damage and limits are found at the same row. Several members of gzip in a row, and
+several frames of another codec, are one file. Zero padding at the end is passed over; so are the
+skippable frames of zstd and lz4 (a file that pzstd wrote begins with such a frame). Owner: one
+reading of one object.
 """
 
 import lzma
@@ -31,7 +31,8 @@ from penstock.formats.base.runs import Run
 # A piece is as large as a step of plain text, because almost all time goes into the rows: to read
 # short rows of numbers takes sixty times as long as to unpack them.
 PIECE_BYTES = 256 << 10
-# Packed bytes are unpacked in slices of this size, counted from the beginning of the object.
+# Packed bytes other than gzip are unpacked in slices of this size, counted from the beginning of the
+# object, so that damage is found at the same row every time.
 SLICE_BYTES: Final = 16 << 10
 # What the libraries raise for damaged data. lz4 raises RuntimeError.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)
@@ -60,8 +61,8 @@ class Unpacking(Parser):
         return Poison(self._inner.damage, message)
 
     def _check(self) -> None:
-        """Call this when `inner` has read all bytes that were unpacked so far: then packed data
-        among these bytes is counted already.
+        """Call this when `inner` has read all bytes that were unpacked so far, because then packed
+        data among these bytes is counted already.
         """
         self._expansion.check()
         if self._limit_bytes is not None and self._made_bytes > self._limit_bytes:

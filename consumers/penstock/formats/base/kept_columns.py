@@ -46,7 +46,7 @@ def with_kept(
 
 def of_json(options: RowOptions) -> KeepRows:
     """Makes the function that takes kept values from rows of JSON. Rows that are no objects have no
-    values.
+    kept values.
     """
 
     names = [(orjson.dumps(name), name) for name in dict.fromkeys(options.keep)]
@@ -77,7 +77,7 @@ def _fields(row: bytes) -> Mapping[str, Buffer]:
 def _dumped(value: object) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # nested 255 deep: orjson reads such a value, and cannot write it
+    except TypeError:  # nested 255 deep: orjson reads such a value, but cannot write it
         return b"null"
 
 

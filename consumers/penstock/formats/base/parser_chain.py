@@ -2,9 +2,9 @@
 content; a parser of an archive feeds one parser for each member.
 
 Rule: a parser is lazy: it yields runs while it reads, so that one unpacked piece is parsed before
-the next piece is made. It holds at most its current chunk and one unfinished row. The parser of a
-member is opened when the member's header was read, in the order of the archive. Owner: one reading
-of one object.
+the next piece is made. A parser holds at most its current chunk and one unfinished row. The parser
+of a member is opened when the member's header was read, in the order of the archive. Owner: one
+reading of one object.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,8 @@ EXPANDING_STEP_BYTES = 128 << 10
 
 class Parser(Protocol):
     """A parser is fed the bytes of one object, cut anywhere. The iterator that `feed` returns must
-    be exhausted before the next call. Raises `Poison` if the rest of the object cannot be read.
+    be exhausted before the next call. `feed` and `close` raise `Poison` if the rest of the object
+    cannot be read.
     """
 
     step_bytes: int = PLAIN_STEP_BYTES
@@ -59,7 +60,7 @@ class Members(Protocol):
 
 
 def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The runs of a member, each with the member's path; an error gets the path, too. Runs that
+    """The runs of a member, each with the member's path; a `Poison` names the member, too. Runs that
     were held back already have the path of their own member.
     """
     try:

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 # A decoder gathers runs to pieces of this size, because to hand over a piece costs a tenth of a
 # millisecond. Some Arrow batches already have this size.
 PIECE_BYTES: Final = 2 << 20
-# A decoder hands on its rows after this many bad rows, the worker after this many rows of any kind,
-# because these may have been read one by one.
+# A decoder hands on its rows after this many bad rows, the worker after this many rows of any kind:
+# bad rows are read one by one, and other rows may be.
 PIECE_ROWS: Final = 128
 
 Own = TypeVar("Own")

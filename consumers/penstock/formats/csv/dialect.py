@@ -4,7 +4,7 @@ header.
 Rule: the first row tells all this. Text of another dialect is turned into text with commas and
 points, by exchanging single bytes, before it is read. Where a piece of text is kept or shown, its
 bytes are exchanged back. So one reader reads all dialects, and the usual text passes unchanged.
-Quoted text is ignored when the dialect is found. `split_cells` divides a row after the exchange.
+The dialect is found in the text outside quotes. `split_cells` divides a row after the exchange.
 
 With `rows.header` "auto", a first line without any number is a header. If the rows become JSON, the
 second line must have a number, too: in a file of texts nothing tells a header from a row. A first
@@ -74,7 +74,7 @@ class Dialect:
     def __init__(self, delimiter: bytes, decimal: bytes, comment: bytes) -> None:
         self._table: bytes | None = None
         self._back: bytes | None = None
-        # Matches a comment line with its newline, after the exchange.
+        # The pattern of a comment line with its newline, after the exchange.
         self.comments: re.Pattern[bytes] | None = None
         if delimiter != b"," or decimal != b".":
             ours = delimiter + decimal
@@ -102,7 +102,7 @@ COMMON: Final = Dialect(b",", b".", b"")
 
 @cache
 def passed_over(comment: bytes) -> re.Pattern[bytes]:
-    """Matches the blank lines and comments before the first row."""
+    """The pattern of the blank lines and comments before the first row."""
     lines = rb"|%b[^\n]*+\n" % re.escape(comment) if comment else b""
     return re.compile(rb"(?:%b%b)*+" % (_BLANK_LINE, lines))
 

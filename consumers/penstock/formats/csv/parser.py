@@ -1,4 +1,4 @@
-"""The push parser of CSV (RFC 4180): finds dialect, header and columns, then has the rows read.
+"""The push parser of CSV (RFC 4180): finds dialect, header and columns; then `CsvRows` reads rows.
 
 Rule: the first row tells the dialect, so nothing is read before the first row is complete. If the
 first row has no number, the second row may have to tell whether the first row is a header. Until

@@ -1,9 +1,9 @@
 """Arrow IPC, batch by batch: a file (Feather is one) by its footer, a stream from its beginning.
 
 Rule: a batch is checked in full before its values are touched, because the library trusts the bytes
-of a batch, and these bytes may be hostile. Unwanted rows are decoded, too, and dropped later:
-nothing tells which rows are in a batch before it is read. Several streams in a row are all read,
-and must have one schema. Layout: Arrow Columnar Format, "Serialization and Interprocess
+of a batch, and these bytes may be hostile. Unwanted rows are decoded, too, and dropped later,
+because nothing tells which rows a batch has before the batch is read. Several streams in a row are
+all read, and must have one schema. Layout: Arrow Columnar Format, "Serialization and Interprocess
 Communication". Owner: one reading of one object.
 """
 
@@ -73,7 +73,7 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches. The error for a damaged batch names its number, unless it is the first."""
+    """The batches. The error for a damaged batch names the batch's number, but not for the first."""
     read = 0
     try:
         for batch in batches:

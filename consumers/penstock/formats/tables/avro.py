@@ -1,8 +1,8 @@
 """Avro object containers: each record is a row; decoded by fastavro, the extra `avro`.
 
 Rule: the library gets one record at a time. Before that, the blocks are found and unpacked here,
-within limits, and the schema is checked. As JSON a row is an object; as numbers, the numbers of its
-fields. Layout: Avro 1.12, "Object Container Files".
+within limits, and the schema is checked. As JSON a row is an object; as numbers, a row is the
+numbers of the record's fields. Layout: Avro 1.12, "Object Container Files".
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""What keeps a hostile Avro file from being decoded without end: checked schemas, bounded blocks.
+"""Checks schemas and bounds blocks of Avro, because a hostile file could be decoded without end.
 
 Rule: a schema that contains itself, or that has arrays of values without bytes, is refused, because
 with such a schema a few bytes could be decoded without end. The library first parses the schema to

@@ -2,8 +2,8 @@
 
 Rule: whole columns are decoded at a time, in steps of rows that decode to `STEP_BYTES`. The decoded
 size is computed first, and counts for `limits.expansion_ratio`. `rows.columns` chooses columns by
-name or place. In rows of numbers a null makes its row bad, unless `rows.missing` gives a number for
-it. Owner: the reader of one object.
+name or place. In rows of numbers a null makes its row bad, unless `rows.missing` gives the number
+for nulls. Owner: the reader of one object.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -200,8 +200,8 @@ def _chosen(schema: pa.Schema, options: RowOptions) -> list[str]:
 def chosen(
     names: Sequence[str], options: RowOptions, absent: Callable[[str | int], str]
 ) -> list[str]:
-    """The columns that the model gets. For a configured column that is missing, it raises `Poison`
-    with the text that `absent` gives.
+    """The columns that the model gets. Raises `Poison`, with the text that `absent` gives, for a
+    configured column that is missing.
     """
     for name in options.stays:
         if name not in names:
@@ -220,8 +220,8 @@ def chosen(
 
 
 def _width(field: pa.Field) -> int:
-    """How many numbers a row has of the column. Raises `Poison` if the column holds something
-    else.
+    """How many numbers of the column a row has. Raises `Poison` if the column holds something else
+    than numbers.
     """
     kind = field.type
     if pa.types.is_dictionary(kind):
@@ -255,8 +255,8 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """The numbers, of the shape (rows, numbers of a row), and a mask of the rows with a null (None:
-    there is none).
+    """The numbers, of the shape (rows, numbers of a row), and a mask of the rows with a null. None
+    in the place of the mask: no row has a null.
     """
     rows, width = len(column), 1
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None

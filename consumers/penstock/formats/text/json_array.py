@@ -1,14 +1,14 @@
-"""A JSON array of rows: divided at the commas of its top level, without holding the array. For JSON
-of an unknown kind: are its rows the elements of one array, or its lines (NDJSON)?
+"""A JSON array of rows: divided at the commas of its top level, without holding the array.
+Are the rows of JSON the elements of one array, or its lines (NDJSON)?
 
 Rule: brackets and commas count only outside strings. The text between two top-level commas is one
 row. If that text is not JSON, the array is `bad_format`. If it is JSON that Python cannot hold, it
 is one bad row, as in NDJSON. At most one unfinished row is held.
 
-If the first line is a complete array and more text follows, the lines are the rows. The elements of
-any other array are the rows, even if the array is a single line. But if nothing names the object as
-JSON, a single line with an array of scalars is one row. Until the kind is known the first line is
-held, up to the limit of a row.
+`JsonParser` decides by the first line. If this line is a complete array and more text follows, the
+lines are the rows. The elements of any other array are the rows, even if the array is a single
+line. But if nothing names the object as JSON, a single line with an array of scalars is one row.
+Until the kind is known the first line is held, up to the limit of a row.
 """
 
 import re
@@ -229,6 +229,6 @@ class JsonParser(Parser):
             self._take(data[end:])
 
     def _settle(self, parser: Callable[[RowOptions], Parser], data: bytes) -> None:
-        """Choose the parser; it is fed the held line, to which `data` is added here."""
+        """Choose the parser, and add `data` to the held line, which the parser is fed next."""
         self._parser = parser(self._options)
         self._line += data

@@ -3,7 +3,7 @@
 Rule: a row of numbers is an array, or an object whose values are taken in the order of
 `rows.columns`, or without that setting in the order of the first row's keys. The first row fixes
 how many numbers a row has. Rows that go to the model as JSON are handed on unchanged, after a check
-that they are valid (NaN, Infinity and nesting above 1024 are not).
+that they are valid (NaN, Infinity and nesting above 1024 are not valid).
 """
 
 import json

@@ -1,10 +1,10 @@
 """Where rows of text end: cuts chunks of text into blocks of complete rows.
 
-Rule: the rows are the same wherever the chunks are cut. A row ends at a newline, together with a
-carriage return before the newline; a carriage return alone is text. In CSV a newline inside quotes
-does not end a row, and a quote opens only at the start of a cell (RFC 4180). At most one unfinished
-row is held, and each byte is looked at once. A row above the limit is not held: it is one bad row,
-and reading goes on at the next newline after the limit.
+Rule: the rows are the same wherever the chunks are cut. A row ends at a newline, or at a carriage
+return and a newline; a carriage return alone is text. In CSV a newline inside quotes does not end a
+row, and a quote opens only at the start of a cell (RFC 4180). At most one unfinished row is held,
+and each byte is looked at once. A row above the limit is not held: it is one bad row, and reading
+goes on at the next newline after the limit.
 """
 
 import re
@@ -233,8 +233,8 @@ def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
     """The lines that are not blank. Each line ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
-    # A pattern is used here, because `in` needs 0.12 us a row to find two bytes: as long as reading
-    # four numbers.
+    # A pattern is used here, because `in` needs 0.12 us a row to find two bytes, which is as long as
+    # reading four numbers.
     if _BLANK_LINES.search(text):
         text = _BLANK_LINES.sub(b"\n", text)
     # The pattern is slow and most texts of numbers have no blanks, so look for a blank first.

@@ -1,8 +1,8 @@
 """The formats `text` and `bytes`: a row is a line, or the whole object (or member of an archive).
 
-Rule: a line ends at a newline, together with a carriage return before the newline; empty lines are
-passed over. A row of `text` is either a JSON string, and then must be UTF-8, or opaque bytes that
-are handed on unchanged, as in `bytes`.
+Rule: a line ends at a newline, or at a carriage return and a newline; empty lines are passed over.
+A row of `text` is either a JSON string, and then must be UTF-8, or opaque bytes that are handed on
+unchanged, as in `bytes`.
 
 A whole object above `limits.row_bytes` is one bad row, and is not held. An empty member of an
 archive is a bad row, because a frame is missing in the archive. An empty object has no row, as in
