@@ -1,12 +1,12 @@
 """Answers as Arrow blocks: each Kafka record is an Arrow IPC stream with several rows of an object.
 
 Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
-rows stand once, in the metadata of the schema (`BlockHead`). The columns `row` and
-`prediction` are always there, other columns only if a row has a value in them. A block is no larger
-than the topic takes: if a block of a single row is too large, an error takes the place of the
-answer; if the block is still too large, the attributes and then the object's name are left out.
-`records` turns a block into the records of its rows. Owner: the publish stage. Source: Arrow
-Columnar Format, "IPC Streaming Format".
+rows stand once, in the metadata of the schema (`BlockHead`). The columns `row` and `prediction` are
+always there, other columns only if a row has a value in them. A block is no larger than the topic
+takes: if a block of a single row is too large, an error takes the place of the answer; if the block
+is still too large, the attributes and then the object's name are left out. `records` turns a block
+into the records of its rows. Owner: the publish stage. Source: Arrow Columnar Format, "IPC
+Streaming Format".
 """
 
 from collections.abc import Iterator
@@ -180,7 +180,7 @@ class ArrowRecords(Records):
             value = block(frame.head(last), slim.slice(start, count))
             if self._takes(key, len(value)):
                 start += count
-            elif count > 1:  # later blocks are most likely as large
+            elif count > 1:  # later blocks are most likely too large, too
                 most = count // 2
                 continue
             else:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 _decode_array = msgspec.json.Decoder(list[Raw]).decode
-# How an Arrow IPC stream begins. No JSON begins so.
+# An Arrow IPC stream begins like this, and no JSON does.
 _ARROW: Final = b"\xff\xff\xff\xff"
 
 

@@ -30,8 +30,8 @@ _BOXES: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"styp", 
 
 
 class Boxes:
-    """Follows the boxes of an MP4 from one to the next. It is shown the bytes that are read for the
-    frames, so a thousand fragments need no reads of their own. `at`: the begin of the first box
+    """Follows the boxes of an MP4 from one to the next. `saw` shows it the bytes that are read for
+    the frames, so a thousand fragments need no reads of their own. `at`: the begin of the first box
     that was not seen.
     """
 
@@ -91,8 +91,8 @@ def _short(promised: int, size: int) -> str | None:
 
 
 def _wave(source: Source) -> str | None:
-    """Looks for the chunk `data`. A writer that cannot seek back leaves its length as 0 or as all
-    ones. With all ones libsndfile reads samples to the end of the file, with 0 it reads none.
+    """Looks for the chunk `data`. A writer that cannot seek back leaves the chunk's length as 0 or
+    as all ones. With all ones libsndfile reads samples to the end of the file, with 0 it reads none.
     """
     at, size = 12, source.size
     while at + 8 <= size:

@@ -57,7 +57,7 @@ def looks(head: bytes) -> bool:
 
 
 def container_of(head: bytes) -> str | None:
-    """libav's name for the container that begins so."""
+    """libav's name for the container that begins with `head`; None: it is not read."""
     if head[4:8] in _BOXES and head[:1] == b"\0":
         return "mov"
     if head.startswith(b"\x1a\x45\xdf\xa3"):
@@ -66,7 +66,7 @@ def container_of(head: bytes) -> str | None:
 
 
 class _Followed(SourceFile):
-    """The object as a file, which shows all bytes that are read to `boxes`."""
+    """The object as a file. All bytes that are read from it are shown to `boxes`."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -107,8 +107,8 @@ read_video: Final = reader("video", _decode)
 def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
     from av.video.reformatter import VideoReformatter  # noqa: PLC0415
 
-    # One reformatter for all frames: a frame's own would start threads, which live as long as the
-    # frame.
+    # One reformatter serves all frames, because a frame's own would start threads, which live as long
+    # as the frame.
     colours = VideoReformatter()
     stream = _stream(opened)
     stream.codec_context.thread_count = 1
@@ -207,13 +207,13 @@ class _Clock:
 
 class _Damage:
     """Watches for damaged packets. Where another file was joined, libav marks some packets as
-    damaged that are not; soon after such packets the file's clock begins again.
+    damaged although they are not; soon after them the file's clock begins again.
     """
 
     def __init__(self) -> None:
         self.is_there = False
-        # Counts the packets since one that is marked as damaged: there another file may have been
-        # joined.
+        # How many packets came from the first one on that is marked as damaged. It may be the place
+        # where another file was joined. 0: no packet is marked.
         self._doubtful = 0
         self._last = 0
 

@@ -73,7 +73,7 @@ def _rows(ranges: Source, batches: Iterator[Any], options: RowOptions) -> Iterat
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches. The error for a damaged batch names the batch's number, but not for the first."""
+    """The batches. The error for a damaged batch names its number, except for the first batch."""
     read = 0
     try:
         for batch in batches:

@@ -77,8 +77,8 @@ def _check_end(ranges: Source) -> None:
 
 def _rows(ranges: Source, options: RowOptions, wanted: Wanted) -> Iterator[Run]:
     footer = _open(ranges)
-    # The column chunks of a row group are not asked for: if a damaged footer has a chunk of a column
-    # that is not in the schema, pyarrow 26 aborts the process.
+    # The column chunks of a row group are not asked for, because pyarrow 26 aborts the process if a
+    # damaged footer has a chunk of a column that is not in the schema.
     groups = [footer.metadata.row_group(number) for number in range(footer.num_row_groups)]
     _check_expansion(groups, ranges.size, options)
     table = TableReader(footer.schema_arrow, options, ranges.size)
