@@ -21,7 +21,7 @@ from penstock.formats.base.source import Source, Wanted
 
 _FLOAT32: Final = np.dtype("<f4")
 _KINDS: Final[dict[type, tuple[Form, ...]]] = {
-    # A request of typed columns takes a matrix, too; its columns are then named by their numbers.
+    # A request of typed columns takes a matrix, too. The columns are then named by their numbers.
     Matrix: ("matrix", "columns"),
     JsonRows: ("json",),
     BytesRows: ("bytes",),

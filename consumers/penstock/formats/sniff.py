@@ -46,8 +46,7 @@ class SniffingParser:
 
     `unpack` recognises packed data; None: packed data is left as it is. `choose` is called when
     `head_bytes` have come, or, if the data is packed, when `inside_bytes` were unpacked. If the
-    number is 0, `choose` is called as soon as it is known whether the data is packed (or, within
-    packed data, is packed once more).
+    number is 0, `choose` is called as soon as it is known whether these bytes are packed.
     `empty_is_settled`: True if a parser is chosen even for an object without bytes. `step_bytes`
     and `damage` hold until the parser is chosen.
     """

@@ -71,7 +71,7 @@ def _either(title: str, kinds: Sequence[Any], definitions: dict[str, Any]) -> di
 
 
 def _input() -> dict[str, Any]:
-    """The schema of our own forms only. The stores that send notifications describe theirs."""
+    """The schema of our own forms only. The stores describe the notifications that they send."""
     (reference, inline), definitions = _components(Reference, Inline)
     by_name = definitions["Reference"]
     by_name["properties"]["url"] = {

@@ -31,8 +31,8 @@ from penstock.formats.base.runs import Run
 # A piece is as large as a step of plain text, because almost all time goes into the rows: to read
 # short rows of numbers takes sixty times as long as to unpack them.
 PIECE_BYTES = 256 << 10
-# Packed bytes, but those of gzip, are unpacked in slices of this size, counted from the beginning of
-# the object, so that damage is found at the same row every time.
+# Packed bytes (but not those of gzip) are unpacked in slices of this size, counted from the start
+# of the object, so that damage is found at the same row every time.
 SLICE_BYTES: Final = 16 << 10
 # What the libraries raise for damaged data. lz4 raises RuntimeError.
 _DAMAGE: Final = (OSError, EOFError, lzma.LZMAError, zstd.ZstdError, RuntimeError, ValueError)

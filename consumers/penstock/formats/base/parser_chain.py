@@ -60,8 +60,8 @@ class Members(Protocol):
 
 
 def of_member(path: str, runs: Iterator[Run]) -> Iterator[Run]:
-    """The runs of a member, each with the member's path, which a `Poison` names, too. Runs that were
-    held back already have the path of their own member.
+    """The runs of a member, each with the member's path, which a `Poison` names, too. Runs that
+    were held back already have the path of their own member.
     """
     try:
         for run in runs:

@@ -92,7 +92,8 @@ def _short(promised: int, size: int) -> str | None:
 
 def _wave(source: Source) -> str | None:
     """Looks for the chunk `data`. A writer that cannot seek back leaves the chunk's length as 0 or
-    as all ones. With all ones libsndfile reads samples to the end of the file, with 0 it reads none.
+    as all ones. With all ones libsndfile reads samples to the end of the file; with 0 it reads
+    none.
     """
     at, size = 12, source.size
     while at + 8 <= size:

@@ -107,8 +107,8 @@ read_video: Final = reader("video", _decode)
 def _frames(options: RowOptions, opened: "InputContainer", gathered: Gathered) -> Iterator[Run]:
     from av.video.reformatter import VideoReformatter  # noqa: PLC0415
 
-    # One reformatter serves all frames, because a frame's own would start threads, which live as long
-    # as the frame.
+    # One reformatter serves all frames, because a frame's own would start threads, which live as
+    # long as the frame.
     colours = VideoReformatter()
     stream = _stream(opened)
     stream.codec_context.thread_count = 1

@@ -233,8 +233,8 @@ def _without_blanks(text: bytes, blanks: bool) -> Sequence[RawRows]:
     """The lines that are not blank. Each line ends with a newline."""
     if _RETURN in text:
         text = text.replace(b"\r\n", b"\n")
-    # A pattern is used here, because `in` needs 0.12 us a row to find two bytes. Reading four numbers
-    # takes as long.
+    # A pattern is used here, because `in` needs 0.12 us a row to find two bytes. Reading four
+    # numbers takes as long.
     if _BLANK_LINES.search(text):
         text = _BLANK_LINES.sub(b"\n", text)
     # The pattern is slow and most texts of numbers have no blanks, so look for a blank first.
