@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import child_tasks
+from penstock.bench import child_processes
 from penstock.errors import Fatal
 from penstock.process.children import address, last_words, running
 
@@ -38,13 +38,13 @@ async def test_a_child_that_says_nothing_did_not_start(tmp_path: Path) -> None:
 
 
 async def test_a_task_that_ends_without_an_answer_is_named_with_its_exit_code() -> None:
-    async with child_tasks.child("penstock.no_such_module", stdin=b"{}") as child:
+    async with child_processes.child("penstock.no_such_module", stdin=b"{}") as child:
         with pytest.raises(Fatal, match="ended early, with exit code 1"):
-            await child_tasks.line(child, dict)
+            await child_processes.line(child, dict)
 
 
 async def test_a_block_that_fails_stops_its_task() -> None:
     with pytest.raises(Fatal):
-        async with child_tasks.child("http.server", "0", "--bind", "127.0.0.1") as child:
+        async with child_processes.child("http.server", "0", "--bind", "127.0.0.1") as child:
             raise Fatal("the bench failed")
     assert child.code == -signal.SIGTERM

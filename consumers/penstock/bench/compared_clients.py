@@ -27,7 +27,7 @@ from penstock.adapters.model_servers.ready_made import (
     request_of,
 )
 from penstock.adapters.model_servers.torchserve import TorchServeModel
-from penstock.bench import seeded_rows
+from penstock.bench import object_bodies
 from penstock.bench.child_processes import ask, say, serve
 from penstock.bench.object_bodies import Request
 from penstock.errors import Fatal
@@ -51,7 +51,7 @@ class HttpTask(Struct):
     method: Literal["direct", "seed"]
     seconds: float
     warm_up_s: float = 0.0
-    rows: int = seeded_rows.BATCH_ROWS
+    rows: int = object_bodies.BATCH_ROWS
     in_flight: int = 4
     requests: int | None = None
     body: Request | None = None
@@ -144,7 +144,7 @@ async def _ready(task: HttpTask) -> ReadyMade:
         url = TorchServeModel(task.model).url
         return ReadyMade(str(url), task.body.headers, [task.body.data])
     settings = replace(task.model, request=request_of(task.model))
-    payloads = seeded_rows.payloads(DIRECT_BODIES, task.rows, settings.request)
+    payloads = object_bodies.payloads(DIRECT_BODIES, task.rows, settings.request)
     return await ready_made(settings, payloads)
 
 
@@ -177,7 +177,7 @@ async def _direct(task: HttpTask) -> HttpAnswer:
 
 async def _seed(task: HttpTask) -> HttpAnswer:
     settings = replace(task.model, request="json")
-    ready = await ready_made(settings, seeded_rows.payloads(SEED_GROUP_ROWS, 1, "json"))
+    ready = await ready_made(settings, object_bodies.payloads(SEED_GROUP_ROWS, 1, "json"))
     session = aiohttp.ClientSession()
     async with session, _posting(ready, session) as send:
         rows, began_s, cpu_s = 0, time.monotonic(), time.process_time()

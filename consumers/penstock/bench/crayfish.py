@@ -3,27 +3,34 @@ scored by a small network behind TorchServe.
 
 Rule: two figures are measured, as in the paper. The first is rows per second, with more and more
 workers of the model server. The second is the latency of messages that are sent far apart, from a
-message's due time to its last answer on the output topic. Owner: the command.
+message's due time to its last answer on the output topic. The network's model archive is written
+here, without torch, which only the server needs; TorchServe loads it for this case and drops it at
+the end. Owner: the command.
 """
 
 import asyncio
 import itertools
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Final
 
+import aiohttp
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.bench import seeded_rows
+from penstock.bench import object_bodies
 from penstock.bench.child_processes import running_worker
-from penstock.bench.crayfish import deployed
 from penstock.bench.percentiles import percentile
 from penstock.bench.reader import read
 from penstock.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
@@ -36,6 +43,7 @@ from penstock.bench.topics_and_bucket import (
     fresh_topics,
     publish,
 )
+from penstock.errors import Fatal, usage
 
 NUMBERS: Final = 28 * 28
 # How many different rows are sent in turn. Each row is 7 kB of JSON.
@@ -188,5 +196,73 @@ class _Bench:
 
 def _rows() -> list[bytes]:
     """Each row as JSON, with six decimals."""
-    numbers = np.random.default_rng(seeded_rows.SEED).random((DISTINCT_ROWS, NUMBERS), np.float32)
-    return [seeded_rows.element(row) for row in numbers.tolist()]
+    numbers = np.random.default_rng(object_bodies.SEED).random((DISTINCT_ROWS, NUMBERS), np.float32)
+    return [object_bodies.element(row) for row in numbers.tolist()]
+
+
+HANDLERS: Final = Path(__file__).parents[1] / "handlers"
+HANDLER: Final = "crayfish_handler.py"
+# TorchServe starts a worker in some seconds, but on busy cores a start takes far longer.
+ANSWER_S: Final = 120.0
+
+
+class Deployed:
+    """The model, under a name that no other run uses."""
+
+    def __init__(self, session: aiohttp.ClientSession, management_url: str) -> None:
+        self.name = f"crayfish-{uuid.uuid4().hex[:8]}"
+        self._session = session
+        self._url = f"{management_url.rstrip('/')}/models"
+
+    async def register(self, archive: Path) -> None:
+        query = {"url": archive.as_uri(), "model_name": self.name, "initial_workers": "1"}
+        await self._ask("POST", self._url, query | {"synchronous": "true"})
+
+    async def scale(self, workers: int) -> None:
+        query = {"min_worker": str(workers), "max_worker": str(workers), "synchronous": "true"}
+        await self._ask("PUT", f"{self._url}/{self.name}", query)
+
+    async def unregister(self) -> None:
+        await self._ask("DELETE", f"{self._url}/{self.name}", {})
+
+    async def _ask(self, method: str, url: str, query: dict[str, str]) -> None:
+        async with self._session.request(method, url, params=query) as answer:
+            if answer.status >= 300:
+                said = (await answer.text())[:300]
+                raise Fatal(f"TorchServe refused {method} {url}: {answer.status} {said}")
+
+
+@asynccontextmanager
+async def deployed(settings: config.Model) -> AsyncIterator[Deployed]:
+    if settings.management_url is None or settings.protocol != "torchserve":
+        raise usage(
+            "the Crayfish case puts a model into TorchServe: set model.management_url, and leave "
+            "model.protocol at torchserve"
+        )
+    timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+    with TemporaryDirectory() as folder:
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            model = Deployed(session, settings.management_url)
+            await model.register(_archive(Path(folder), model.name))
+            try:
+                yield model
+            finally:
+                await model.unregister()
+
+
+def _archive(folder: Path, name: str) -> Path:
+    """Writes the model archive in the form of `torch-model-archiver`."""
+    # TorchServe may run as another user, who must be able to read the folder.
+    folder.chmod(0o755)
+    manifest = {
+        "createdOn": "01/01/1970 00:00:00",
+        "runtime": "python",
+        "model": {"modelName": name, "handler": HANDLER, "modelVersion": "1.0"},
+        "archiverVersion": "0.12.0",
+    }
+    path = folder / f"{name}.mar"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+        for file in (HANDLER, "rows_handler.py"):
+            archive.write(HANDLERS / file, file)
+    return path

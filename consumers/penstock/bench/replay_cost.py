@@ -19,7 +19,7 @@ from msgspec import Struct
 from penstock import config
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import delete_topics
-from penstock.bench import seeded_rows, tick_generator
+from penstock.bench import object_bodies, tick_generator
 from penstock.bench.child_processes import child, line, penstock, running_worker
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.bench.percentiles import percentile
@@ -116,11 +116,13 @@ async def measure(
 async def _store(cfg: config.Config, plan: ReplayCostPlan, bucket: Bucket, topics: Topics) -> None:
     await bucket.put(tick_generator.bodies(plan.tick_rows, 0, plan.streams))
     size = plan.rows_per_object
-    await bucket.put({f"past/{one}.csv": seeded_rows.csv_body(size, one) for one in range(OBJECTS)})
+    await bucket.put(
+        {f"past/{one}.csv": object_bodies.csv_body(size, one) for one in range(OBJECTS)}
+    )
     messages = (
         (
             number % PARTITIONS,
-            *seeded_rows.reference(
+            *object_bodies.reference(
                 bucket.name, f"past/{number % OBJECTS}.csv", f"past-{number % 20:02}"
             ),
         )
@@ -150,7 +152,7 @@ async def _observe(
         seconds=plan.seconds,
     )
     task = GeneratorTask(cfg.kafka, topics.input, ticks)
-    own = seeded_rows.numbers(cfg.model) | {
+    own = object_bodies.numbers(cfg.model) | {
         "DELIVERY__DRAIN_MS": str(DRAIN_MS),
         "KAFKA__GROUP": group,
     }

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.model_servers.ready_made import request_of
-from penstock.bench import seeded_rows, tick_generator
+from penstock.bench import object_bodies, tick_generator
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.bench.object_bodies import Body, read_body
 from penstock.bench.resource_use import QUIET_CORES, QUIET_WAIT_S, quiet, service_pids
@@ -78,7 +78,7 @@ async def measure(
     await warm_up(cfg, plan.warm_up_requests, body.small if body else None, tell)
     async with fresh_bucket(cfg.objects) as bucket:
         if plan.beside_rows:
-            await bucket.put({tick_generator.HUGE_KEY: seeded_rows.huge_body(plan.beside_rows)})
+            await bucket.put({tick_generator.HUGE_KEY: object_bodies.huge_body(plan.beside_rows)})
         search = _Search(cfg, config_path, plan, body, bucket, tell, service_pids(cfg))
         if plan.streams is not None:
             proven = plan.streams if await search.proves(plan.streams) else 0
@@ -179,7 +179,7 @@ class _Search:
             extension=body.extension if body else ".csv",
             spread=plan.spread,
         )
-        settings = {} if body else seeded_rows.numbers(self.cfg.model)
+        settings = {} if body else object_bodies.numbers(self.cfg.model)
         task = TrialTask(load=ticks, bound_ms=plan.bound_ms, pids=self.pids, settings=settings)
         trial = await run_trial(self.cfg, self.config_path, task)
         self.trials.append(trial)

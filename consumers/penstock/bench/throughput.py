@@ -17,7 +17,7 @@ from msgspec import Struct, convert
 
 from penstock import config
 from penstock.adapters.model_servers.ready_made import request_of
-from penstock.bench import seeded_rows
+from penstock.bench import object_bodies
 from penstock.bench.child_processes import Worker, running_worker
 from penstock.bench.compared_clients import (
     WARM_UP_REQUESTS,
@@ -142,8 +142,8 @@ async def measure(
                 rounds.append(_round(size, plan.objects(size), ours, direct, seed))
     return ThroughputReport(
         body=plan.body.name if plan.body else None,
-        columns=None if body else seeded_rows.COLUMNS,
-        batch_rows=body.full.rows if body else seeded_rows.BATCH_ROWS,
+        columns=None if body else object_bodies.COLUMNS,
+        batch_rows=body.full.rows if body else object_bodies.BATCH_ROWS,
         in_flight=cfg.model.max_in_flight,
         partitions=PARTITIONS,
         protocol=cfg.model.protocol,
@@ -176,7 +176,7 @@ class _Load(NamedTuple):
 
 
 async def _pipeline(cfg: config.Config, config_path: Path | None, task: _Load) -> _Ours:
-    settings = {} if task.body else seeded_rows.numbers(cfg.model)
+    settings = {} if task.body else object_bodies.numbers(cfg.model)
     async with fresh_topics(cfg.kafka) as topics:
         await publish(cfg.kafka, topics.input, _references(task))
         async with (
@@ -198,7 +198,7 @@ def _key(size: int, number: int, body: Body | None) -> str:
 def _objects(plan: ThroughputPlan, size: int, body: Body | None) -> dict[str, bytes]:
     count = min(plan.objects(size), DISTINCT_OBJECTS)
     return {
-        _key(size, number, body): body.data if body else seeded_rows.csv_body(size, number)
+        _key(size, number, body): body.data if body else object_bodies.csv_body(size, number)
         for number in range(count)
     }
 
@@ -208,7 +208,7 @@ def _references(task: _Load) -> Iterator[tuple[int, bytes, bytes]]:
     for number in range(task.objects):
         key = _key(task.size, number % distinct, task.body)
         stream = f"stream-{number % STREAMS:02}"
-        yield number % PARTITIONS, *seeded_rows.reference(task.bucket, key, stream)
+        yield number % PARTITIONS, *object_bodies.reference(task.bucket, key, stream)
 
 
 async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sample]:

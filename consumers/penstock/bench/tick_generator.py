@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.bench import seeded_rows
+from penstock.bench import object_bodies
 from penstock.bench.child_processes import say, serve
 from penstock.bench.object_bodies import Body
 from penstock.bench.percentiles import percentile
@@ -123,7 +123,7 @@ def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[s
     if body is not None:
         return {key_of(body.rows, *one, body.extension): body.data for one in numbered}
     return {
-        key_of(rows, stream, tick): seeded_rows.csv_body(rows, stream * OBJECTS_PER_STREAM + tick)
+        key_of(rows, stream, tick): object_bodies.csv_body(rows, stream * OBJECTS_PER_STREAM + tick)
         for stream, tick in numbered
     }
 
@@ -172,7 +172,7 @@ async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sen
     lags_ms: list[float] = []
     cpu_s = 0.0
     for _ in range(huge_references(ticks)):
-        key, value = seeded_rows.reference(ticks.bucket, HUGE_KEY, HUGE_STREAM)
+        key, value = object_bodies.reference(ticks.bucket, HUGE_KEY, HUGE_STREAM)
         await producer.send(topic, value, key=key, partition=PARTITIONS - 1)
     for due in schedule(ticks.streams, ticks.hz, ticks.count, ticks.spread):
         due_s = t0_s + due.at_ms / 1000
@@ -183,7 +183,7 @@ async def _send_all(topic: str, ticks: Ticks, producer: AIOKafkaProducer) -> Sen
             lags_ms += [(time.monotonic() - due_s) * 1000] * len(due.streams)
         for stream in due.streams:
             object_key = key_of(ticks.rows, stream, due.tick, ticks.extension)
-            key, value = seeded_rows.reference(
+            key, value = object_bodies.reference(
                 ticks.bucket, object_key, stream_of(stream), t0_ms + due.at_ms
             )
             await producer.send(topic, value, key=key, partition=stream % ticks.partitions)

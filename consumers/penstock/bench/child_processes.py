@@ -1,26 +1,93 @@
-"""The worker under test: `penstock run` as a child process, set up for the measurement by
-environment variables.
+"""The child processes of the bench: helpers that do one task each, and the worker under test.
 
-Rule: the worker has the settings of the bench's caller. Only the settings that the measurement
-fixes are overridden. The worker's log has only warnings and errors. Owner: the bench.
+Rule: a helper reads its task as JSON from stdin, prints one JSON answer per line, and ends by
+itself. The worker is `penstock run` with the settings of the bench's caller; only the settings that
+the measurement fixes are overridden, by environment variables, and its log has only warnings and
+errors. No child outlives the block that started it. Messages for people go to stderr. Owner: the
+bench.
 """
 
 import asyncio
+import os
 import re
+import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 
 from penstock import config
 from penstock.adapters.http.running_worker import page_of
-from penstock.bench.child_processes import child, stop
 from penstock.bench.resource_use import Usage, usage
 from penstock.bench.topics_and_bucket import Topics
-from penstock.errors import Fatal
-from penstock.process.children import Child, free_port
+from penstock.errors import Fatal, PenstockError
+from penstock.process.children import Child, free_port, start
 from penstock.process.process_end import END_WITH_PARENT
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def child(
+    *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
+) -> AsyncIterator[Child]:
+    """Run `python -m` with these arguments. If the block fails, the child is stopped; else it ends
+    by itself. Without `stdin`, the child's standard input stays open until this process ends
+    (`END_WITH_PARENT`).
+    """
+    process = await start(
+        "a process of the bench",
+        *arguments,
+        environ={**os.environ, **(env or {})},
+    )
+    try:
+        if stdin is not None:
+            process.say(stdin)
+        yield process
+        # Only wait, because a signal to a process that is about to end would change its exit code.
+        await process.ended()
+    except BaseException:
+        await stop(process)
+        raise
+
+
+async def stop(process: Child) -> int:
+    """Ask the child to end, and kill it if it does not. Returns the exit code."""
+    if process.code is None:
+        process.ask_to_end()
+    return await process.ended()
+
+
+async def line(process: Child, kind: type[T]) -> T:
+    """The next answer of a child."""
+    text = await process.line()
+    if not text:
+        raise Fatal(f"{process.name} ended early, with exit code {await process.wait()}")
+    return msgspec.json.decode(text, type=kind)
+
+
+async def ask(module: str, task: msgspec.Struct, kind: type[T]) -> T:
+    """Run one child for one task, and return its answer."""
+    async with child(f"penstock.bench.{module}", stdin=msgspec.json.encode(task)) as process:
+        return await line(process, kind)
+
+
+def serve(kind: type[T], work: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    """The child's side: read the task and do it. A failure goes to stderr, with exit code 1."""
+    try:
+        asyncio.run(work(msgspec.json.decode(sys.stdin.buffer.read(), type=kind)))
+    except* PenstockError as failures:
+        sys.exit("\n".join(map(str, failures.exceptions)))
+
+
+def say(answer: msgspec.Struct) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+    sys.stdout.buffer.flush()
+
 
 READY_S = 30.0
 _SAMPLE = re.compile(r'^(\w+?)(?:\{(?:\w+="([^"]*)")?.*\})? (\S+)$', re.MULTILINE)

@@ -1,22 +1,84 @@
-"""`--body FILE`: the file is every object's body, and its rows are the direct client's requests.
+"""What the bench's objects contain: rows of random numbers, or the file of `--body FILE`.
 
-Rule: the file is read once, with the worker's own readers and settings. Therefore a file that the
-worker would refuse ends the bench before anything is measured, and the direct client posts the same
-requests as the worker. Owner: the command.
+Rule: the numbers are from a fixed seed, the same in every run and on every machine, so that two
+reports differ only by what was measured. A file is read once, with the worker's own readers and
+settings. Therefore a file that the worker would refuse ends the bench before anything is measured,
+and the direct client posts the same requests as the worker. Owner: the bench.
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 
 from penstock import config, requests
-from penstock.core.rows.payload import Payload
+from penstock.adapters.model_servers.ready_made import request_of
+from penstock.core.rows.payload import Float32Matrix, JsonRows, Matrix, Payload
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.reading import decoded
 from penstock.formats.base.runs import Run
+from penstock.messages.codec import encode_reference
+from penstock.messages.reference import Reference
 from penstock.settings.inputs import row_options
+
+COLUMNS = 16
+SEED = 20
+# Requests have this many rows, and the worker's window is set to the same size. Larger requests
+# gain nothing at the model server.
+BATCH_ROWS = 512
+HUGE_PART_ROWS = 10_000
+
+
+def numbers(settings: config.Model) -> dict[str, str]:
+    """The worker's settings for these rows. With `--body` they are not used, and the caller's own
+    settings stay.
+    """
+    return {"MODEL__REQUEST": request_of(settings), "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
+
+
+def matrix(rows: int, number: int) -> Float32Matrix:
+    """The rows of object `number`."""
+    return np.random.default_rng([SEED, number]).standard_normal((rows, COLUMNS), np.float32)
+
+
+def csv_body(rows: int, number: int) -> bytes:
+    """The rows as CSV with six decimals: about 152 bytes a row."""
+    text = BytesIO()
+    np.savetxt(text, matrix(rows, number), fmt="%.6f", delimiter=",")
+    return text.getvalue()
+
+
+def huge_body(rows: int) -> bytes:
+    """A CSV of `rows` rows, in which the same 10,000 rows repeat."""
+    whole, rest = divmod(rows, HUGE_PART_ROWS)
+    return csv_body(HUGE_PART_ROWS, 0) * whole + csv_body(rest, 1)
+
+
+def reference(
+    bucket: str, key: str, stream: str, event_time_ms: int | None = None
+) -> tuple[bytes, bytes]:
+    """The Kafka key and value of a reference."""
+    value = encode_reference(
+        Reference(bucket=bucket, key=key, stream=stream, event_time=event_time_ms)
+    )
+    return stream.encode(), value
+
+
+def payloads(count: int, rows: int, request: str) -> list[Payload]:
+    """`count` payloads with `rows` rows each, of the kind that `request` needs."""
+    made = [matrix(rows, number) for number in range(count)]
+    if requests.find(request).takes == "matrix":
+        return [Matrix(one.astype("<f4")) for one in made]
+    return [JsonRows.of([element(row) for row in one.tolist()]) for one in made]
+
+
+def element(row: list[float]) -> bytes:
+    """A row as JSON, with six decimals."""
+    return b"[%b]" % b",".join(b"%.6f" % value for value in row)
+
 
 # Each stream has ten copies of this file as its objects. With a larger file the copies would fill
 # memory and disk, and the bench would measure that.
