@@ -94,6 +94,15 @@ def test_what_is_no_such_record_is_counted() -> None:
     assert taken(None, b"{}", b'{"kind":"other"}', summary(1)).strange == 3
 
 
+def test_a_summary_that_no_worker_has_numbered_is_counted_like_a_strange_record() -> None:
+    whole = summary(1)
+    unnumbered = whole.replace(b'"w/1"', b'"by hand"')
+    assert unnumbered != whole
+    comparing = taken(unnumbered, whole)
+    assert comparing.strange == 1
+    assert only(comparing).share == only(taken(whole)).share
+
+
 def test_the_agreement_is_sure_by_the_lower_end_of_its_interval() -> None:
     found = only(taken(summary(1)))
     assert found.surely(0.94)

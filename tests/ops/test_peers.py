@@ -78,6 +78,13 @@ async def test_each_member_is_told_with_its_figures_and_its_first_line() -> None
     assert (joined["pids"], joined["partitions"], joined["backlog_s"]) == ([1, 7], 6, 4.0)
 
 
+async def test_a_supervisor_is_told_by_its_processes_that_run() -> None:
+    gone = {"process": 0, "restarts": 1, "up": False, "error": "it does not run"}
+    async with member({"v": 1, "processes": [gone, late()]}) as supervisor:
+        [found] = await told(supervisor)
+    assert (found["host"], found["pids"], found["backlog_s"]) == ("worker-1", [7], 4.0)
+
+
 async def test_one_that_is_silent_or_talks_nonsense_is_named_with_the_reason() -> None:
     nobody = f"127.0.0.1:{own_port()}"
     long = web.Response(body=b"[" * (MOST_BYTES + 1))

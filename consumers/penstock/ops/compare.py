@@ -2,9 +2,9 @@
 live model.
 
 Rule: all counts come from summary records, and each summary counts once. Disagreement records only
-give examples, because some of them may be missing. Summaries of other versions of the models, or
-with another tolerance, are summed in a comparison of their own. Memory grows with the number of
-streams and comparisons, not with rows. Owner: the command.
+give examples, because some of them may be missing. Summaries that differ in a model's version or in
+the tolerance are never added up: each such pair of rules has a comparison of its own. Memory grows
+with the number of streams and comparisons, not with rows. Owner: the command.
 """
 
 from collections import deque
@@ -113,10 +113,15 @@ class Comparing:
         return sorted(self._found.values(), key=lambda one: one.until)
 
     def _is_new(self, summary: Summary) -> bool:
-        worker, _, number = summary.id.rpartition("/")
-        if int(number) <= self._last.get(worker, 0):
+        worker, _, digits = summary.id.rpartition("/")
+        try:
+            number = int(digits)
+        except ValueError:  # no worker has written this record
+            self.strange += 1
             return False
-        self._last[worker] = int(number)
+        if number <= self._last.get(worker, 0):
+            return False
+        self._last[worker] = number
         return True
 
     def _is_meant(self, stream: str) -> bool:

@@ -32,17 +32,19 @@ from penstock.telemetry.worker import Telemetry
 SAMPLE_S: Final = 1.0
 # Rates are means over this time: long enough to be steady, short enough to be current.
 OVER_S: Final = 10.0
-# The use of each part is a mean over a shorter time, so that a limit is shown within ten seconds.
+# The use of each part is a mean over this shorter time, so that a limit is shown within ten
+# seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
 # The time that an object may take if `window.target_p99_ms` is off.
 BOUND_S: Final = 0.1
-# A service that has been silent for less time than this may answer the next request.
+# A service counts as away when it has been silent for this long. Before, it may answer the next
+# request.
 AWAY_S: Final = 1.0
 # Messages that the worker can answer in less time than this are no backlog.
 LEAST_DRAIN_S: Final = 1.0
-# The history keeps the ages of this many streams: some that the status no longer shows may be shown
-# again.
+# The history keeps the ages of more streams than the status shows, because a stream that is not
+# shown at the moment may be shown again.
 AGES_KEPT: Final = 4 * SHOWN
 
 

@@ -60,7 +60,7 @@ def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
 
 
 def _name(asked: str) -> str:
-    """The host without its port, an IPv6 address without its brackets."""
+    """The host of a Host header, without the port and without the brackets of an IPv6 address."""
     try:
         return (urlsplit(f"//{asked}").hostname or "").rstrip(".")
     except ValueError:

@@ -17,7 +17,7 @@ from penstock.process.asyncio_additions import meanwhile
 
 log = logging.getLogger(__name__)
 
-# A question about the ends costs Kafka only one small request.
+# The question where the input ends costs Kafka only one small request.
 LAG_EVERY_S = 2.0
 # A question costs the model server a request, so a model that answers is asked seldom. A silent
 # model is asked more often.
@@ -71,8 +71,8 @@ class ServiceAnswers:
 
     @property
     def lags(self) -> Mapping[int, int]:
-        """For each partition, how many records before the end that Kafka told last are not
-        committed. A partition is left out until Kafka has told its end.
+        """For each partition, how many of the records before its end are not committed. The end is
+        the one that Kafka told last. A partition is left out until Kafka has told its end.
         """
         lanes, ends = self._pipeline.wiring.lanes, self._ends
         return {

@@ -1,7 +1,8 @@
 """Counters, gauges and histograms for the hot path: plain numbers until the metrics are read.
 
-Rule: to add costs 0.1 to 0.3 µs; the library's own types take up to 2 µs for locks and checks. The
-text that is exposed is the same. Only the event loop's thread adds and reads. Owner: the telemetry.
+Rule: to add a value takes 0.1 to 0.3 µs; with the library's own types it takes up to 2 µs, for
+locks and checks. Both give the same text when the metrics are read. Only the event loop's thread
+adds and reads. Owner: the telemetry.
 """
 
 import time
@@ -32,8 +33,8 @@ LATENCY_BUCKETS_S = (
 
 
 def latency_buckets_s(bound_s: float | None) -> Sequence[float]:
-    """The buckets, with one that ends at `bound_s`, so that the share of answers within the bound
-    is exact.
+    """The buckets of latencies, one of which ends at `bound_s`, so that the share of answers within
+    the bound is exact.
     """
     return sorted({*LATENCY_BUCKETS_S, *([bound_s] if bound_s is not None else [])})
 
@@ -98,9 +99,7 @@ class TotalBy(_Metric):
 
 
 class Level(_Metric):
-    """A gauge without labels. While the value is None, it is not known, and the gauge
-    is not shown.
-    """
+    """A gauge without labels. A value of None is not known: the gauge then is not shown."""
 
     _value: float | None = None
 

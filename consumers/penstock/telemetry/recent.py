@@ -57,8 +57,10 @@ def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
 
 
 class Recent:
-    """`turn` to the current window before adding to `objects`, `rows` and `counts`. `p99_ms`: the
-    99th percentile of the last closed window that had objects.
+    """The deliveries of one stream, or of all streams, by window. The caller adds to `objects`,
+    `rows` and `counts`, which are those of the current window, and calls `turn` before the first
+    delivery of a later window. `p99_ms`: the 99th percentile of the last closed window that had
+    objects.
     """
 
     __slots__ = (
@@ -103,6 +105,7 @@ class Recent:
         self.objects = self.rows = 0
 
     def minute(self, now_s: float) -> Counts:
+        """The latencies of the last minute."""
         since = window_of(now_s) - MINUTE
         found = dict(self.counts) if self.window > since else {}
         for window, counts in self._closed:

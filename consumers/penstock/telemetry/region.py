@@ -20,8 +20,8 @@ ELSEWHERE = "elsewhere"
 
 
 class ReplicasTelemetry:
-    """Counts for every store that has replicas. In a worker of a region it counts for
-    all stores.
+    """Counts the bytes that every store with replicas gave (in a worker of a region: every store),
+    and how often a replica was asked instead of a store or a model server.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -26,7 +26,7 @@ SHOWN: Final = 20
 OTHERS: Final = "*others*"
 # Each stream takes about 3 kB.
 MOST_STREAMS: Final = 5_000
-# A stream that was silent for an hour is over.
+# A stream that was silent for an hour is forgotten.
 SILENT_WINDOWS: Final = 360
 
 
@@ -113,7 +113,7 @@ class Streams:
         self._rejected += rows
 
     def turn(self, now_s: float) -> None:
-        """Begin the next window if it is time, and forget streams that are over."""
+        """Begin the next window if it is time, and forget streams that were silent for an hour."""
         window = window_of(now_s)
         if window <= self._window:
             return

@@ -42,12 +42,12 @@ class SpanCounts(Protocol):
 
 
 class Telemetry:
-    """Counters by verb. All times in seconds, all sizes in bytes."""
+    """Each method counts what its name says has happened. Times are in seconds, sizes in bytes."""
 
     def __init__(self, bound_s: float | None = None) -> None:
         """`bound_s`: the target of the latency, which gets a bucket of its own."""
-        # Tries at services that are away, and waits on purpose: the watchdog takes them for
-        # progress.
+        # Counts the tries at services that are away, and the waits on purpose. The watchdog takes
+        # each of them for progress.
         self.retries = 0
         self.bound_s = bound_s
         self.streams = Streams()

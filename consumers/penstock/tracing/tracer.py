@@ -21,7 +21,7 @@ from penstock.messages.traceparent import HEADER, Caller, in_cloud_event, read, 
 from penstock.ports import Clock, Record, SpanIdentity, Spans, outgoing_traceparent
 from penstock.tracing.spans import Names, batch_span, object_spans
 
-# The SDK and most receivers keep no more links of a span.
+# The SDK and most receivers keep at most this many links of a span.
 MOST_LINKS = 128
 # Spans are dated by our own clock plus its difference from the system's clock. The system's clock
 # may be set while we run: when the difference has changed by more than this, the new one is used.

@@ -1,4 +1,5 @@
-"""What people may do on the page: send dead letters back, let stopped lines go on.
+"""What people may do on the page: send dead letters back, and let a stream go on that stands still
+at a dead letter.
 
 Rule: an action runs the `penstock dlq` command that people could type, with the worker's settings.
 The command runs in a process beside the worker, so it takes no time of the worker's event loop. An
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 DEMO: Final = "PENSTOCK_DEMO"
 # A command may take this long: enough to read millions of letters.
 MOST_S: Final = 300.0
-# How many characters of a command's output are shown: the last ones.
+# At most this many characters of a command's output are shown, from its end.
 _SHOWN = 4_000
 
 Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
@@ -41,9 +42,10 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
 class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters are sent back. `glob`: True if `stream` is a glob instead of a name. `at_ms`:
-    if set, only the letters that failed in this millisecond. `since`: if set, only the letters up
-    to this age, such as `15m`.
+    """Which letters are sent back. `dry`: True if the letters are only listed. `glob`: True if
+    `stream` is a glob instead of a name. `at_ms`: if set, only the letters that failed in this
+    millisecond. `since`: if set, only the letters up to this age, such as `15m`. `latest`: True if
+    the objects are asked for as they are now, without the version that their letters name.
     """
 
     dry: bool
@@ -56,7 +58,9 @@ class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the stopped line of a stream goes on: at the object where it stands, or past it."""
+    """How a stream that stands still goes on: `resume` at the object where it stands, `skip` past
+    that object.
+    """
 
     verb: Literal["resume", "skip"]
     stream: Stream

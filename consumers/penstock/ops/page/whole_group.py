@@ -219,7 +219,8 @@ async def _ask_peer(
 
 
 def _told(status: _Status) -> dict[str, Any]:
-    workers = status.processes or [status]
+    # A process that does not run has no figures.
+    workers = [one for one in status.processes if one.pid] or [status]
     lags = [one.lag for worker in workers for one in worker.assignments]
     p99s = [worker.flow.p99_ms for worker in workers if worker.flow.p99_ms is not None]
     first = status.problems[0] if status.problems else None

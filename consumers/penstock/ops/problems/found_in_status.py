@@ -2,8 +2,7 @@
 
 Rule: pure. Only the document is read, so the page, the commands and the tests find the same
 problems. A field that is missing or null is not known yet, and leads to no problem. The worst
-problem comes first. If there is no problem, all is well. `limits` has the sentences about what
-limits the throughput. Owner: the status.
+problem comes first. `limits` has the sentences about what limits the throughput. Owner: the status.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -34,8 +34,9 @@ FULL_LOOP: Final = 0.8
 
 
 def limit(document: Document) -> Iterator[Problem]:
-    """The limit that `bound_by` names. If `bound_by` names none, a slow store, if there is one. A
-    worker that is limited by its full buffer is left to `buffer_full`.
+    """The limit that `flow.bound_by` names; if it names none and the store is slow, the store. If
+    the worker is the limit because its buffer is full, `buffer_full` tells of it, and not this
+    function.
     """
     by = value_at(document, "flow", "bound_by")
     if by == "worker" and _is_full(document) and _busy(document, "loop") < FULL_LOOP:
