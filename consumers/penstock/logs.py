@@ -77,7 +77,9 @@ class Seldom(logging.Filter):
 
 
 def _passes_over(record: logging.LogRecord) -> bool:
-    """Is this an error after which aiokafka tries again? Such errors are marked as retriable."""
+    """True for an error after which aiokafka tries again. The library marks such errors as
+    retriable.
+    """
     args = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(arg, Exception) and getattr(arg, "retriable", False) for arg in args)
 

@@ -18,7 +18,7 @@ VARIABLES = {
 
 
 def engine_answers() -> bool:
-    """Does a Docker engine answer, and is its compose plugin installed?"""
+    """True if a Docker engine answers and its compose plugin is installed."""
     try:
         answers = [
             subprocess.run(["docker", *command], capture_output=True, check=False).returncode

@@ -91,7 +91,7 @@ def reading(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def wide_console() -> Console:
-    """A console for tables. If the output is no terminal, the console is wide enough for long
+    """A console for tables. If the output is no terminal, the tables are wide enough for long
     names.
     """
     console = Console()
@@ -99,7 +99,7 @@ def wide_console() -> Console:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines for people. They are escaped, because they quote names and messages that others
+    """Print a text for people. It is escaped, because it may quote names and messages that others
     wrote.
     """
     click.echo(escaped(text), err=err)

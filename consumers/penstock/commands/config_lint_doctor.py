@@ -200,7 +200,7 @@ def doctor(context: Context, urls: tuple[str, ...], fix: bool) -> None:
 
 def _configured(context: Context, resolved: config.Resolved) -> bool:
     """Print the errors that `penstock lint` and a worker's start would raise. Returns True if there
-    are none; the other checks run in either case.
+    are none. The doctor's other checks run in either case.
     """
     from penstock.lint.check import lint
 

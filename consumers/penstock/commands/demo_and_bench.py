@@ -13,7 +13,7 @@ import click
 from penstock.commands.common_options import Context, common, run_async
 
 # The embedded broker keeps 5 MB of a partition and drops older records, but the proof at the end
-# reads all of them.
+# must read every record.
 MOST_SCENES_S = 120
 
 

@@ -111,7 +111,7 @@ def _result_file(path: Path | None, tally: "Tally") -> Iterator[BinaryIO]:
     if path is None:
         try:
             yield sys.stdout.buffer
-        except asyncio.CancelledError:  # Ctrl-C, not a reader such as `head` that stops
+        except asyncio.CancelledError:  # by Ctrl-C; if a reader such as `head` stops, another error
             click.echo(f"stopped after {tally.records:,} records", err=True)
             raise
         sys.stdout.buffer.flush()
@@ -146,7 +146,8 @@ def _mode(path: Path) -> int:
     return 0o666 & ~mask
 
 
-# The exit codes if no row was read. Usage: the caller must correct a wrong URL or missing rights.
+# The exit codes if no row was read. `EXIT_USAGE` means that the caller must correct a wrong URL or
+# missing rights.
 _CODES: Mapping[str, int] = {
     "bad_reference": EXIT_USAGE,
     "not_allowed": EXIT_USAGE,
@@ -154,7 +155,7 @@ _CODES: Mapping[str, int] = {
     "forbidden": EXIT_USAGE,
     "unavailable": EXIT_UNREACHABLE,
 }
-# All objects without rows are counted; the first of them, at most this many, are named.
+# All objects without rows are counted, but only the first ones, at most this many, are named.
 SHOWN_EMPTY = 3
 
 

@@ -23,7 +23,8 @@ from penstock.commands.common_options import (
 )
 from penstock.terminal_text import bar
 
-# If a live worker on this machine wants the same core, a process of this priority gets a tenth.
+# If a live worker on this machine wants the same core, a process of this priority gets a tenth of
+# the core's time.
 NICE = 10
 
 

@@ -155,7 +155,7 @@ def _run_dry(context: Context, most: int, *, as_json: bool) -> None:
 
 def say_start(resolved: config.Resolved, path: Path | None) -> None:
     """Log what this worker does, in one line, and which keys of the file the environment overrides.
-    A member under a supervisor logs nothing here, because the supervisor did.
+    A worker under a supervisor logs nothing here, because the supervisor has logged the same line.
     """
     from penstock.ops.http_server import HTTP_FD
 

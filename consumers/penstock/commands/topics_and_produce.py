@@ -139,7 +139,9 @@ def produce(
 
 @contextmanager
 def _counting(what: str) -> Iterator[Callable[[int], None]]:
-    """A counter of what is done, with the time it took so far."""
+    """Shows a counter and the time since its start. The caller gets a function, which it calls with
+    the new count.
+    """
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + what), TimeElapsedColumn())
     with bar(*columns) as progress:
         task = progress.add_task(what, total=None)

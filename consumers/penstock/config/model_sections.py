@@ -48,7 +48,8 @@ class Model(Section, frozen=True):
     name: str = "rows"
     version: str | None = None
     protocol: Protocol = "torchserve"
-    # For oip. Where one of these is not set, the server's own description is used.
+    # The keys down to `binary` are for oip. If `inputs` or `outputs` is not set, the server's own
+    # description of the model names the tensors.
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
@@ -69,7 +70,7 @@ class Model(Section, frozen=True):
     token_file: str | None = None
     ssl_cafile: str | None = None
     canary: str | None = None
-    # None: the port number of `url` plus one, as in TorchServe's own defaults.
+    # None: the address of `url`, with the port number plus one, as in TorchServe's own defaults.
     management_url: str | None = None
     shadow: Shadow | None = None
 

@@ -49,7 +49,8 @@ class Kafka(Section, frozen=True):
     # "consumer": the broker assigns partitions, and the broker's settings alone decide session and
     # heartbeat.
     group_protocol: Literal["classic", "consumer"] = "classic"
-    # The name under which a worker keeps its place over a restart; None: its place is free at once.
+    # The name under which a worker keeps its partitions over a restart (Kafka's group.instance.id);
+    # None: a worker that stops gives up its partitions at once.
     instance_id: Annotated[str, Meta(min_length=1)] | None = None
     # After this time a killed worker's partitions move to other workers. 6 s is the broker's own
     # minimum (group.min.session.timeout.ms).
@@ -106,7 +107,9 @@ class TopLevel(Section, frozen=True):
 
 
 class Region(Section, frozen=True):
-    """The topics, stores and model servers of a region. None: what the other sections say holds."""
+    """The topics, stores and model servers of a region. Where one of these is None, the other
+    sections decide.
+    """
 
     topics: Annotated[list[str], Meta(min_length=1)] | None = None
     stores: Annotated[list[str], Meta(min_length=1)] | None = None
@@ -152,7 +155,7 @@ class Rows(Section, frozen=True):
 class Window(Section, frozen=True):
     # With more than 512 rows a request TorchServe answers hardly more rows a second.
     max_rows: Positive = 512
-    # Below TorchServe's default max_request_size of 6,553,500 bytes.
+    # This is below 6,553,500 bytes, TorchServe's default of max_request_size.
     max_bytes: Positive = 4 * MIB
     max_wait_ms: NonNegative = 10
     eager: bool = False

@@ -31,13 +31,13 @@ from penstock.ports import Where
 from penstock.process.clock import SystemClock
 from penstock.terminal_text import utc, visible
 
-# How many lines are kept beside those that are shown. A kept line becomes one of the newest if a
-# later letter belongs to it.
+# How many rows of the table are kept beside those that are shown. A kept row becomes one of the
+# newest if a later letter belongs to it.
 KEPT: Final = 5_000
 
 
 class Alike(NamedTuple):
-    """A line of the table: letters of one code about one object, with the same message. `letters`:
+    """A row of the table: letters of one code about one object, with the same message. `letters`:
     the number of these letters. `newest`: the letter that failed last.
     """
 
@@ -51,8 +51,8 @@ class Alike(NamedTuple):
 
 
 class Listing:
-    """The newest `limit` lines of the table, and the counts of all letters. `stops`: a text for
-    each stopped line of the group's workers.
+    """The newest `limit` rows of the table, and the counts of all letters. `stops`: a text for each
+    message at which a partition or stream of the group has stopped.
     """
 
     def __init__(self, limit: int) -> None:
@@ -79,7 +79,7 @@ class Listing:
             self._alike = {kind: one for kind, one in self._alike.items() if id(one) in kept}
 
     def _newest(self, most: int) -> list[Alike]:
-        """The newest lines, with the latest failure last."""
+        """The newest rows of the table, with the latest failure last."""
         return sorted(self._alike.values(), key=lambda one: one.newest.letter.failed_at)[-most:]
 
     def render(self) -> RenderableType:
@@ -151,8 +151,8 @@ def as_json_line(filed: Filed) -> bytes:
 
 
 async def go_on(cfg: config.Config, stream: str, verb: Verb) -> list[str]:
-    """Tell the stopped lines of this stream to go on. Returns their places. Raises `Fatal` if no
-    line of the stream has stopped.
+    """Tell the stopped lines of this stream to go on. Returns the offsets at which they stand, as
+    texts. Raises `Fatal` if no line of the stream has stopped.
     """
     found: dict[Where, int] = {}
     others: set[str] = set()

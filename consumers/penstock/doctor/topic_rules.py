@@ -35,8 +35,8 @@ SKEW_SHARE: Final = 0.9
 class Part(NamedTuple):
     """A partition of an input topic. `committed`: the offset that the group has committed; None: no
     offset. `arrived`: how many messages came in the last hour. `stopped`: the offsets of the
-    messages at which lines have stopped. `oldest_ms`: the time of the oldest message without an
-    answer. `newest_ms`: the time of the newest message.
+    messages at which the partition, or one of its streams, has stopped. `oldest_ms`: the time of
+    the oldest message without an answer. `newest_ms`: the time of the newest message.
     """
 
     topic: str

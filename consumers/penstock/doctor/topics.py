@@ -1,6 +1,6 @@
 """Asks the brokers about topics and group. Are the topics there, and do they fit each other? How
-far is the group, how soon does it notice a crash, and which worker holds the place in the group
-that `kafka.instance_id` names?
+far is the group, how soon does it notice a crash, and which worker is the member that
+`kafka.instance_id` names?
 
 Rule: missing topics are created only with `fix`. `topic_rules` judges how far the group is, and
 what the topics do with old messages. Owner: `examine`.

@@ -130,7 +130,7 @@ def _check_groups(footer: Any, names: Sequence[str]) -> None:
 
 
 def _may_be_long(kind: Any) -> bool:
-    """Are the values texts, or bytes of any length?"""
+    """True if the values are texts, or bytes of any length."""
     from pyarrow import types  # noqa: PLC0415
 
     is_text = types.is_string(kind) or types.is_large_string(kind)

@@ -1,9 +1,9 @@
-"""The objects of a job, in an order that is the same at every start, with the place of each: by
-URLs and globs, or by the rows of a manifest, which is the `manifest.json` of an S3 Inventory with
-its files, or one list.
+"""The objects of a job, in an order that is the same whenever the command runs, with the place of
+each: by URLs and globs, or by the rows of a manifest, which is the `manifest.json` of an S3
+Inventory with its files, or one list.
 
 Rule: a place has two parts: the number of a URL or file in the listing, and within that URL or file
-the object's key (globs) or the number of the object's row (lists). So after a crash the next start
+the object's key (globs) or the number of the object's row (lists). So after a crash the command
 goes on behind the place that was reached. Keys that have come or gone meanwhile do not change the
 places of other keys. A list file is read by ranges under one version. A resumed listing must be of
 the same list, so the list's version is the listing's pin. A wrong row ends the command: to leave it

@@ -5,10 +5,10 @@ Rule: the end of a job is the offsets at which the input topics ended when its f
 It is decided once. It is kept in Kafka, as the commits of a group without members,
 `<group>.until-end`: for each partition the end of the job, and as metadata the place and time at
 which the job began. So all workers of the group, including those that are started again, work to
-the same end, and other commands can tell how far the job is. When all is answered, the next start
-decides a new end. Errors are counted by the offsets of the dead letters' references: a repeated
-letter counts once, and a letter of an earlier job does not count. Owner: `penstock run --until-end`
-and `penstock progress`.
+the same end, and other commands can tell how far the job is. When all is answered, the next worker
+that starts decides a new end. Errors are counted by the offsets of the dead letters' references: a
+repeated letter counts once, and a letter of an earlier job does not count. Owner: `penstock run
+--until-end` and `penstock progress`.
 """
 
 from collections import Counter, defaultdict
@@ -67,7 +67,7 @@ def group_of_end(kafka: config.Kafka) -> str:
 
 
 async def known_job(kafka: config.Kafka, groups: Groups, reader: Reader) -> Job | None:
-    """The job whose end was decided last."""
+    """The job whose end was decided last; None: no end was decided."""
     return await _read(group_of_end(kafka), groups, list(await held(reader)))
 
 

@@ -65,8 +65,8 @@ class Columns:
             )
 
     def reference(self, row: Sequence[Any]) -> Reference | None:
-        """The reference of a row; None: its object is gone. Raises `SchemaError` for a
-        wrong row.
+        """The reference of a row; None: the row makes no reference, because its object was deleted
+        or the row is about an older version. Raises `SchemaError` for a wrong row.
         """
         if len(row) != self._count:
             raise SchemaError(f"{len(row)} columns instead of {self._count}")

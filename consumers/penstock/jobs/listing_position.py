@@ -1,13 +1,13 @@
-"""How far a listing was announced, kept in Kafka, so that a start after a crash goes on there.
+"""How far a listing was announced, kept in Kafka, so that the command goes on there after a crash.
 
 Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
 it is committed in a group without members: all references up to it are on the topic. Marks in the
 topic itself tell which references were sent after that commit: the last mark of a partition has a
 place, and the partition's references up to that place are not sent again. So no reference is
-missing or double, although there are no transactions, and workers read their input uncommitted. The
-start of the command that began last owns the position. A start checks shortly before it sends that
-it still owns the position, and ends if it does not. If two starts begin together, one of them ends.
-Owner: `penstock produce`.
+missing or double, although there are no transactions, and workers read their input uncommitted. Of
+several processes of the command, the one that began last owns the position. Before a process sends,
+it checks that it still owns the position, and ends if it does not. If two processes begin together,
+one of them ends. Owner: `penstock produce`.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ from penstock.ports import Commit
 
 # The header with a partition's mark.
 MARK = "penstock-listing"
-# The position is committed this often, so that a later start has few marks to read.
+# The position is committed this often, so that a later process has few marks to read.
 KEEP_S = 2.0
-# A start sends only within this time after it has seen that it owns the position.
+# A process sends only within this time after it has seen that it owns the position.
 SURE_S = 0.5
-# After this time all that a killed process had sent is on the topic, and an earlier start that
+# After this time all that a killed process had sent is on the topic, and an earlier process that
 # still ran has ended.
 ARRIVED_S = 3.0
-# A start that has looked for a position and found none writes a position of its own within this
+# A process that has looked for a position and found none writes a position of its own within this
 # time.
 BEGUN_S = 1.0
 
 
 class _Kept(Struct):
     """The metadata of each partition's commit. `job`: the id of the announcement, the same for all
-    starts that go on with it; `run`: the id of the start that owns the position; `pin`: the version
-    of the list. `at`: the place that was reached; None: the beginning. `partitions`: how many the
-    topic had when the job began, because streams keep their partitions even if partitions are
-    added.
+    processes that go on with it; `run`: the id of the process that owns the position; `pin`: the
+    version of the list. `at`: the place that was reached; None: the beginning. `partitions`: how
+    many the topic had when the job began, because streams keep their partitions even if partitions
+    are added.
     """
 
     v: int
@@ -67,7 +67,7 @@ class _Mark(Struct, array_like=True):
 class Position:
     """The position of one listing; `open_position` makes it. `reached`: for each partition that has
     marks beyond `at`, the place up to which its references are on the topic. `before`: how many
-    references earlier starts announced.
+    references earlier processes announced.
     """
 
     def __init__(self, kept: KeptPositions, topic: str, said: _Kept) -> None:
@@ -93,9 +93,9 @@ class Position:
         return self._said.is_done
 
     def is_due(self, at: At | None) -> bool:
-        """True if the position may be committed now. It may not if earlier starts have sent
-        references beyond `at`: only marks tell of those references, and marks before the committed
-        offsets are not read.
+        """True if the position may be committed now. It may not if earlier processes have sent
+        references beyond `at`, because only marks tell of those references, and marks before the
+        committed offsets are not read.
         """
         if self._beyond is not None and at is not None and at >= self._beyond:
             self._beyond = None
@@ -106,8 +106,8 @@ class Position:
         return msgspec.json.encode(_Mark(self._said.job, at, count))
 
     async def be_sure(self) -> None:
-        """Call this before anything is sent. Raises `Fatal` if another start of the command
-        owns the position by now.
+        """Call this before anything is sent. Raises `Fatal` if another process of the command owns
+        the position by now.
         """
         if asyncio.get_running_loop().time() >= self._sure_until_s:
             await self._ask()
@@ -123,7 +123,7 @@ class Position:
 
     async def keep(self, at: At | None, announced: int, *, is_done: bool = False) -> None:
         """Commit the position: all references up to `at` are acknowledged. `announced`: how many of
-        those references this start has sent.
+        those references this process has sent.
         """
         await self._ask()
         self._said.at, self._said.is_done = at, is_done
@@ -137,15 +137,15 @@ class Position:
         self._at_s = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Write the position, and wait for other starts that begin now to write theirs. The start
-        that writes last owns the position; every other start raises `Fatal`.
+        """Write the position, and wait for other processes that begin now to write theirs. The
+        process that writes last owns the position; every other process raises `Fatal`.
         """
         await self._write()
         await asyncio.sleep(BEGUN_S)
         await self._ask()
 
     async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
-        """Become the owner of the position, so that an earlier start that still runs ends. Then
+        """Become the owner of the position, so that an earlier process that still runs ends. Then
         read the marks of all references that were sent since the position was committed.
         """
         metadata = msgspec.json.encode(self._said).decode()
@@ -206,8 +206,8 @@ async def open_position(
     resume: bool,
     anew: bool,
 ) -> Position:
-    """The position at which an earlier start of the same command ended, or the beginning. Raises
-    `Fatal` if an earlier start was cut off, and neither `resume` nor `anew` says what to do.
+    """The position at which an earlier process of the same command ended, or the beginning. Raises
+    `Fatal` if an earlier process was cut off, and neither `resume` nor `anew` says what to do.
     """
     commits = await kept.read()
     former = {} if anew else _read(commits)

@@ -2,8 +2,8 @@
 
 Rule: the Kafka key is the stream, so that a stream's objects stay in one partition, in the order of
 the listing. An object that is named without a glob must exist, so that a typing error is not
-announced. If a position is kept, what an earlier start has announced is not announced again. Owner:
-the command.
+announced. If a position is kept, objects that an earlier process of the command has announced are
+not announced again. Owner: the command.
 """
 
 import re
@@ -47,8 +47,8 @@ MANY = 1_000
 class Wanted:
     """What is announced: objects by `urls` (globs), or the rows of `manifest`. `stream`: the stream
     of all objects, or a regular expression on their keys with a group named `stream`; None: the
-    worker's own rules name the streams. `resume`: True to go on where an earlier start ended.
-    `anew`: True to begin again, but with a position that is kept for a later start.
+    worker's own rules name the streams. `resume`: True to go on where an earlier process ended.
+    `anew`: True to begin again, but with a position that is kept for a later process.
     """
 
     urls: Sequence[str] = ()
@@ -79,7 +79,7 @@ class Stream:
 
 class Produced(NamedTuple):
     """`references`: how many were acknowledged. `streams`: from a stream's name to the stream, for
-    the first `MANY` streams. `before`: how many references earlier starts had announced.
+    the first `MANY` streams. `before`: how many references earlier processes had announced.
     """
 
     references: int
@@ -108,7 +108,7 @@ async def produce(
     on_sent: Callable[[int], None],
 ) -> Produced:
     """Publish a reference for each object. `on_sent` is called with the number of references so
-    far, those of earlier starts included.
+    far, those of earlier processes included.
     """
     named = _name_of(wanted.stream, StreamNames(cfg.kafka.stream_from))
     listing = await _listing(cfg, objects, wanted)
@@ -172,8 +172,8 @@ class _Announcing:
         return Produced(sending.acknowledged, self._streams, before)
 
     async def _announce(self, at: At, reference: Reference) -> bool:
-        """Announce a reference. True if this start announces it; False if an earlier start has done
-        so.
+        """Announce a reference. True if this process announces it; False if an earlier process has
+        done so.
         """
         name = self._named(reference)
         partition = self._partition_of(name)
@@ -220,7 +220,7 @@ async def _listing(cfg: config.Config, objects: Objects, wanted: Wanted) -> List
 async def _position(
     cfg: config.Config, wanted: Wanted, listing: Listing, topic: str, partitions: int
 ) -> AsyncIterator[Position | None]:
-    """The position of the listing; None: none is kept. Raises `Fatal` if an earlier start was cut
+    """The position of the listing; None: none is kept. Raises `Fatal` if an earlier process was cut
     off, and the command has neither --resume nor --anew.
     """
     if not wanted.is_kept:

@@ -42,8 +42,8 @@ class _Sent(NamedTuple):
 
 
 class Sending:
-    """`position`: makes the marks, and checks before each batch that this start still owns the
-    listing; None: batches have no marks.
+    """`position`: makes the marks, and checks before each batch that this process still owns the
+    listing's position; None: batches have no marks.
     """
 
     def __init__(self, sink: Sink, topic: str, partitions: int, position: Position | None) -> None:

@@ -2,8 +2,8 @@
 
 Rule: the worker works as without the option, but its source gives no records beyond the job's end.
 The worker does not end when its own partitions are done, but when the whole group has committed all
-partitions up to the job's end. Until then the worker can take over the partitions of a worker that
-dies or has ended. Owner: the command.
+partitions up to the job's end. Until then the worker can take over the partitions of another worker
+that dies or ends. Owner: the command.
 """
 
 import logging

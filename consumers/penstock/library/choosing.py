@@ -141,8 +141,8 @@ class Share(NamedTuple):
 ALL: Final = Share()
 
 _WRITTEN: Final = re.compile(r"(?P<index>\d+|auto)(/(?P<count>\d+))?")
-# A Job with completionMode: Indexed sets this. Kubernetes does not tell how many processes there
-# are.
+# Kubernetes sets this variable for a Job with completionMode: Indexed. No variable tells how many
+# processes there are.
 _KUBERNETES: Final = "JOB_COMPLETION_INDEX"
 _AWS: Final = ("AWS_BATCH_JOB_ARRAY_INDEX", "AWS_BATCH_JOB_ARRAY_SIZE")
 _SLURM: Final = "SLURM_ARRAY_TASK_"

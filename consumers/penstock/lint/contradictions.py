@@ -96,7 +96,7 @@ def _covers(one: config.Route, other: config.Route) -> bool:
 
 def _is_wider(glob: str | None, narrower: str | None) -> bool:
     """True if the first glob surely matches everything that the second one matches: `a/*` is wider
-    than `a/b` and `a/b*`. A `*` also matches slashes.
+    than `a/b` and `a/b*`. A `*` matches any characters, slashes included.
     """
     if glob is None or glob.strip("*") == "" or glob == narrower:
         return True

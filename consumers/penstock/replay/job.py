@@ -82,7 +82,9 @@ async def _make_topics(plan: Plan, on_made: Callable[[str], None]) -> None:
 
 @dataclass(slots=True)
 class _Counts:
-    """The counts since this start of the replay, without those of earlier starts."""
+    """The counts of this process. Work that earlier processes did for the same replay is not
+    counted.
+    """
 
     rows: int = 0
     skipped: int = 0
@@ -114,8 +116,8 @@ class _Replay:
         return summary
 
     async def _decide(self) -> None:
-        """Decide the range, or read the range that an earlier start decided, and ask how far
-        earlier starts came.
+        """Decide the range, or read the range that an earlier process of the replay decided. Then
+        ask how far the replay came so far.
         """
         plan = self.plan
         async with open_reader(plan.live.kafka, "read_uncommitted") as reader:

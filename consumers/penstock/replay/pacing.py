@@ -1,5 +1,6 @@
-"""Watches a group whose work has an end: lets the group's work end there, and holds the work while
-the live group is behind. The watch looks at the positions of both groups every second.
+"""Watches a group whose work has an end. The watch looks at the positions of this group and of the
+live group every second. It ends the work when all is done, and holds the work while the live group
+is behind.
 
 Rule: the positions are asked of the broker, not of the worker. Therefore each of several processes
 ends when the work of all is done, and a process that was started again knows the progress. If the
@@ -93,7 +94,7 @@ class Watch:
         return self.look.done >= self.look.total
 
     async def ask(self) -> None:
-        """Ask how far the group has come, earlier starts included. Raises `Transient`."""
+        """Ask how far the group has come. Work of earlier processes counts. Raises `Transient`."""
         self._took(await self._groups.positions(self._group, list(self._spans)))
 
     async def run(self, pipeline: Pipeline, source: BoundedSource) -> None:
@@ -188,10 +189,10 @@ def check_lines(
 ) -> None:
     """Raises `Fatal` if all unfinished partitions have stopped lines, so that no more work can be
     done. `ours`: the partitions of this worker. `stopped`: from one of these partitions to the
-    places of its stopped lines. Of the partitions of other workers only the commits tell. `marked`:
-    the partitions whose commits say that a line has stopped. A worker without a stopped line of its
-    own goes on, because a worker with a stopped line ends, and its partitions may then move to this
-    worker.
+    places of its stopped lines. `marked`: the partitions, of all workers, whose commits say that a
+    line has stopped; about partitions of other workers nothing else is known. A worker without a
+    stopped line of its own goes on, because a worker with a stopped line ends, and its partitions
+    may then move to this worker.
     """
     standing = stopped.keys() & unfinished
     others = unfinished - standing

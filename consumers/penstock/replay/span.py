@@ -1,9 +1,10 @@
-"""Decides at the first start which offsets are replayed, and writes this range down.
+"""Decides, when a replay is started for the first time, which offsets are replayed, and writes this
+range down.
 
 Rule: a range is decided once. It is kept in the commits of a group that never has members,
 `<group>.range`: the committed offset of a partition is the end of its range, and the metadata holds
-the beginning and the options. Therefore a later start needs no file to replay the same records. A
-later start with other options is refused. Owner: the command, before the worker.
+the beginning and the options. Therefore the same command, started again, needs no file to replay
+the same records. With other options it is refused. Owner: the command, before the worker.
 """
 
 import logging
