@@ -21,9 +21,8 @@ from penstock.adapters.stores.files_and_stdin import LocalObjects
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.formats.base.source import AtHand
-from penstock.jobs.csv_and_parquet import MOST_RECORD_CHARS, csv_rows
 from penstock.jobs.globs_and_manifests import At, open_manifest
-from penstock.jobs.list_columns import Columns
+from penstock.jobs.list_rows import MOST_RECORD_CHARS, Columns, csv_rows
 from penstock.messages.reference import Reference, SchemaError
 
 INVENTORY = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag"

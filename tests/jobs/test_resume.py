@@ -15,7 +15,7 @@ from penstock.adapters.memory.objects import MemoryObjects
 from penstock.core.routing.model_routes import Routes
 from penstock.embedded.broker import EmbeddedBroker
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.jobs import csv_and_parquet, listing_position, sending
+from penstock.jobs import list_rows, listing_position, sending
 from penstock.jobs.produce import Produced, Wanted, produce
 from penstock.ports import Commit
 
@@ -50,7 +50,7 @@ def rows_of(rows: int) -> bytes:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of some ten references, a list in thirty pieces, and no wait for another machine."""
-    monkeypatch.setattr(csv_and_parquet, "BATCH_ROWS", ROWS // 30)
+    monkeypatch.setattr(list_rows, "BATCH_ROWS", ROWS // 30)
     monkeypatch.setattr(sending, "SENT_BYTES", 1_000)
     monkeypatch.setattr(listing_position, "ARRIVED_S", 0.1)
     monkeypatch.setattr(listing_position, "BEGUN_S", 0.1)

@@ -24,8 +24,7 @@ from penstock.adapters.stores.files_and_stdin import LOCAL, STDIN, local_path
 from penstock.core.routing.store_choice import StoreChoice
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.source import Need, Ranges
-from penstock.jobs.csv_and_parquet import PARQUET, csv_rows, parquet_rows
-from penstock.jobs.list_columns import Columns
+from penstock.jobs.list_rows import PARQUET, Columns, csv_rows, parquet_rows
 from penstock.messages.reference import Reference, SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects

@@ -1,0 +1,272 @@
+"""The rows of a list of objects, which is a CSV or a Parquet file: a batch at a time, what its
+columns mean, and the reference that a row makes.
+
+Rule: columns are known by their names: the names of a reference's fields, and those of S3 Inventory
+in any spelling (`VersionId`, `version_id`, `e_tag`). A version, entity tag or size in a row pins
+the object. A row of a delete marker, or of a version that is not the latest, makes no reference.
+Memory is bounded by a batch, and by the longest record that a list may have. Reading blocks until
+the bytes are there, so it runs in a thread. Owner: the reading of one list.
+"""
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any, Final, Self
+from urllib.parse import unquote_plus
+
+from penstock.formats.base.source import Source, SourceFile
+from penstock.messages.reference import EPOCH, Reference, SchemaError
+from penstock.messages.urls import split_url
+
+_FIELDS: Final = {
+    "bucket": "bucket",
+    "key": "key",
+    "url": "url",
+    "stream": "stream",
+    "model": "model",
+    "format": "format",
+    "compression": "compression",
+    "versionid": "version_id",
+    "etag": "etag",
+    "size": "size",
+    "eventtime": "event_time",
+    "lastmodifieddate": "event_time",
+    "islatest": "is_latest",
+    "isdeletemarker": "is_delete_marker",
+}
+_NUMBERS: Final = ("size", "event_time")
+_FLAGS: Final = ("is_latest", "is_delete_marker")
+# A number of at most this many digits always fits 64 bits.
+_MOST_DIGITS: Final = 18
+_MILLISECOND: Final = EPOCH.resolution * 1000
+
+
+def field_of(name: str) -> str | None:
+    """The field of a reference that a column of this name holds; None: the column has no
+    meaning.
+    """
+    return _FIELDS.get(name.strip().lower().replace("_", ""))
+
+
+class Columns:
+    """`is_encoded`: True if keys are percent-encoded, as in the CSV files of S3 Inventory. Raises
+    `SchemaError` if the columns name no objects.
+    """
+
+    def __init__(self, names: Sequence[str], *, is_encoded: bool = False) -> None:
+        fields = [field_of(name) for name in names]
+        self._count = len(names)
+        self._fields = [(index, field) for index, field in enumerate(fields) if field is not None]
+        self._is_encoded = is_encoded
+        if not ({"bucket", "key"} <= set(fields) or "url" in fields):
+            shown = ", ".join(name[:40] for name in names[:6])
+            raise SchemaError(
+                f"no columns bucket and key, nor url, but: {shown}. A list needs a first line with "
+                "their names; of an S3 Inventory give its manifest.json"
+            )
+
+    def reference(self, row: Sequence[Any]) -> Reference | None:
+        """The reference of a row; None: the row makes no reference, because its object was deleted
+        or the row is about an older version. Raises `SchemaError` for a wrong row.
+        """
+        if len(row) != self._count:
+            raise SchemaError(f"{len(row)} columns instead of {self._count}")
+        said: dict[str, Any] = {
+            field: value if isinstance(value, str) else _converted(field, value)
+            for index, field in self._fields
+            if (value := row[index]) is not None and value not in ("", b"")
+        }
+        if not _is_true(said.pop("is_latest", True)) or _is_true(
+            said.pop("is_delete_marker", False)
+        ):
+            return None
+        if "url" in said:
+            said["store"], said["bucket"], said["key"] = split_url(said.pop("url"))
+        elif not ("bucket" in said and "key" in said):
+            raise SchemaError("bucket or key is empty")
+        if self._is_encoded:
+            said["key"] = unquote_plus(said["key"])
+        _make_numbers(said)
+        return Reference(**said)
+
+
+def _converted(field: str, value: object) -> object:
+    """A value of a Parquet list that is no text, converted to what the field takes. Raises
+    `SchemaError`.
+    """
+    match value:
+        case float() | Decimal() if field in _NUMBERS and math.isfinite(value):
+            if field == "event_time" or value == int(value):
+                return int(value)
+        case datetime() if field == "event_time":
+            return (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // _MILLISECOND
+        case date() if field == "event_time":
+            return (datetime.combine(value, time(), UTC) - EPOCH) // _MILLISECOND
+        case bool() if field in _FLAGS:
+            return value
+        case int() if not isinstance(value, bool):
+            return value if field in _NUMBERS else str(value)
+        case bytes() if field not in _NUMBERS:  # its writer has not said that it is UTF-8
+            with suppress(UnicodeDecodeError):
+                return value.decode()
+    raise SchemaError(f"{field} {value!r:.40} is of a wrong kind ({type(value).__name__})")
+
+
+def _is_true(said: object) -> bool:
+    return said is True or (isinstance(said, str) and said.lower() in ("true", "1"))
+
+
+def _make_numbers(said: dict[str, Any]) -> None:
+    size, at = said.get("size"), said.get("event_time")
+    if isinstance(size, str):
+        if not _is_number(size):
+            raise SchemaError(f"size {size[:40]!r} is not a number of bytes")
+        said["size"] = int(size)
+    if isinstance(at, str) and _is_number(at):
+        said["event_time"] = int(at)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
+GZIPPED = b"\x1f\x8b"
+BATCH_ROWS = 5_000
+# More than enough: a record has two names of at most 1,024 bytes, and some short fields.
+MOST_RECORD_CHARS = 1 << 20
+
+
+def csv_rows(source: Source, columns: Columns | None) -> Iterator[tuple[Columns, list[list[str]]]]:
+    """Yields batches of rows, each with the columns. The first bytes tell whether the list is
+    gzipped. `columns` None: the first record has their names. Raises `SchemaError` if the file is
+    no CSV list.
+    """
+    file = io.BufferedReader(SourceFile(source))
+    data = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIPPED) else file
+    lines = _Lines(io.TextIOWrapper(data, "utf-8-sig", newline=""))
+    rows: list[list[str]] = []
+    try:
+        for record in filter(None, csv.reader(lines, strict=True)):
+            lines.chars = 0
+            if columns is None:
+                columns = Columns(record)
+                continue
+            rows.append(record)
+            if len(rows) == BATCH_ROWS:
+                yield columns, rows
+                rows = []
+    except EOFError:
+        raise SchemaError("the gzip file breaks off: its end is missing") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise SchemaError(f"no gzip: {error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaError(f"no CSV in UTF-8: {error}") from None
+    if columns is not None:
+        yield columns, rows
+
+
+class _Lines:
+    """The lines of a text. `chars`: characters since the last record ended; if they are more than
+    `MOST_RECORD_CHARS`, `SchemaError` is raised.
+    """
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+        self.chars = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(MOST_RECORD_CHARS + 1)
+        self.chars += len(line)
+        if self.chars > MOST_RECORD_CHARS:
+            said = f"a record has more than {MOST_RECORD_CHARS:,} characters: no CSV list"
+            raise SchemaError(said)
+        if not line:
+            raise StopIteration
+        return line
+
+
+PARQUET = b"PAR1"
+# One column of a batch has at most this many bytes. A name has at most 1,024 bytes, a URL a little
+# more.
+MOST_BYTES = 16 << 20
+# This much of each column is read at a time.
+BUFFER_BYTES = 1 << 20
+
+
+def parquet_rows(source: Source) -> Iterator[tuple[Columns, Sequence[Sequence[Any]]]]:
+    """Yields batches of rows, each with the columns. Only columns with a meaning are read, by
+    ranges. Parquet may store a long text once for very many rows, so the bytes of all rows are
+    counted before a Python object is made for each. Raises `SchemaError` if the file is no list of
+    objects.
+    """
+    import pyarrow as pa  # noqa: PLC0415 (takes a while to load, and most lists are CSV)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        file = pa.PythonFile(SourceFile(source), mode="r")
+        footer = pq.read_metadata(file)
+        schema = footer.schema.to_arrow_schema()
+        names = [name for name in schema.names if field_of(name)]
+        columns = Columns(names or schema.names)
+        texts = [name for name in names if _may_be_long(schema.field(name).type)]
+        table = pq.ParquetFile(
+            file,
+            metadata=footer,
+            read_dictionary=texts,
+            pre_buffer=False,
+            buffer_size=BUFFER_BYTES,
+        )
+        _check_groups(footer, names)
+        for batch in table.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
+            found = [_unfolded(column) for column in batch.columns]
+            yield columns, list(zip(*found, strict=True))
+    except (pa.ArrowException, OSError) as error:
+        raise SchemaError(f"no Parquet that can be read: {error}") from None
+
+
+def _check_groups(footer: Any, names: Sequence[str]) -> None:
+    """Raises `SchemaError` if the mean size of a column's values shows that they are no names. The
+    sizes are taken from the footer, before any values are read, because the library unpacks all
+    values of a column at once.
+    """
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for at in range(group.num_columns):
+            column = group.column(at)
+            mean = column.total_uncompressed_size // max(1, group.num_rows)
+            if column.path_in_schema in names and mean > MOST_BYTES // BATCH_ROWS:
+                raise SchemaError(
+                    f"the values of column {column.path_in_schema} have {mean:,} bytes each: no "
+                    "list of objects"
+                )
+
+
+def _may_be_long(kind: Any) -> bool:
+    """True if the values are texts, or bytes of any length."""
+    from pyarrow import types  # noqa: PLC0415
+
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(is_text or types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _unfolded(column: Any) -> list[Any]:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if not pa.types.is_dictionary(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    nbytes = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    if nbytes > MOST_BYTES:
+        raise SchemaError(
+            f"{len(column):,} values of a column have {nbytes:,} bytes: no list of objects"
+        )
+    return column.dictionary_decode().to_pylist()  # type: ignore[no-any-return]
