@@ -72,7 +72,7 @@ class AskedFields:
 
     @classmethod
     def of(cls, scope: Scope) -> dict[int, "AskedFields"]:
-        """Empty fields for each input partition."""
+        """For each input partition of the scope, fields to which nothing is added yet."""
         return {
             partition: cls(times_of_rows=scope.times_of_rows, models=scope.models)
             for partition in scope.spans

@@ -62,8 +62,8 @@ Message = References | Inline | Ignored | None
 
 
 class Want(NamedTuple):
-    """The rows that are asked for of one object. `selection`: their ranges; None: all rows.
-    `inline_rows`: the number of the rows if they are inline.
+    """The rows that are asked for of one object. `selection`: the ranges of these rows; None: all
+    rows. `inline_rows`: how many rows the message itself has; None: the message has no rows.
     """
 
     selection: tuple[RowRange, ...] | None = None

@@ -1,9 +1,9 @@
 """The judge: decides from the records of three topics alone whether every promise was kept.
 
 Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
-letters, each partition in offset order. Then the caller reads the partitions that `repeated` names
-a second time from the output topic, and feeds their records to `compare`. Memory grows with open
-objects, gaps, rejections and repeats, not with rows. Owner: `penstock verify`, or the live judge.
+letters, each partition in offset order. Then the caller reads those partitions of the output topic
+again that `repeated` names, and feeds their records to `compare`. Memory grows with open objects,
+gaps, rejections and repeats, not with rows. Owner: `penstock verify`, or the live judge.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ class Judge:
     """
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
-        """`fields`: by input partition, the fields that another judge fills and that this judge
-        only reads. None: this judge fills fields of its own.
+        """`fields`: from an input partition to the fields that are asked for there; another judge
+        fills them, and this judge only reads them. None: this judge fills fields of its own.
         """
         self._scope = scope
         self._fields = AskedFields.of(scope) if fields is None else fields
@@ -220,7 +220,7 @@ class Judge:
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
             if at in self._answers.announced_again:
-                continue  # the next owner did not know the first answer, so it answered in full
+                continue  # the next worker did not know the first answer, so it answered in full
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
             text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)

@@ -27,7 +27,8 @@ from penstock.ports import Commit
 
 T = TypeVar("T")
 
-# In a ListOffsets request these numbers stand for the earliest offset and the next offset.
+# In a ListOffsets request these numbers stand for the earliest offset and for the next offset, the
+# one after the last record.
 EARLIEST, NEXT = -2, -1
 # The pause before a commit is tried again, perhaps under a new epoch.
 EPOCH_S = 0.1
@@ -80,8 +81,9 @@ class BrokerCalls:
                 return
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
-        """The group's commits; for a partition without a commit, its earliest record. With exactly
-        once, a position that an open transaction may move is `UNDECIDED`.
+        """The position of the group in each partition; where the group has committed nothing, the
+        position of the earliest record. With exactly once, a position that an open transaction may
+        move is `UNDECIDED`.
         """
         what = "a question about the committed offsets"
         named = {self._names.named(number): number for number in partitions}

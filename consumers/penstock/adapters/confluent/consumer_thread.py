@@ -29,7 +29,7 @@ WHAT = "the start of the consumer"
 
 
 class Handle:
-    """Holds the consumer, which exists from the first `join` on, and makes the calls of it.
+    """Holds the consumer, which exists from the first `join` on, and makes calls to it.
     `is_incremental`: True if the group gives and takes single partitions while this member goes on
     reading its other partitions.
     """

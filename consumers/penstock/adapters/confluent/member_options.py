@@ -1,5 +1,5 @@
 """What librdkafka is told when this member joins: the options of its consumer, and the topics that
-it reads. Also decodes the membership that librdkafka tells of.
+it reads. Also decodes the membership that librdkafka reports.
 
 Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
 resets are off. The session and the name of the assignor are the same as with aiokafka. Owner: the
@@ -45,7 +45,8 @@ OLDEST = (2, 16)
 MARK = b"CGMDv2:"
 # With a pattern, the time between two looks which topics match.
 LOOK_S = METADATA_MAX_AGE_MS / 1000
-# Short, because no read is made meanwhile. A broker that is up answers within milliseconds.
+# The deadline of a look; short, because no read is made meanwhile. A broker that is up answers
+# within milliseconds.
 ANSWER_S = 1.0
 # Kafka's own topics. Like aiokafka, we leave them out even if they match the pattern.
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
@@ -54,7 +55,7 @@ INTERNAL = {"__consumer_offsets", "__transaction_state"}
 def member_options(
     settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
 ) -> dict[str, Any]:
-    """`poll_ms`: the group removes a member that does not read for this time."""
+    """`poll_ms`: the group removes a member that has not read for this time."""
     return _connection(settings) | {
         "group.id": settings.group,
         "enable.auto.commit": False,
@@ -133,7 +134,9 @@ def _protocol(settings: config.Kafka) -> dict[str, Any]:
 
 
 def check_release(release: str) -> None:
-    """Refuse librdkafka before 2.16: it stands still for minutes in a group with this protocol."""
+    """Raises `Fatal` for a release before 2.16: in a group with the protocol `consumer`, such a
+    release stands still for minutes.
+    """
     if tuple(map(int, release.split(".")[:2])) < OLDEST:
         raise usage(
             'kafka.group_protocol = "consumer" needs confluent-kafka 2.16 or newer, here is '

@@ -159,7 +159,7 @@ def _record(read: Any) -> Record:
 class HeadSource(Groupless):
     """The source of a dry run: hands over the records of `heads`, which were read before, without
     joining the group. Commits are only noted here, never sent to Kafka. A partition is done when
-    its last record is committed. `on_end` is called once, when all partitions are done.
+    its last record is committed. `on_end` is called when all partitions are done.
     """
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:

@@ -1,5 +1,5 @@
 """The sources on Kafka that a worker opens: of its own group by the client that `kafka.client`
-names, of the groups of several regions, and the source of the rekeyer, which reads alone.
+names, of the groups of several regions, and of the rekeyer's group, in which one member reads all.
 
 Rule: the caller sees one source in each case. Owner: the application.
 """
@@ -111,7 +111,7 @@ class SingleOwnerSource(KafkaSource):
     assignor = OneOwner
 
     def __init__(self, settings: config.Kafka, *, before: str) -> None:
-        # `decided`: the end of a former owner's transaction may come a moment before its positions
+        # `decided`, because a former owner's transaction may end a moment before its positions
         # count.
         super().__init__(settings, drain_ms=REKEYER_DRAIN_MS, decided=True)
         self._before = before

@@ -91,7 +91,7 @@ class ExistingResults:
         try:
             store = self._places.of(reference.store, reference.bucket, reference.key)
         except Poison:
-            return False  # the pipeline answers the reference by this error
+            return False  # the pipeline answers the reference with this error
         stream = self._naming.of(reference, "")
         # Offset and partition are 0, because names of results do not have them here: a template
         # with such a field is refused.

@@ -52,7 +52,7 @@ async def references(
                 matched = True
                 found = listed.location.key
                 yield Reference(bucket=bucket, key=found, store=store, size=listed.size)
-        except Poison as error:  # no such bucket, or no right to list it: the caller must correct
+        except Poison as error:  # no such bucket, or no right to list it: the user must correct it
             raise usage(str(error)) from None
         if not matched:
             raise usage(f"no object matches {url}")
@@ -60,7 +60,7 @@ async def references(
 
 class Groupless:
     """A base for sources that are members of no group: nobody takes their partitions away, and no
-    command tells them what to do with stopped lines.
+    operator tells them what to do with a partition that has stopped.
     """
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:

@@ -70,7 +70,7 @@ class Numbers:
 
 
 class Gone(Exception):
-    """The broker has no records at these positions and will never have any there."""
+    """The broker has no records at the positions `offsets`, and will never have any there."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.offsets = offsets
@@ -85,7 +85,7 @@ def for_ourselves() -> Iterator[None]:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
         if not error.args:
-            raise  # the error is about the group: one about records would name positions
+            raise  # an error about records would name positions: this one is about the group
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
         return  # aiokafka looked for a position before our `seek` had set one
@@ -94,7 +94,9 @@ def for_ourselves() -> Iterator[None]:
 
 
 class Member(Protocol):
-    """The methods of a source that are needed here. They raise `Transient`."""
+    """The methods of a source that are needed here. Each question to the broker may raise
+    `Transient`.
+    """
 
     @property
     def assignments(self) -> int:
@@ -216,9 +218,9 @@ class RebalancedSource(Protocol):
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     """aiokafka takes all partitions away before it joins, and gives some of them back after the
-    join. So all are suspended first, and those that do not come back are revoked then. If the
-    listener fails, aiokafka only logs the failure and stays in the group: so the failure is kept,
-    and the task that polls raises it.
+    join. So the listener first suspends all partitions; after the join it revokes those that have
+    not come back. If the listener fails, aiokafka only logs the failure and stays in the group: so
+    the source keeps the failure, and the task that polls raises it.
     """
 
     def __init__(

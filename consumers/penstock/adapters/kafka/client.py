@@ -176,7 +176,8 @@ def _remedy(error: BaseException) -> str:
 
 def _is_about_certificates(error: BaseException | None) -> bool:
     """True if TLS failed for a lasting reason, such as a certificate that is not trusted. False if
-    the connection only ended during the handshake, because it also ends so when a broker stops.
+    the connection only ended during the handshake: a broker that stops ends it, too, and another
+    try may succeed.
     """
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 

@@ -23,10 +23,10 @@ from penstock.adapters.kafka.topics import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
 
-# The partitions of so many keys are remembered, because murmur2 in Python takes 3-7 µs a key.
+# For so many keys the partition is remembered, because murmur2 in Python takes 3-7 µs a key.
 REMEMBERED_KEYS = 100_000
-# An announcer waits while more messages than this are not acknowledged. They are about 10 MB of
-# references, which we hold in memory while a broker is slow.
+# An announcer waits while more messages than this are not acknowledged. So many references are
+# about 10 MB, which we hold in memory while a broker is slow.
 MAX_PENDING = 10_000
 
 # Topic, key, value, partition (None: chosen by the key), epoch milliseconds (None: now).

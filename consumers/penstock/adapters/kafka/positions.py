@@ -38,10 +38,11 @@ from penstock.ports import UNDECIDED, Commit, Where
 
 NO_OFFSET = -1
 UNSTABLE_OFFSET_COMMIT = 88
-# The broker writes the markers of an ended transaction, which decide its positions, within
-# milliseconds.
+# The positions of a transaction that has ended are decided as soon as the broker has written its
+# markers. The broker does this within milliseconds.
 TRIES, TRY_AGAIN_S = 10, 0.03
-# Long, because the question is asked at the start, when a broker may be busy.
+# The deadline of the question for session and heartbeat. It is long, because the worker asks at its
+# start, when a broker may be busy.
 TERMS_S = 10.0
 
 
@@ -82,7 +83,7 @@ async def positions(
 async def decided_positions(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Commit | None]:
-    """Ask for `positions`, and for a moment ask again while some of them are undecided."""
+    """Ask for `positions`, and ask again for some 0.3 s while any of them is undecided."""
     found: dict[TopicPartition, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
     for _ in range(TRIES):
         asked = [where for where, at in found.items() if at == UNDECIDED]
@@ -142,7 +143,9 @@ class GroupPositions:
         return await ask(client_of(self._admin), self._settings.group, partitions)
 
     async def look_for_abandoned(self) -> None:
-        """Call this while a position waits for the end of a transaction."""
+        """Abort transactions that a dead member left open. Call this again and again while a
+        position waits for the end of a transaction.
+        """
         if self._abandoned is not None:
             await self._abandoned.look(client_of(self._admin))
 
@@ -199,8 +202,8 @@ class SourceQuestions:
         return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's commits; for a partition without a commit, its earliest record. Raises
-        `Transient`.
+        """The position of the group in each partition; where the group has committed nothing, the
+        position of the earliest record. Raises `Transient`.
         """
         wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"

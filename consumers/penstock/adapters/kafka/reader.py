@@ -41,8 +41,8 @@ PROBE_BYTES = 256 << 10
 # How long a fetch at a partition's end waits for records; meanwhile this fetch holds up the next
 # probe.
 AT_THE_END_MS = 20
-# How long a probe waits for records. None come if only markers of transactions are left before the
-# end.
+# How long a probe waits for records. No record comes if only markers of transactions are left
+# before the partition's end.
 PROBE_SILENCE_MS = 1_000
 PROBE_S = 10.0
 
@@ -166,8 +166,8 @@ class Reader:
     async def read(
         self, topic: str, spans: Spans, take: Take, passed: Callable[[int], None]
     ) -> None:
-        """Hand over every record, each partition in offset order. `passed` is called with the
-        number of offsets since its last call.
+        """Call `take` with every record; the records of one partition come in offset order.
+        `passed` is called with the number of offsets since its last call.
         """
         async with aclosing(self.runs(topic, spans, passed)) as runs:
             async for partition, records in runs:
@@ -180,8 +180,8 @@ class Reader:
     async def runs(
         self, topic: str, spans: Spans, passed: Callable[[int], None] = lambda _: None
     ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
-        """Pairs of a partition and its next records; each partition comes in offset order. `passed`
-        is called with the number of offsets since its last call.
+        """Pairs of a partition and its next records; the records of one partition come in offset
+        order. `passed` is called with the number of offsets since its last call.
         """
         at = {
             TopicPartition(topic, number): begin
@@ -206,7 +206,7 @@ class Reader:
                     at = await self._advance(consumer, at, spans, bool(found), passed)
 
     async def records(self, topic: str, spans: Spans) -> AsyncGenerator[Any]:
-        """Every record, each partition in offset order."""
+        """Every record; the records of one partition come in offset order."""
         async with aclosing(self.runs(topic, spans, lambda _: None)) as runs:
             async for _, records in runs:
                 for record in records:

@@ -91,8 +91,9 @@ class KafkaSink:
                     await asyncio.sleep(RETRY_PAUSE_S)
 
     async def forget(self) -> None:
-        """Drop all unsent batches and replace the producer; the next `send` starts the new one. The
-        former producer cannot be used any more: the broker refuses every batch after a missing one.
+        """Drop all unsent batches and replace the producer; the next call starts the new producer.
+        The former producer cannot be used any more, because the broker refuses every batch after a
+        missing one.
         """
         former, self._producer = self._producer, self._make()
         self._is_anew = True
@@ -102,8 +103,8 @@ class KafkaSink:
     async def _start_anew(self) -> None:
         async with self._starting:
             if self._is_anew:
-                # A start that is cancelled here is made again by the next call, which is safe:
-                # aiokafka begins none of its tasks twice.
+                # If this start is cancelled, the next call starts the producer once more. That is
+                # safe, because aiokafka begins none of its tasks twice.
                 await self.start()
                 self._is_anew = False
 

@@ -159,9 +159,8 @@ class KafkaSource(SourceQuestions):
         self._check()
         await self._join_deadline.check(self._joining_since_s)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
-        # `getmany` without partitions would read all of them, so it is not called if none is
-        # wanted. In a rebalance it is called nevertheless, because it raises the coordinator's
-        # errors.
+        # If no partition is wanted, nothing is read. But in a rebalance aiokafka is called even so,
+        # because its `getmany` raises the coordinator's errors.
         if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
@@ -217,7 +216,7 @@ class KafkaSource(SourceQuestions):
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
         """Read the wanted partitions. If none is wanted, ask for a partition that does not exist:
-        `getmany` then returns no records, but raises the coordinator's errors.
+        without partitions, `getmany` would read all of them.
         """
         try:
             with translated("a read of the input topic"), for_ourselves():

@@ -69,7 +69,7 @@ async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None
     """Raises `Transient` unless the broker answers and has the input topics."""
     with translated("a question about the input topic"):
         for topic in settings.inputs or [settings.input_topic]:
-            # Topics that a pattern finds may come and go.
+            # That a topic is missing is no error with a pattern: topics may come and go.
             if not await count_partitions(client, topic) and settings.inputs:
                 raise Transient(f"there is no topic {topic} now")
 
@@ -160,8 +160,8 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
 
 async def controller_known(admin: AIOKafkaAdminClient) -> None:
     """Wait until the controller is known: the broker that creates and removes topics. While brokers
-    start or elect, an answer names no controller; aiokafka asks only once, and would then raise
-    AttributeError.
+    start or elect, an answer may name no controller. aiokafka asks only once, and without a
+    controller it would raise AttributeError.
     """
     client = client_of(admin)
     while client.cluster.controller is None:

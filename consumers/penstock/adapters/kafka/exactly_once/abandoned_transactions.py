@@ -29,16 +29,17 @@ log = logging.getLogger(__name__)
 # on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# Longer than `ABANDONED_S`: if no position waits for the end of a transaction, there is more time
-# for a living member to end it.
+# How long a transaction may stay open if no position waits for its end. A living member gets more
+# time to end it than `ABANDONED_S`, because nothing stands still meanwhile.
 LEFT_S = 2.0
 # How often we look: several times, because the first look may come while a coordinator loads its
 # log.
 LOOKS = 3
 LOOK_EVERY_S = 0.3
-# If the last look was longer ago than this, no position has waited in between.
+# If the last look was longer ago than this, no position has waited in between, and the transactions
+# that were seen then are forgotten.
 FORGET_S = 10.0
-# A broker answers within milliseconds; one that is away is left out.
+# A broker answers within milliseconds. A broker that has not answered after this time is left out.
 LOOK_S = 5.0
 # The topic to which a transaction with positions writes.
 OFFSETS = "__consumer_offsets"
@@ -70,7 +71,9 @@ def is_of(transactional_id: str, group: str) -> bool:
 
 
 class Abandoned:
-    """Call `look` again and again while a position waits."""
+    """Aborts abandoned transactions. Call `look` again and again while a position waits for the end
+    of one.
+    """
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -119,8 +122,8 @@ async def take_back_left(
     client: AIOKafkaClient, group: str, spared: str, wall_ms: Callable[[], int]
 ) -> None:
     """Abort the transactions that workers of the group left open, except those whose ids begin with
-    `spared`. A transaction that began long ago by our clock is aborted at once; any other one is
-    aborted when the next look finds it still open.
+    `spared`. A transaction that began more than `LEFT_S` ago by our clock is aborted at once. Any
+    other transaction is aborted when the next look finds it still open.
     """
     seen: set[_Seen] = set()
     for _ in range(LOOKS):
@@ -179,7 +182,7 @@ async def _open(client: AIOKafkaClient, node: int, group: str) -> list[_Seen]:
         described = await client.send(node, DescribeTransactions(ids))
         for code, *_ in described.transactions:
             if code in MOVING:
-                check_code(code)  # another broker coordinates it now
+                check_code(code)
     return [
         _Seen(
             id_, timeout_ms, began_ms, producer_id, epoch, OFFSETS in {name for name, *_ in topics}

@@ -34,8 +34,8 @@ from penstock.ports import Clock, Where
 
 log = logging.getLogger(__name__)
 
-# How long we look for open transactions. After this time the broker itself has aborted those that
-# were left open.
+# How long we look for open transactions. After this time the broker itself has aborted every
+# transaction that was left open.
 LOOKS_S = 30.0
 
 

@@ -102,7 +102,7 @@ class KafkaTransactions:
         except kafka_errors.KafkaError as error:
             self._raise(error)
         except (kafka_errors.IllegalOperation, AssertionError) as error:
-            # aiokafka raises these if its sender has ended a moment ago.
+            # aiokafka raises these errors if its sender has ended a moment ago.
             self._raise(kafka_errors.InvalidTxnState(repr(error)))
 
     async def _transaction(
@@ -118,7 +118,8 @@ class KafkaTransactions:
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
-            # If the client does not know the topic yet, aiokafka itself asks for its partitions.
+            # aiokafka itself asks for the partitions of a topic that it does not know yet. But of a
+            # topic that it knows, it must be made to ask for added partitions.
             if producer.client.cluster.partitions_for_topic(out.topic):
                 await know(producer.client, out.topic, out.partition + 1)
             most = self._batch_bytes.get(out.topic, BATCH_BYTES)
@@ -190,7 +191,7 @@ class KafkaTransactions:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
                 await self._producer.abort_transaction()
         except (kafka_errors.KafkaError, TimeoutError, AssertionError) as error:
-            # aiokafka's state machine raises AssertionError if a failed request has ended it.
+            # aiokafka raises AssertionError if a failed request has ended the transaction already.
             log.debug("%s: a transaction was not taken back: %r", self._group, error)
 
     async def _stop(self) -> None:

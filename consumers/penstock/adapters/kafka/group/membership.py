@@ -47,8 +47,9 @@ def instance_of(settings: config.Kafka) -> str | None:
 
 
 class GroupMember(NamedTuple):
-    """A transaction carries the last three, and is refused if the group has gone on without the
-    member. `generation`: with the protocol `consumer` it is the member's epoch.
+    """A transaction carries generation, member id and instance id. The broker refuses a transaction
+    if the group has gone on without the member. `generation`: with the protocol `consumer` it is
+    the member's epoch.
     """
 
     group: str
@@ -57,8 +58,8 @@ class GroupMember(NamedTuple):
     instance_id: str | None
 
     def check(self) -> None:
-        """Raises `Fenced` if this worker is not in the group now: it has no generation or no member
-        id then, and Kafka would accept its transactions without checking them.
+        """Raises `Fenced` if this worker is not in the group now. In that case it has no generation
+        or no member id, and Kafka would accept its transactions without checking them.
         """
         if self.generation < 0 or not self.member_id:
             raise Fenced("this worker is not in the group at the moment")
@@ -115,8 +116,8 @@ AGAIN_S: Final = 1.0
 # How much longer than its session a dead member may keep its id: the broker looks for ended
 # sessions by a clock of its own.
 MARGIN_S: Final = 5.0
-# During one wait the group refuses us every few seconds. A member without partitions does not learn
-# that it got its id. So a refusal that comes this long after the last one begins a new wait.
+# During one wait the group refuses us every few seconds. When the group accepts us, we learn of it
+# only if we get partitions. So a refusal that comes this long after the last one begins a new wait.
 APART_S: Final = 30.0
 
 

@@ -26,7 +26,8 @@ from penstock.errors import Fatal
 
 # The default of aiokafka's `fetch_max_wait_ms`. librdkafka has the same default.
 WHOLE_MS = 500
-# The longest time that a partition left out of a request waits for the next request.
+# If a request leaves out a partition, the next request, which may name it, is made after at most
+# this time.
 PART_MS = 20
 # The pause after an answer that came early and empty. Without it, a broker that refuses the request
 # would be asked 1,500 times a second.

@@ -44,8 +44,8 @@ def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) 
 
 def watch_topics(consumer: AIOKafkaConsumer) -> None:
     """Call this after each assignment, so that this member looks for added partitions. Otherwise
-    only the group's leader looks for them. A leader that is restarted under its instance id is not
-    told that it leads, and no member would look.
+    only the group's leader looks for them. But a leader that is restarted under its instance id is
+    not told that it leads, so no member would look.
     """
     coordinator = consumer._coordinator
     if coordinator._group_subscription is None:

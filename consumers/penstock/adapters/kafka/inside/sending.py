@@ -33,7 +33,7 @@ _NO_HEADERS: Headers = []
 # broker would be asked 500 times a second.
 STALE_S = 0.05
 # The pause before the producer asks again whether the markers of its last transaction are written.
-# A broker writes them some milliseconds after it has answered the commit, and refuses the
+# A broker writes these markers some milliseconds after it has answered the commit, and refuses the
 # producer's next transaction until then. aiokafka's own pause is 20 ms.
 MARKERS_S = 0.003
 
@@ -126,8 +126,8 @@ def keep_batches(producer: AIOKafkaProducer) -> None:
 
 async def give_up(producer: AIOKafkaProducer) -> None:
     """End the producer. Batches that it has not sent are lost. aiokafka's own `stop` first sends
-    all waiting batches, however long that takes. This may be called after `stop`, even if `stop`
-    has failed.
+    all waiting batches, however long that takes. `give_up` may be called after `stop`, even if
+    `stop` has failed.
     """
     producer._closed = True
     for future in _left_behind(producer):
