@@ -97,7 +97,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "aiohttp": ("adapters/", "ops/", "embedded/", "bench/", "demo/", "scenes/page.py"),
     "grpc": ("adapters/model_servers/oip/",),
     "opentelemetry": ("adapters/otel/",),
-    "google": ("adapters/model_servers/oip/grpc_messages.py",),
+    "google": ("adapters/model_servers/oip/grpc_protocol.py",),
     "confluent_kafka": ("adapters/confluent/", "embedded/"),
     "av": ("formats/media/video.py",),
     "soundfile": ("formats/media/audio.py",),

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.choice import open_model
+from penstock.adapters.model_servers.protocols import open_model
 from penstock.errors import EXIT_USAGE, Fatal, Rejected
 from penstock.ports import Model
 from tests.adapters.model_servers.contract import ModelContract, expect, payload

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import numpy as np
 
-from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
+from penstock.adapters.model_servers.oip.grpc_protocol import CONTENTS, MESSAGES, SERVICE
 from penstock.adapters.model_servers.oip.signature import BYTES, DTYPES
 from tests.support.oip_models import ROWS, Described, Fault, binary, faulty, texts
 from tests.support.scripted import Scripted

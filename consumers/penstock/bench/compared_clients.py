@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.ready_made import (
+from penstock.adapters.model_servers.protocols import (
     Post,
     ReadyMade,
     grpc_poster,

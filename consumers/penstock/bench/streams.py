@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from penstock import config
-from penstock.adapters.model_servers.ready_made import request_of
+from penstock.adapters.model_servers.protocols import request_of
 from penstock.bench import object_bodies, tick_generator
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
 from penstock.bench.object_bodies import Body, read_body

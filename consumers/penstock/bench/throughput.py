@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert
 
 from penstock import config
-from penstock.adapters.model_servers.ready_made import request_of
+from penstock.adapters.model_servers.protocols import request_of
 from penstock.bench import object_bodies
 from penstock.bench.child_processes import Worker, running_worker
 from penstock.bench.compared_clients import (

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from penstock import config
 from penstock.adapters.http.running_worker import status_of, url_of
-from penstock.adapters.model_servers.choice import each_endpoint
+from penstock.adapters.model_servers.protocols import each_endpoint
 from penstock.doctor.finding import Finding, run_check, run_checks
 from penstock.doctor.models_and_routes import (
     look_at_limits,

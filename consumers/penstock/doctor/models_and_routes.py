@@ -15,9 +15,13 @@ from typing import Final
 
 from penstock import config, requests
 from penstock.adapters.kafka.reader import open_reader
-from penstock.adapters.model_servers.choice import batching_advice, open_model, signature_of
 from penstock.adapters.model_servers.http_calls import Request
-from penstock.adapters.model_servers.ready_made import ready_made
+from penstock.adapters.model_servers.protocols import (
+    batching_advice,
+    open_model,
+    ready_made,
+    signature_of,
+)
 from penstock.adapters.model_servers.refusals import excerpt
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.model_calls import canary_of

@@ -14,7 +14,7 @@ from pathlib import Path as File
 from typing import Any, NamedTuple
 
 from penstock import config
-from penstock.adapters.model_servers.choice import open_model
+from penstock.adapters.model_servers.protocols import open_model
 from penstock.config.loading import WrongSetting, resolved
 from penstock.config.unknown_keys import unknown_keys
 from penstock.config.variables import ENV_PREFIX, variables

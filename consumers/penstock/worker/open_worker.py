@@ -18,7 +18,7 @@ from penstock.adapters.inputs.kafka_sources import KafkaRegions, open_source
 from penstock.adapters.kafka.exactly_once.producers import KafkaProducers
 from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink
-from penstock.adapters.model_servers.choice import fitted_to_server, open_model
+from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans
 from penstock.adapters.result_stores.choice import open_results
 from penstock.adapters.stores.choice import open_objects

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from penstock import config
-from penstock.adapters.model_servers.choice import open_model
 from penstock.adapters.model_servers.json_model import JsonModel
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
 from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
+from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.torchserve import TorchServeModel
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal

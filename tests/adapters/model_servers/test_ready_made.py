@@ -8,7 +8,7 @@ import pytest
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.ready_made import grpc_poster, ready_made, request_of
+from penstock.adapters.model_servers.protocols import grpc_poster, ready_made, request_of
 from penstock.core.rows.payload import Matrix
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal

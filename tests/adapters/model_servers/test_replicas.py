@@ -9,7 +9,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.memory.model import MemoryModel
-from penstock.adapters.model_servers.choice import open_model
+from penstock.adapters.model_servers.protocols import open_model
 from penstock.adapters.model_servers.replicas import LOOK_AGAIN_S, LOOK_S, Endpoint, ReplicatedModel
 from penstock.core.rows.payload import Matrix, Payload
 from penstock.embedded.model_server import EmbeddedModelServer

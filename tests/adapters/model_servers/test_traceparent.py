@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from penstock import config
-from penstock.adapters.model_servers.choice import open_model
+from penstock.adapters.model_servers.protocols import open_model
 from penstock.core.rows.payload import Matrix
 from penstock.ports import outgoing_traceparent
 from tests.support.oip_grpc_server import OipGrpcServer

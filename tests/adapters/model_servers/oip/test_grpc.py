@@ -10,7 +10,7 @@ import pytest
 
 from penstock import config
 from penstock.adapters.model_servers.oip.grpc_calls import GrpcWire
-from penstock.adapters.model_servers.oip.grpc_refusals import refusal
+from penstock.adapters.model_servers.oip.grpc_protocol import refusal
 from penstock.adapters.model_servers.oip.model import OipModel
 from penstock.core.rows.payload import Matrix
 from penstock.errors import (

@@ -10,7 +10,7 @@ import pytest
 from penstock import config
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_calls import READING_TRIES, GrpcWire
-from penstock.adapters.model_servers.oip.grpc_messages import MESSAGES
+from penstock.adapters.model_servers.oip.grpc_protocol import MESSAGES
 from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.outputs import Output
 from penstock.adapters.model_servers.oip.signature import Signature, Tensor

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock import config
 from penstock.adapters.model_servers.http_calls import Reply
 from penstock.adapters.model_servers.oip.outputs import answers
-from penstock.adapters.model_servers.oip.rest_bodies import JSON_LENGTH, read, refusal
+from penstock.adapters.model_servers.oip.rest_calls import JSON_LENGTH, read_outputs, refusal
 from penstock.adapters.model_servers.oip.signature import DTYPES, signature
 from penstock.errors import Fatal, PenstockError, Poison
 
@@ -41,7 +41,7 @@ def taken(body: bytes, length: str | None) -> None:
     """What the adapter does with a body."""
     headers = {} if length is None else {JSON_LENGTH: length}
     try:
-        found = answers(read(Reply(200, headers, body)), ROWS)
+        found = answers(read_outputs(Reply(200, headers, body)), ROWS)
     except Poison:
         return
     assert len(found.values) == ROWS
@@ -68,7 +68,7 @@ def test_an_answer_nested_too_deep_is_refused(depth: int) -> None:
     nested = b"[" * depth + b"]" * depth
     shape = b'{"outputs":[{"name":"y","datatype":"FP32","shape":[3],"data":%b}]}' % nested
     with pytest.raises(Poison):
-        answers(read(Reply(200, {}, shape)), ROWS)
+        answers(read_outputs(Reply(200, {}, shape)), ROWS)
 
 
 @given(ANYTHING, ANYTHING)
@@ -94,4 +94,4 @@ def test_a_complaint_of_any_kind_is_told_on_one_short_line(status: int, body: by
 def test_an_endless_shape_costs_no_memory() -> None:
     document = {"name": "y", "datatype": "FP32", "shape": [3, 10**12], "data": [1, 2, 3]}
     with pytest.raises(Poison):
-        answers(read(Reply(200, {}, orjson.dumps({"outputs": [document]}))), ROWS)
+        answers(read_outputs(Reply(200, {}, orjson.dumps({"outputs": [document]}))), ROWS)

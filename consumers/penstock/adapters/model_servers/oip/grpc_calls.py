@@ -23,8 +23,13 @@ from penstock.adapters.model_servers.http_calls import (
     SizeLimit,
 )
 from penstock.adapters.model_servers.oip.columns import Filled
-from penstock.adapters.model_servers.oip.grpc_messages import CONTENTS, MESSAGES, SERVICE
-from penstock.adapters.model_servers.oip.grpc_refusals import DENIED, refusal
+from penstock.adapters.model_servers.oip.grpc_protocol import (
+    CONTENTS,
+    DENIED,
+    MESSAGES,
+    SERVICE,
+    refusal,
+)
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
 from penstock.adapters.model_servers.refusals import of_server

@@ -1,27 +1,47 @@
-"""The Open Inference Protocol over REST.
+"""The Open Inference Protocol over REST, with or without binary tensors.
 
 Rule: binary tensors are sent if the server says that it takes them. If a server does not say so,
 one request tries binary tensors, and the form that the server took is remembered until the server
-becomes unreachable. Owner: the model's adapter.
+becomes unreachable. Binary tensors follow the JSON, with the bytes that they have in memory. Both
+forms of answers are read, whichever was asked for. Owner: the model's adapter.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+import numpy as np
 import orjson
 from yarl import URL
 
 from penstock import config
 from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
-from penstock.adapters.model_servers.oip import rest_bodies
-from penstock.adapters.model_servers.oip.columns import Filled, fit_for_json
+from penstock.adapters.model_servers.oip.columns import Column, Filled, fit_for_json
 from penstock.adapters.model_servers.oip.model import Description
-from penstock.adapters.model_servers.oip.outputs import Output
-from penstock.adapters.model_servers.refusals import NOT_FOUND, OK, of_server
-from penstock.errors import Poison, Unreachable
+from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
+from penstock.adapters.model_servers.refusals import (
+    NOT_FOUND,
+    OK,
+    by_status,
+    clean,
+    complaint,
+    excerpt,
+    of_server,
+    too_large,
+)
+from penstock.errors import PenstockError, Poison, Rejected, Transient, Unreachable
 
 BINARY: Final = "binary_tensor_data"
+JSON_LENGTH: Final = "Inference-Header-Content-Length"
+# Servers without versions answer this to a request that names a version, and all servers answer it
+# to an unknown method.
+NOT_IMPLEMENTED: Final = 501
+# Triton's text, with status 404, while it is still loading the model.
+LOADING: Final = "has no available versions"
+_RAISED: Final = re.compile(r"^[\w.]*(?:Error|Exception)\b.*$", re.MULTILINE)
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 class RestWire:
@@ -41,7 +61,7 @@ class RestWire:
         if reply.status == NOT_FOUND and self._settings.inputs:
             reply = Reply(OK, {}, b"{}")
         if reply.status != OK:
-            raise of_server(rest_bodies.refusal(reply, self._shown_url, 0))
+            raise of_server(refusal(reply, self._shown_url, 0))
         limits = await self._http.look(self._url / "config")
         self._is_binary = await self._takes_binary()
         return Description(_read(reply), _read(limits))
@@ -49,7 +69,7 @@ class RestWire:
     async def check_ready(self) -> None:
         reply = await self._http.look(self._url / "ready")
         if reply.status != OK:
-            raise of_server(rest_bodies.refusal(reply, self._shown_url, 0))
+            raise of_server(refusal(reply, self._shown_url, 0))
 
     async def infer(
         self, filled: Filled, identity: str, outputs: Sequence[str]
@@ -58,7 +78,7 @@ class RestWire:
             return await self._infer(self.request(filled, identity, outputs), filled), filled
         if self._is_binary is None:
             try:
-                binary = rest_bodies.as_binary(filled, identity, outputs)
+                binary = as_binary(filled, identity, outputs)
                 found = await self._infer(binary, filled)
             except (Poison, Unreachable):
                 # Either the rows are bad, or the server does not take binary tensors; some servers
@@ -70,12 +90,12 @@ class RestWire:
         filled = fit_for_json(filled)
         if not filled.sent:
             return [], filled
-        found = await self._infer(rest_bodies.as_json(filled, identity, outputs), filled)
+        found = await self._infer(as_json(filled, identity, outputs), filled)
         self._is_binary = False
         return found, filled
 
     def request(self, filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
-        make = rest_bodies.as_binary if self._is_binary else rest_bodies.as_json
+        make = as_binary if self._is_binary else as_json
         return make(filled, identity, outputs)
 
     def forget(self) -> None:
@@ -87,9 +107,9 @@ class RestWire:
     async def _infer(self, request: Request, filled: Filled) -> list[Output]:
         reply = await self._http.post(self.url, request, filled.sent)
         if reply.status != OK:
-            raise rest_bodies.refusal(reply, self._shown_url, len(request.body))
+            raise refusal(reply, self._shown_url, len(request.body))
         try:
-            return rest_bodies.read(reply)
+            return read_outputs(reply)
         except Poison as error:
             error.sent = request.shown(filled.sent)
             raise
@@ -117,3 +137,108 @@ def _model_url(server: URL, settings: config.Model) -> URL:
         names += ["versions", settings.version]
     path = "/".join(quote(name, safe="") for name in names)
     return URL(f"{server}/{path}", encoded=True)
+
+
+def as_binary(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+    tensors = [column.raw() for column in filled.columns]
+    inputs = [
+        _described(column) | {"parameters": {"binary_data_size": len(raw)}}
+        for column, raw in zip(filled.columns, tensors, strict=True)
+    ]
+    document: dict[str, Any] = {"id": identity, "inputs": inputs}
+    document["parameters"] = {"binary_data_output": True}
+    if outputs:
+        binary = {"binary_data": True}
+        document["outputs"] = [{"name": name, "parameters": binary} for name in outputs]
+    head = orjson.dumps(document)
+    headers = {"Content-Type": "application/octet-stream", JSON_LENGTH: str(len(head))}
+    return Request(b"".join([head, *tensors]), headers)
+
+
+def as_json(filled: Filled, identity: str, outputs: Sequence[str]) -> Request:
+    """The request without binary tensors. `fit_for_json` must have left out the rows that JSON
+    cannot carry.
+    """
+    inputs = [_described(column) | {"data": _data(column)} for column in filled.columns]
+    document: dict[str, Any] = {"id": identity, "inputs": inputs}
+    if outputs:
+        document["outputs"] = [{"name": name} for name in outputs]
+    return Request(orjson.dumps(document), _JSON)
+
+
+def read_outputs(reply: Reply) -> list[Output]:
+    """The outputs of an answer. Raises `Rejected` if the answer is not JSON, `Poison` if its
+    outputs cannot be used.
+    """
+    length = reply.headers.get(JSON_LENGTH)
+    is_cut = length is not None and length.isdecimal()
+    end = int(length[:12]) if length is not None and is_cut else len(reply.body)
+    document = _loaded(reply.body[:end])
+    rest, found = memoryview(reply.body)[end:], []
+    try:
+        for one in document["outputs"]:
+            name, datatype, shape = one["name"], one["datatype"], [int(n) for n in one["shape"]]
+            name.encode()
+            size = (one.get("parameters") or {}).get("binary_data_size")
+            if size is None:
+                found.append(from_list(name, datatype, shape, one["data"]))
+                continue
+            if not 0 <= size <= len(rest):
+                raise unusable(f"output {name} is cut short")
+            found.append(from_raw(name, datatype, shape, rest[:size]))
+            rest = rest[size:]
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise unusable(f"{error!r} in {excerpt(reply.body)}") from None
+    return found
+
+
+def refusal(reply: Reply, url: str, sent_bytes: int) -> PenstockError:
+    """The error that an answer other than 200 means. 500 counts as an exception of the model: the
+    protocol has no other way to report a bad row.
+    """
+    said = f"{url} answered {reply.status}: {_said(reply.body)}"
+    if reply.status == NOT_FOUND and LOADING in said:
+        return Transient(said)
+    status = NOT_FOUND if reply.status == NOT_IMPLEMENTED else reply.status
+    too_big = too_large(url, sent_bytes)
+    return by_status(status, reply.headers, said, too_large=too_big, by_model=status == 500)
+
+
+def _described(column: Column) -> dict[str, Any]:
+    tensor = column.tensor
+    return {"name": tensor.name, "shape": column.shape, "datatype": tensor.datatype}
+
+
+def _data(column: Column) -> Any:
+    if not isinstance(column.values, np.ndarray):
+        return [bytes(text).decode() for text in column.values]
+    values = column.values.ravel()
+    return orjson.Fragment(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _loaded(raw: bytes) -> Any:
+    """Read JSON, even if it holds NaN or Infinity, which Python's own encoder writes."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError):
+            raise Rejected("model_rejected", f"the model's answer is not JSON ({error})") from None
+
+
+def _said(raw: bytes) -> str:
+    """The server's error text. If it is a traceback, only the line of the exception is taken,
+    because a longer text will be cut.
+    """
+    try:
+        error = orjson.loads(raw)["error"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return complaint(raw)
+    return clean(raised(error)) if isinstance(error, str) else complaint(raw)
+
+
+def raised(said: str) -> str:
+    """The last line that looks like a traceback's exception; if no line does, the whole text."""
+    found = _RAISED.findall(said)
+    return str(found[-1]) if found else said.strip()

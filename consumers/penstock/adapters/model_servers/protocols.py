@@ -1,11 +1,13 @@
-"""Opens the adapter of `model.protocol`, and decides how many calls its server needs at a time.
+"""What `model.protocol` decides: the adapter, how many calls at a time, and ready-made requests.
 
-Rule: the gRPC libraries are imported only if their protocol is configured. Owner: the application
-and the library call.
+Rule: the gRPC libraries are imported only if their protocol is configured. Owner: the application,
+the library call, the bench and `penstock doctor`.
 """
 
 import logging
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from penstock import config, requests
 from penstock.adapters.model_servers.asked_again_alone import AskedAgainAlone
 from penstock.adapters.model_servers.embeddings import EmbeddingsModel
 from penstock.adapters.model_servers.json_model import JsonModel
+from penstock.adapters.model_servers.oip.inputs import fill
 from penstock.adapters.model_servers.oip.model import OipModel, Wire
 from penstock.adapters.model_servers.oip.rest_calls import RestWire
 from penstock.adapters.model_servers.oip.signature import Signature, signature
@@ -23,11 +26,14 @@ from penstock.adapters.model_servers.torchserve import (
     double_batching_warning,
     server_batching,
 )
+from penstock.core.rows.payload import Payload
 from penstock.errors import usage
 from penstock.packages import missing_extra
 from penstock.ports import Model
 
 log = logging.getLogger(__name__)
+
+Post = Callable[[bytes], Awaitable[None]]
 
 # What requests may carry: numbers, JSON, opaque bytes, typed columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
@@ -36,6 +42,7 @@ TEXT_REQUESTS = ("json", "bytes")
 # refused.
 OIP_KEYS = ("inputs", "outputs", "binary")
 HTTP_KEYS = ("preset", "path", "health", "template", "answers", "row_error")
+GRPC = "grpc"
 _KEYS_OF = {"http": HTTP_KEYS, "oip": OIP_KEYS, "oip-grpc": OIP_KEYS}
 
 
@@ -144,3 +151,56 @@ async def _calls_for(model: config.Model) -> int:
     if warning := double_batching_warning(server, max_in_flight=model.max_in_flight):
         log.warning("%s", warning)
     return model.max_in_flight
+
+
+class ReadyMade(NamedTuple):
+    """Requests with the bytes that the adapter of `model.protocol` would send. The bench sends them
+    to measure the server, without the cost of decoding the answers. `penstock doctor` shows people
+    such a request if it is given an object. Over gRPC each body is a message.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    bodies: Sequence[bytes]
+
+    @property
+    def is_grpc(self) -> bool:
+        return self.url.startswith(GRPC)
+
+
+async def ready_made(settings: config.Model, payloads: Sequence[Payload]) -> ReadyMade:
+    """One request for each payload; all payloads have the same number of rows."""
+    if settings.protocol in ("oip", "oip-grpc"):
+        async with aclosing(open_wire(settings)) as wire:
+            return await _of_wire(settings, wire, payloads)
+    if settings.protocol == "openai-embeddings":
+        raise usage(
+            "the bench's rows are numbers, and model.protocol = 'openai-embeddings' wants texts"
+        )
+    known = TorchServeModel if settings.protocol == "torchserve" else JsonModel
+    model = known(settings)
+    made = [model.request([payload]) for payload in payloads]
+    return ReadyMade(str(model.url), made[0].headers, [one.body for one in made])
+
+
+async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payload]) -> ReadyMade:
+    described = await wire.describe()
+    known = signature(described.metadata, described.limits, settings)
+    filled = [fill(known, [payload]) for payload in payloads]
+    # The wire learns from the first answer which form of requests the server takes.
+    await wire.infer(filled[0], "first", known.outputs)
+    # All ids have the same length, because one header tells for all bodies how long the JSON part
+    # is.
+    made = [wire.request(one, f"{place:06}", known.outputs) for place, one in enumerate(filled)]
+    return ReadyMade(str(wire.url), made[0].headers, [one.body for one in made])
+
+
+def request_of(settings: config.Model) -> str:
+    """The form of request that costs least: float32, except for JSON servers."""
+    return settings.request if settings.protocol == "http" else "float32"
+
+
+def grpc_poster(ready: ReadyMade) -> AbstractAsyncContextManager[Post]:
+    from penstock.adapters.model_servers.oip.grpc_calls import poster  # noqa: PLC0415 - an extra
+
+    return poster(ready.url)
