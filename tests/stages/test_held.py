@@ -10,7 +10,7 @@ import orjson
 from penstock.core.rows.payload import Payload
 from penstock.ports import Answers, Location
 from penstock.simulation.virtual_time import virtual_time
-from penstock.stages.publish import RELEASE_BYTES
+from penstock.stages.encode_releases import RELEASE_BYTES
 from tests.support.pipelines import World, csv, running, until
 
 MIB = 1 << 20

@@ -1,29 +1,41 @@
-"""Encodes releases into records and letters. Of each line it encodes the releases before the first
-one that the line refuses.
+"""Encodes releases: into the records and dead letters that leave together for Kafka.
 
-Rule: a line refuses a release because of its dead letters; the releases behind that one in the line
-are not even encoded. An unforeseen exception at encoding costs only the row whose record cannot be
-made: the release is cut until that row is alone, the row is tried once more, then answered by
-`unavailable`. A letter that cannot be made in full is shortened, not left out. Owner: the publish
-stage.
+Rule: of each line, the releases before the first one that the line refuses are encoded. A line
+refuses a release because of its dead letters; the releases behind that one in the line stay in the
+lane. An unforeseen exception at encoding costs only the row whose record cannot be made: the
+release is cut until that row is alone, the row is tried once more, then answered by `unavailable`.
+A letter that cannot be made in full is shortened, not left out. Owner: the publish stage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from penstock.calls.unexpected_errors import Guard
+from penstock.calls.unexpected_errors import Guard, Guards
 from penstock.core.bad_rows.cuts import leading
 from penstock.core.order.line_stop import LineStop
-from penstock.core.order.releases import Release
+from penstock.core.order.releases import Release, Room
 from penstock.core.records.failed_rows import Failed
-from penstock.core.records.output_records import Encoded, Records, ends_alone
+from penstock.core.records.output_records import Encoded, Labels, Records, ends_alone
+from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
 from penstock.core.rows.blocks import Ticket
 from penstock.core.rows.rejections import Rejection
+from penstock.encodings.arrow_blocks import ArrowRecords
 from penstock.errors import Unforeseen
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
-from penstock.ports import Clock
+from penstock.messages.prediction import Result
+from penstock.ports import Clock, Outgoing, Sink
 from penstock.stages.dead_letters import Reject
+from penstock.stages.result_objects import ObjectResults
+from penstock.telemetry.worker import Telemetry
+from penstock.tracing.tracer import Tracer
+
+# About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
+RELEASE_ROWS = 2_500
+# The limit for long records (such as those with large answers or many attributes): two Kafka
+# batches, which are in memory twice while they leave.
+RELEASE_BYTES = 2 << 20
 
 
 class Leaving(NamedTuple):
@@ -45,20 +57,48 @@ class Encode:
     """One `Encode` serves all lanes of a pipeline; each call is for the releases of one lane."""
 
     def __init__(
-        self, records: Records, reject: Reject, dedupe: Dedupe | None, guard: Guard, clock: Clock
+        self,
+        sink: Sink,
+        reject: Reject,
+        labels: Labels,
+        partition_of: Callable[[Ticket], int],
+        blocks: Blocks | None,
+        dedupe: Dedupe | None,
+        clock: Clock,
+        telemetry: Telemetry,
+        guards: Guards,
+        results: ObjectResults | None,
+        tracer: Tracer | None,
     ) -> None:
-        self._records = records
+        self._sink = sink
         self._reject = reject
+        self._output_topic = labels.output_topic
+        self._partition_of = partition_of
         self._dedupe = dedupe
-        self._guard = guard
         self._clock = clock
+        self._telemetry = telemetry
+        self._guard = guards.at("record")
+        self._tracer = tracer
+        # Without result objects the records of rows are the only answers, so they cannot be off.
+        of_rows = results is None or results.of_rows
+        self._of_objects = of_objects = results is not None and results.of_objects
+        self._array_rows: int | None = None
+        if blocks is not None and blocks.form == "arrow":
+            self._records: Records = ArrowRecords(
+                labels, self._fits, blocks.rows, of_rows=of_rows, of_objects=of_objects
+            )
+        else:
+            self._array_rows = blocks.rows if blocks is not None else None
+            self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
+
+    def room(self) -> Room:
+        """How much one step may encode and send."""
+        return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
 
     def releases(
         self, lane: Lane, releases: Sequence[Release]
     ) -> tuple[list[Leaving], list[Refused]]:
-        """Encode the releases of each line before the first that the line refuses. The others stay
-        in the lane.
-        """
+        """The releases that leave, encoded, and the releases that their lines refuse."""
         passed: list[Leaving] = []
         refused: dict[str, Refused] = {}
         for whole in releases:
@@ -94,6 +134,63 @@ class Encode:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))
         return passed, list(refused.values())
+
+    def add_results(
+        self, leaving: Sequence[Leaving], results: Sequence[Result | Rejection | None]
+    ) -> None:
+        """For every object whose last rows are in these releases, append its object record after
+        its row records.
+        """
+        for one, result in zip(leaving, results, strict=True):
+            ticket = one.release.ticket
+            if isinstance(result, Rejection):
+                one.encoded.values.append(self._records.lost_result(ticket, result))
+                one.encoded.failed.append(Failed(None, 1, None, result))
+                one.letters.append(self._reject.letter_of_object(ticket, result))
+                if self._dedupe is not None:
+                    self._dedupe.rejected(ticket)
+            elif result is not None and self._of_objects:
+                one.encoded.values.append(self._records.object_record(ticket, result))
+
+    def outgoing(self, leaving: Sequence[Leaving]) -> list[Outgoing]:
+        """The Kafka records of these releases, with their letters behind them."""
+        outgoing: dict[int, Outgoing] = {}
+        letters: list[bytes] = []
+        for release, made, its_letters in leaving:
+            # All releases for one partition leave as one Kafka batch, so that small objects do not
+            # each pay for a batch of their own.
+            partition = self._partition_of(release.ticket)
+            out = outgoing.get(partition)
+            if out is None:
+                out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
+            key, values = release.ticket.stream.encode(), made.values
+            if self._array_rows is not None:
+                fits = partial(self._sink.fits, self._output_topic, key)
+                values = list(bundled(values, self._array_rows, fits))
+            # The reader of a record can follow the trace of its object.
+            headers = None if self._tracer is None else self._tracer.headers(release.ticket)
+            out.add(key, values, headers)
+            letters += its_letters
+            for failed in made.failed:
+                self._rejected(release.ticket, failed)
+        found = [out for out in outgoing.values() if out.values]
+        if letters:
+            found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
+        return found
+
+    def _rejected(self, ticket: Ticket, failed: Failed) -> None:
+        code, message, rows = failed.why.code, failed.why.message, failed.rows
+        self._telemetry.rejected(code, rows)
+        self._telemetry.streams.rejected(
+            ticket.stream, ticket.owner.partition, code, message, rows, self._clock.now()
+        )
+
+    def _fits(self, key: bytes | None, value_bytes: int) -> bool:
+        """Does the topic take this record alone? If records are sent in arrays, an array's brackets
+        count as well.
+        """
+        frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
+        return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
 
     def _stop(self, ticket: Ticket, failed: Failed, limit: str) -> LineStop:
         return LineStop(

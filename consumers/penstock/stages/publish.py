@@ -1,4 +1,4 @@
-"""Publishes a lane's answers in order and reports what the broker has.
+"""Publishes a lane's answers in order, reports what the broker has, and measures how long it took.
 
 Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
 together in the next release. So releases grow with the load, and without load no answer waits for
@@ -12,35 +12,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from penstock.calls.unexpected_errors import Guards
-from penstock.core.order.releases import Release, Room
-from penstock.core.records.failed_rows import Failed
-from penstock.core.records.output_records import Labels, Records
-from penstock.core.records.partition_and_bundles import FRAME_BYTES, Blocks, bundled
+from penstock.core.order.releases import Release
+from penstock.core.records.output_records import Labels
+from penstock.core.records.partition_and_bundles import Blocks
 from penstock.core.rows.blocks import Ticket
-from penstock.core.rows.rejections import Rejection
 from penstock.core.window.pace import Pace
-from penstock.encodings.arrow_blocks import ArrowRecords
 from penstock.errors import EXIT_UNREACHABLE, Fatal, Transient
 from penstock.lane.dedupe import Dedupe
 from penstock.lane.lane import Lane
-from penstock.messages.prediction import Result
 from penstock.ports import Clock, Commit, Outgoing, Sink
 from penstock.stages.dead_letters import Reject
-from penstock.stages.delivery_times import DeliveryTimes
-from penstock.stages.encode_releases import Encode, Leaving, Refused
+from penstock.stages.encode_releases import Encode, Refused
 from penstock.stages.result_objects import LaneResults, ObjectResults
+from penstock.telemetry.recent import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
-
-# About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
-RELEASE_ROWS = 2_500
-# The limit for long records (such as those with large answers or many attributes): two Kafka
-# batches, which are in memory twice while they leave.
-RELEASE_BYTES = 2 << 20
 
 # Publishes records and a lane's new position as one.
 Transact = Callable[[Sequence[Outgoing], Commit], Awaitable[None]]
@@ -81,33 +70,28 @@ class Publish:
         tracer: Tracer | None = None,
     ) -> None:
         """With `results` answers are written as objects before any record of them is published."""
-        self._tracer = tracer
-        self._times = DeliveryTimes(paces, clock, telemetry, tracer)
         self._results = results
         self._sink = sink
-        self._dedupe = dedupe
-        self._reject = reject
-        self._output_topic = labels.output_topic
-        # Without result objects the records of rows are the only answers, so they cannot be off.
-        of_rows = results is None or results.of_rows
-        of_objects = results is not None and results.of_objects
-        blocks = terms.blocks
-        self._array_rows: int | None = None
-        if blocks is not None and blocks.form == "arrow":
-            self._records: Records = ArrowRecords(
-                labels, self._fits, blocks.rows, of_rows=of_rows, of_objects=of_objects
-            )
-        else:
-            self._array_rows = blocks.rows if blocks is not None else None
-            self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
-        self._encode = Encode(self._records, reject, dedupe, guards.at("record"), clock)
-        self._partition_of = terms.partition_of
+        self._encode = Encode(
+            sink,
+            reject,
+            labels,
+            terms.partition_of,
+            terms.blocks,
+            dedupe,
+            clock,
+            telemetry,
+            guards,
+            results,
+            tracer,
+        )
+        self._times = _DeliveryTimes(paces, clock, telemetry, tracer)
         self._clock = clock
         self._telemetry = telemetry
 
     async def lane_forever(self, lane: Lane) -> None:
         async with self._results_of_lane() as results:
-            while found := await lane.release(self._room):
+            while found := await lane.release(self._encode.room):
                 with lane.leaving():
                     await self._deliver(lane, found, results)
 
@@ -168,25 +152,8 @@ class Publish:
         leaving, refused = self._encode.releases(lane, found)
         releases = [one.release for one in leaving]
         if results is not None:
-            self._add_results(leaving, await results.write(releases))
-        return _Step(releases, self._outgoing(leaving), refused, released_s)
-
-    def _add_results(
-        self, leaving: Sequence[Leaving], results: Sequence[Result | Rejection | None]
-    ) -> None:
-        """For every object whose last rows are in these releases, append its object record after
-        its row records.
-        """
-        for one, result in zip(leaving, results, strict=True):
-            ticket = one.release.ticket
-            if isinstance(result, Rejection):
-                one.encoded.values.append(self._records.lost_result(ticket, result))
-                one.encoded.failed.append(Failed(None, 1, None, result))
-                one.letters.append(self._reject.letter_of_object(ticket, result))
-                if self._dedupe is not None:
-                    self._dedupe.rejected(ticket)
-            elif result is not None and self._results is not None and self._results.of_objects:
-                one.encoded.values.append(self._records.object_record(ticket, result))
+            self._encode.add_results(leaving, await results.write(releases))
+        return _Step(releases, self._encode.outgoing(leaving), refused, released_s)
 
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
@@ -203,48 +170,88 @@ class Publish:
         """
         try:
             async with asyncio.timeout(idle_s):
-                return await lane.release(self._room) or None
+                return await lane.release(self._encode.room) or None
         except TimeoutError:
             return []
 
-    def _fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """Does the topic take this record alone? If records are sent in arrays, an array's brackets
-        count as well.
-        """
-        frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
-        return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
 
-    def _room(self) -> Room:
-        return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
+class _DeliveryTimes:
+    """Measures where the time of delivered objects went. Rows are counted with each delivered
+    release; an object's times are measured when its last release is delivered. The times go to the
+    metrics, to the page and the trace of the object, and to the pace of its model. `paces`: from a
+    model to its pace, for the models whose window is learned.
+    """
 
-    def _outgoing(self, leaving: Sequence[Leaving]) -> list[Outgoing]:
-        outgoing: dict[int, Outgoing] = {}
-        letters: list[bytes] = []
-        for release, made, its_letters in leaving:
-            # All releases for one partition leave as one Kafka batch, so that small objects do not
-            # each pay for a batch of their own.
-            partition = self._partition_of(release.ticket)
-            out = outgoing.get(partition)
-            if out is None:
-                out = outgoing[partition] = Outgoing(self._output_topic, partition, [], [])
-            key, values = release.ticket.stream.encode(), made.values
-            if self._array_rows is not None:
-                fits = partial(self._sink.fits, self._output_topic, key)
-                values = list(bundled(values, self._array_rows, fits))
-            # The reader of a record can follow the trace of its object.
-            headers = None if self._tracer is None else self._tracer.headers(release.ticket)
-            out.add(key, values, headers)
-            letters += its_letters
-            for failed in made.failed:
-                self._rejected(release.ticket, failed)
-        found = [out for out in outgoing.values() if out.values]
-        if letters:
-            found.append(self._reject.outgoing(leaving[0].release.ticket.owner.partition, letters))
-        return found
+    def __init__(
+        self,
+        paces: Mapping[str | None, Pace],
+        clock: Clock,
+        telemetry: Telemetry,
+        tracer: Tracer | None,
+    ) -> None:
+        self._paces = paces
+        self._clock = clock
+        self._telemetry = telemetry
+        self._tracer = tracer
 
-    def _rejected(self, ticket: Ticket, failed: Failed) -> None:
-        code, message, rows = failed.why.code, failed.why.message, failed.rows
-        self._telemetry.rejected(code, rows)
-        self._telemetry.streams.rejected(
-            ticket.stream, ticket.owner.partition, code, message, rows, self._clock.now()
-        )
+    def delivered(self, releases: Sequence[Release], released_s: float) -> None:
+        """Count releases that left their lane at `released_s` and are delivered now."""
+        streams, rows = self._telemetry.streams, 0
+        now_s, now_ms = self._clock.now(), self._clock.wall_ms()
+        latencies_s: list[float] = []
+        spent: list[TimeSpent] = []
+        finished: list[Release] = []
+        for release in releases:
+            ticket, latency_s = release.ticket, None
+            # The latency of an object is known with its last release only.
+            if release.finished:
+                finished.append(release)
+                latency_s = max(0, now_ms - ticket.record.timestamp_ms) / 1000
+                latencies_s.append(latency_s)
+                spent.append(_time_spent(release, latency_s, released_s, now_s))
+                way = _way(release, spent[-1], latency_s)
+                self._telemetry.ways.add(ticket.name, ticket.model, way)
+            its_rows = release.rows
+            rows += its_rows
+            streams.delivered(ticket.stream, ticket.owner.partition, its_rows, latency_s, now_s)
+        self._telemetry.rows_delivered(rows)
+        # No object ended with these releases.
+        if not spent:
+            return
+        self._telemetry.objects_delivered(latencies_s, spent)
+        if self._tracer is not None:
+            for latency_s, trace_id in self._tracer.delivered(
+                finished, latencies_s, released_s, now_s
+            ):
+                self._telemetry.latency_example(latency_s, trace_id)
+        # A model with fixed limits has no pace.
+        if self._paces:
+            for release, latency_s, one in zip(finished, latencies_s, spent, strict=True):
+                if (pace := self._paces.get(release.ticket.model)) is not None:
+                    pace.elsewhere(latency_s - one.wait - one.call)
+
+
+def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:
+    asked = release.blocks[-1].asked if release.blocks else None
+    return Way(spent, latency_s) if asked is None else Way(spent, latency_s, *asked)
+
+
+def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
+    """The time of each step, measured on the last rows of the object."""
+    ticket = release.ticket
+    # The record's timestamp is by the clock of another machine. Only the time until we received the
+    # record depends on it; all other steps are by our own clock.
+    here_s = now_s - ticket.received_s
+    if not release.blocks or release.blocks[-1].answers is None:
+        return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)
+    last = release.blocks[-1]
+    return TimeSpent(
+        kafka_in=latency_s - here_s,
+        queue=ticket.fetching_s - ticket.received_s,
+        fetch=ticket.fetched_s - ticket.fetching_s,
+        decode=max(0.0, last.arrived_s - ticket.fetched_s),
+        wait=last.called_s - last.arrived_s,
+        call=last.answered_s - last.called_s,
+        hold_back=released_s - last.answered_s,
+        publish=now_s - released_s,
+    )
