@@ -122,9 +122,9 @@ class ClaimedPartitions:
         return found
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
-        """Write the states. A worker that has lost one of our partitions may have written states to
-        it meanwhile. Returns the sites of such states, each with its partition. Raises `Fatal` if
-        we have lost a partition ourselves.
+        """Write the states. A worker that has lost a partition to us may have written states there
+        meanwhile. Returns the sites of such states, each with its partition. Raises `Fatal` if we
+        have lost a partition ourselves.
         """
         outs = [
             Out(self._topic, each.site.encode(), self._sealed(each), each.partition)

@@ -1,7 +1,7 @@
 """The interfaces by which the ledger reaches Kafka.
 
-Rule: for our engine, `adapters/kafka/writer` and `changelog` implement these interfaces. For Faust,
-`faust/app` implements the sending. Owner: the ledger.
+Rule: our own engine sends by `KeyedWriter`, the Faust engine by Faust's producer. Both read the
+changelog by `KafkaChangelog`. Owner: the ledger.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -25,8 +25,8 @@ SKEW_WEIGHT = 0.05
 
 
 class Step:
-    """The scenes of ten seconds: the number of scenes, and the number of their members' places that
-    were taken.
+    """The scenes of ten seconds: how many there were, how many of them were complete, and how many
+    of all their members' places were taken.
     """
 
     def __init__(self, since_ms: int) -> None:

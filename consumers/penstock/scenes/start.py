@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # Settings of the changelog. Only the last record of each site is needed, and a worker that takes
 # over reads the whole topic, so Kafka should compact it soon. But each record must stay for a
-# minute, so that the partition's owner sees a record that another worker has written after it had
-# lost the partition.
+# minute. Another worker may write a record after that worker has lost the partition, and the
+# partition's owner must see this record.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "60000",

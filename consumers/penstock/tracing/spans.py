@@ -133,7 +133,7 @@ def _attributes(release: Release, trace: Trace, names: Names) -> dict[str, Any]:
 
 
 def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[str, float, float]]:
-    """Name, begin and end of each step, in their order."""
+    """Name, begin and end of each step, in the order of the steps."""
     ticket = release.ticket
     stamps = [
         ("queue", ticket.received_s, ticket.fetching_s),

@@ -18,8 +18,8 @@ from penstock.scenes.core.state import Open, SiteState
 
 
 def grid_time(time: int, rules: Rules) -> int | None:
-    """The nearest multiple of the period. If two are equally near, the later one. None if the
-    nearest one is farther away than the tolerance.
+    """The multiple of the period that is nearest to `time`; of two that are equally near, the later
+    one. None: the nearest multiple is farther away than the tolerance.
     """
     slot = (time + rules.period_ms // 2) // rules.period_ms * rules.period_ms
     return slot if abs(time - slot) <= rules.tolerance_ms else None
@@ -36,9 +36,10 @@ def insert(scenes: list[Open], scene: Open) -> None:
 
 
 def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | None:
-    """Only the open scenes within the tolerance count. Returns the one that lacks this member and
-    whose span stays smallest with this prediction. If each of them has the member already, returns
-    the first one. None: no open scene is within the tolerance.
+    """The scene for a prediction of this member and time, among the open scenes within the
+    tolerance. It is a scene without this member, the one whose span stays smallest with the
+    prediction. If all of these scenes have the member already, it is the first of them. None: no
+    open scene is within the tolerance.
     """
     within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
     free = [scene for scene in within if member not in scene.taken]
