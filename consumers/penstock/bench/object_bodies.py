@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from penstock import config, requests
-from penstock.adapters.model_servers.ready_made import request_of
+from penstock.adapters.model_servers.protocols import request_of
 from penstock.core.rows.payload import Float32Matrix, JsonRows, Matrix, Payload
 from penstock.errors import Fatal, Poison, usage
 from penstock.formats.base.reading import decoded
