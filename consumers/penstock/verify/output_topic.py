@@ -29,7 +29,7 @@ from penstock.verify.result_objects import Claim, Claims
 
 
 class Answers:
-    """`take` every record once; then `undone` names the incomplete objects."""
+    """Call `take` with every record once; after that, `undone` names the incomplete objects."""
 
     def __init__(
         self,
@@ -162,8 +162,8 @@ class Answers:
         if answer.result is not None:
             said = answer.rows or 0, answer.result, answer.model
             self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
-            # If rows have records of their own, the last row's record has ended the object already.
-            # Only an object that failed is ended by this record.
+            # If rows have records of their own, the last row's record has ended the object already,
+            # unless the object failed.
             if self._scope.of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return

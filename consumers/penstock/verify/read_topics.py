@@ -38,9 +38,9 @@ async def verify(
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
     """Judge the input topics up to `until`: "end" for all records that the input topics hold now,
-    "committed" for the records that the group has committed. `committed`: True if only committed
-    records of the output topics are read. With exactly-once delivery only committed records are
-    read in any case, because the promise holds only for readers of committed records.
+    "committed" for the records before the group's committed offsets. `committed`: True if the
+    output topics are read without records of open and of aborted transactions. With exactly-once
+    delivery they are always read so, because the promise holds only for such readers.
     """
     isolation = "read_committed" if committed else cfg.delivery.isolation
     async with (

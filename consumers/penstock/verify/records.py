@@ -1,4 +1,4 @@
-"""Output records as the judge decodes them, and the state that it keeps of an incomplete object.
+"""Output records as the judge decodes them, and what the judge keeps of an incomplete object.
 
 Rule: only the judged fields of a record are decoded. Fields that are the same for all rows of an
 object stay JSON text. Of an incomplete object the rows are kept as ranges. Owner: `output_topic`.
@@ -145,7 +145,7 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A partition, or a stream of a partition, whose records must be in order. `top` (offset and
-    object) and `row` are the furthest place so far.
+    object index) and `row` name the furthest record so far.
     """
 
     top: tuple[int, int] = (-1, -1)

@@ -29,7 +29,8 @@ from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
 from penstock.verify.input_topic import ObjectAt, Want
 
-# How many result objects are read in parallel. Each takes some megabytes and a temporary file.
+# How many result objects are read in parallel. Each of these reads takes some megabytes and a
+# temporary file.
 AT_A_TIME: Final = 8
 PARQUET_ROWS: Final = 65_536
 NULL: Final = b"null"
@@ -112,8 +113,8 @@ def _count(found: Found, file: IO[bytes], url: str) -> None:
 
 def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
     """How the stored result differs from the claims (None: it does not), and the claim of the
-    record to blame. A repeated answer may have other digits, so it is enough if the stored result
-    matches one of the claims.
+    record to blame. The numbers of a repeated answer may differ in their last digits, so it is
+    enough if the stored result matches one of the claims.
     """
     last = claims[-1]
     if isinstance(found, str):

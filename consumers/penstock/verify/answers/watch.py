@@ -110,8 +110,8 @@ async def _answers_begin(reader: Reader, topic: str, since_ms: int | None) -> di
 
 
 async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int]:
-    """The offsets at which the reading of the input begins, early enough for the input records of
-    the first answers. Without `since_ms` these are the group's committed offsets.
+    """The offsets at which the reading of the input begins, so that it includes the input records
+    of the first answers. Without `since_ms` these are the group's committed offsets.
     """
     found: dict[Where, int] = {}
     for topic in await reader.inputs():
@@ -142,7 +142,7 @@ class _Asked:
 
     def at_ms(self, source: Source) -> int | None:
         """When Kafka got the input record of this answer; None: unknown. The times of input records
-        that are far before this one are forgotten, because they are answered.
+        more than `BEHIND` offsets before this one are forgotten, because they are answered.
         """
         times = self._times.get((source.topic, source.partition))
         if times is None:
