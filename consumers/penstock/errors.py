@@ -6,13 +6,13 @@
     │   │   ├── NoAnswer      the request was sent; the same rows may again get no answer
     │   │   │   └── HungUp        the connection broke during the request, before the time was up
     │   │   └── LockedOut     our clock is wrong, or our credentials have expired
-    │   ├── Overloaded    it answered that it has too much to do: send less at a time
+    │   ├── Overloaded    the other side answered that it has too much to do: send less at a time
     │   ├── WorkerDied    the process that did the work died; the same rows again may kill it again
     │   ├── Fenced        another owner has taken over; what we had begun is void
     │   └── Undecided     an open transaction of another member may still move the position
     ├── Poison        this record, object or row can never work: marker, dead letter, go on
     │   ├── Rejected      the model answered that it cannot take these rows
-    │   └── Unforeseen    handling it raised any other exception: try once more, alone
+    │   └── Unforeseen    any other exception was raised: try this record, object or row once more, alone
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every library error into one of these; any other exception is a

@@ -47,8 +47,8 @@ class Seldom(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._passed_s: dict[tuple[str, object], float] = {}
-        # From the text of each error that is held back to the first and the last time at which it
-        # came.
+        # From the text of an error that is held back to the times at which this error came first
+        # and last.
         self._held_s: dict[tuple[str, object], tuple[float, float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,9 +1,9 @@
 """Turns a batch into a request to a model: one body, and the headers that describe it.
 
 Rule: rows are joined in bulk, never touched one by one. Each request declares the form of rows that
-it takes, and the start checks that the objects' format can make rows of this form. A new request is
-one line in `_OURS`, or an entry point `penstock.requests` of a user's package. Pure. Owner: the
-adapters of models.
+it takes, and the start checks that the objects' format can make rows of this form. A new form of
+request is one line in `_OURS`, or an entry point `penstock.requests` of a user's package. Pure.
+Owner: the adapters of models.
 """
 
 import re

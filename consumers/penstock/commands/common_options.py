@@ -84,7 +84,7 @@ def common(command: Any) -> Any:
 
 @contextmanager
 def reading(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar. The caller gets a function, which it calls with what is done and the total."""
+    """Shows a bar. The caller gets a function and calls it with the number done and the total."""
     with bar() as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -108,7 +108,7 @@ def replay(
 
 @contextmanager
 def replaying() -> Iterator[Callable[[int, int, str], None]]:
-    """Shows a bar with a text beside it. The caller gets a function, which it calls with what is
+    """Shows a bar with a text beside it. The caller gets a function, which it calls with the number
     done, the total and the text.
     """
     columns = (

@@ -53,8 +53,7 @@ class Model(Section, frozen=True):
     inputs: list[str] | None = None
     outputs: list[str] | None = None
     binary: Literal["auto", "yes", "no"] = "auto"
-    # The six keys down to `row_error` are for http. The preset has a value for those that are not
-    # set.
+    # The six keys down to `row_error` are for http. A key that is not set has the preset's value.
     preset: Preset | None = None
     path: str | None = None
     health: str | None = None

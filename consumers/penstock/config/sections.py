@@ -211,7 +211,8 @@ class Limits(Section, frozen=True):
     members: Positive = 100_000
     member_bytes: Positive | None = None
     row_bytes: Positive = 6_000_000
-    # 500 x 500 numbers; splitting a row costs some 80 bytes a cell, so 20 MB.
+    # 500 x 500 numbers. Splitting a row costs some 80 bytes a cell, so a row of this many columns
+    # costs 20 MB.
     columns: Positive = 250_000
     # Pillow's own bound: a quarter of a gigabyte at three bytes a pixel.
     pixels: Positive = 89_478_485
@@ -244,8 +245,8 @@ class Scenes(Section, frozen=True):
     site: str = "(?P<site>[^/]+)/(?P<member>.+)"
     members: Literal["learned"] | dict[str, list[str]] = "learned"
     anchor: str = "grid"
-    # Cameras and sensors at 20 Hz. The tolerance is half a period, so that every time belongs to an
-    # instant of the grid.
+    # The period of cameras and sensors at 20 Hz. The tolerance is half a period, so that every time
+    # belongs to an instant of the grid.
     period_ms: Positive = 50
     tolerance_ms: NonNegative = 25
     offsets_ms: dict[str, int] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Dead letters: listing them, and sending chosen ones back."""
+"""Dead letters: listing them, sending chosen ones back, and letting stopped lines go on."""

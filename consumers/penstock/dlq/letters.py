@@ -31,8 +31,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A letter is chosen if it matches every field that is set, neither empty nor None. `since_ms`:
-    the letter's `failed_at` is at or after this time, in epoch milliseconds. `until_ms`: its
+    """A letter is chosen if it matches every field that is neither empty nor None. `since_ms`: the
+    letter's `failed_at` is at or after this time, in epoch milliseconds. `until_ms`: its
     `failed_at` is before this time.
     """
 

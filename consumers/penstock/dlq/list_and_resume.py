@@ -1,9 +1,10 @@
-"""`penstock dlq list`: a table of the newest dead letters, or all of them as JSON lines, and where
-lines have stopped. `penstock dlq resume` and `skip`: let a stopped line go on, without a restart.
+"""`penstock dlq list`: a table of the newest dead letters, or all letters as JSON, and where a line
+has stopped: a partition, or with order by stream one stream. `penstock dlq resume` and `skip`: let
+a stopped line go on, without a restart.
 
-Rule: letters that differ only in their rows are one line of the table, which has a limited number
-of lines. JSON lines are printed at once, and no letter is kept. Texts come from outside, so
-characters that would control a terminal are printed as escapes. The group's commits tell which
+Rule: letters that differ only in the rows of their object are one entry of the table, which has a
+limited number of entries. JSON is printed at once, and no letter is kept. Texts come from outside,
+so characters that would control a terminal are printed as escapes. The group's commits tell which
 lines have stopped and at which message, and that message names the stream. To let a line go on, the
 command writes the word `resume` or `skip` to Kafka. That word is read by the worker that has the
 partition, or by the partition's next owner. Owner: the command.
@@ -31,14 +32,14 @@ from penstock.ports import Where
 from penstock.process.clock import SystemClock
 from penstock.terminal_text import utc, visible
 
-# How many rows of the table are kept beside those that are shown. A kept row becomes one of the
-# newest if a later letter belongs to it.
+# How many entries of the table are kept beside those that are shown. A kept entry becomes one of
+# the newest if a later letter belongs to it.
 KEPT: Final = 5_000
 
 
 class Alike(NamedTuple):
-    """A row of the table: letters of one code about one object, with the same message. `letters`:
-    the number of these letters. `newest`: the letter that failed last.
+    """An entry of the table: letters of one code about one object, with the same message.
+    `letters`: the number of these letters. `newest`: the letter that failed last.
     """
 
     newest: Filed
@@ -51,8 +52,8 @@ class Alike(NamedTuple):
 
 
 class Listing:
-    """The newest `limit` rows of the table, and the counts of all letters. `stops`: a text for each
-    message at which a partition or stream of the group has stopped.
+    """The newest `limit` entries of the table, and the counts of all letters. `stops`: a text for
+    each message at which a partition or stream of the group has stopped.
     """
 
     def __init__(self, limit: int) -> None:
@@ -79,7 +80,7 @@ class Listing:
             self._alike = {kind: one for kind, one in self._alike.items() if id(one) in kept}
 
     def _newest(self, most: int) -> list[Alike]:
-        """The newest rows of the table, with the latest failure last."""
+        """The newest entries of the table, with the latest failure last."""
         return sorted(self._alike.values(), key=lambda one: one.newest.letter.failed_at)[-most:]
 
     def render(self) -> RenderableType:

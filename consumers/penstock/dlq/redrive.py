@@ -99,7 +99,7 @@ async def redrive(
 
 def _remember(elsewhere: dict[Source, DeadLetter], letter: DeadLetter, how: Redriven) -> None:
     """Note a letter that does not hold its message, because only the first letter about a message
-    holds it.
+    holds the message.
     """
     if letter.source in elsewhere or len(elsewhere) >= REMEMBERED:
         how.repeats += letter.source in elsewhere

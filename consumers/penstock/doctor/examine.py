@@ -1,5 +1,5 @@
-"""Runs the doctor's checks one after the other, and checks the limits of this machine itself: the
-numbers of open files and the memory that the configuration may need.
+"""Runs the doctor's checks one after the other. The first check is here: does this machine allow as
+many open files, and as much memory, as the configuration may need?
 
 Rule: the checks ask the services what a worker asks at its start, by the same code. They also ask
 the worker that runs at this configuration's address, because only a running worker knows the state
@@ -101,7 +101,7 @@ async def _stores(cfg: config.Config, urls: Sequence[str]) -> AsyncIterator[Find
 
 
 async def look_at_worker(cfg: config.Config) -> list[Finding]:
-    """The problems that the running worker tells, as on its page."""
+    """The problems that the running worker reports, the same as on its page."""
     if not cfg.http.port:
         return []
     url = url_of(cfg.http)
@@ -119,8 +119,8 @@ async def look_at_worker(cfg: config.Config) -> list[Finding]:
     ] or [Finding("worker", "ok", f"the one at {url} says that all is well")]
 
 
-# Open files beside those of fetches and calls: for Kafka's brokers, the page with its viewers,
-# decoders, logs, libraries.
+# The number of open files beside those of fetches and calls: for Kafka's brokers, the page with its
+# viewers, decoders, logs, libraries.
 OTHER_FILES: Final = 100
 # Memory beside the buffer: for the interpreter, libraries, clients' buffers, and a decoder at work.
 BASE_BYTES: Final = 300 * config.MIB

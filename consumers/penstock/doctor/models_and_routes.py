@@ -1,5 +1,5 @@
-"""Checks each model, and whether each route to a model matches some of the announced objects. Is
-the model there, what input does its server take, and how does it answer an object's first row?
+"""Checks each model: is it there, what input does its server take, and how does it answer an
+object's first row? Also checks the routes: does each of them match some of the announced objects?
 
 Rule: the first row is sent in one request, without the pipeline's batches and retries, so that the
 finding shows what the server did. The object is decoded in this process, within the limits of its

@@ -30,7 +30,8 @@ from penstock.messages.urls import split_url
 from penstock.ports import Body, Location, Objects
 from penstock.process.asyncio_additions import in_thread
 
-# Places of one listing can be compared: within a URL or file, all are keys, or all are numbers.
+# Places of one listing can be compared, because within a URL or file all are keys, or all are
+# numbers.
 At = tuple[int, int | str]
 CHUNK = 1_000
 

@@ -2,13 +2,13 @@
 errors.
 
 Rule: the end of a job is the offsets at which the input topics ended when its first worker started.
-It is decided once. It is kept in Kafka, as the commits of a group without members,
-`<group>.until-end`: for each partition the end of the job, and as metadata the place and time at
-which the job began. So all workers of the group, including those that are started again, work to
-the same end, and other commands can tell how far the job is. When all is answered, the next worker
-that starts decides a new end. Errors are counted by the offsets of the dead letters' references: a
-repeated letter counts once, and a letter of an earlier job does not count. Owner: `penstock run
---until-end` and `penstock progress`.
+This end is decided once, and kept in Kafka as the commits of a group without members,
+`<group>.until-end`: the committed offset of a partition is the end of the job there, and the
+metadata tells the offset and the time at which the job began. So all workers of the group,
+including those that are started again, work to the same end, and other commands can tell how far
+the job is. When all is answered, the next worker that starts decides a new end. Errors are counted
+by the offsets of the dead letters' references: a repeated letter counts once, and a letter of an
+earlier job does not count. Owner: `penstock run --until-end` and `penstock progress`.
 """
 
 from collections import Counter, defaultdict

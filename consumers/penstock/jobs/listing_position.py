@@ -1,13 +1,13 @@
 """How far a listing was announced, kept in Kafka, so that the command goes on there after a crash.
 
 Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
-it is committed in a group without members: all references up to it are on the topic. Marks in the
-topic itself tell which references were sent after that commit: the last mark of a partition has a
-place, and the partition's references up to that place are not sent again. So no reference is
-missing or double, although there are no transactions, and workers read their input uncommitted. Of
-several processes of the command, the one that began last owns the position. Before a process sends,
-it checks that it still owns the position, and ends if it does not. If two processes begin together,
-one of them ends. Owner: `penstock produce`.
+the position is committed in a group without members. So all references up to the committed position
+are on the topic. Marks in the topic itself tell which references were sent after that commit: the
+last mark of a partition has a place, and the partition's references up to that place are not sent
+again. So no reference is missing or double, although there are no transactions, and workers read
+their input uncommitted. Of several processes of the command, the one that began last owns the
+position. Before a process sends, it checks that it still owns the position, and ends if it does
+not. If two processes begin together, one of them ends. Owner: `penstock produce`.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 Rule: the batches of a partition leave in order, and Kafka keeps a batch whole or not at all. So the
 mark on the last record of a batch says exactly which references of its partition are on the topic,
 even if the sender died and its other batches were lost. Memory is bounded: `WAITING_BYTES` for
-references that wait, and `UNACKNOWLEDGED_BYTES` for those that were sent. Owner: `penstock
-produce`.
+references that wait to be sent, and `UNACKNOWLEDGED_BYTES` for references that were sent and are
+not acknowledged yet. Owner: `penstock produce`.
 """
 
 from collections import deque

@@ -1,1 +1,1 @@
-"""`predict` for Python programs: the same pipeline without Kafka; and its results as tables."""
+"""`predict` for Python programs: the worker's pipeline without Kafka, and the results as tables."""
