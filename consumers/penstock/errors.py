@@ -12,7 +12,7 @@
     │   └── Undecided     an open transaction of another member may still move the position
     ├── Poison        this record, object or row can never work: marker, dead letter, go on
     │   ├── Rejected      the model answered that it cannot take these rows
-    │   └── Unforeseen    any other exception was raised: try this record, object or row once more, alone
+    │   └── Unforeseen    handling it raised any other exception: try once more, alone
     └── Fatal         going on would do harm or is pointless: stop the process
 
 Adapters and decoders translate every library error into one of these; any other exception is a

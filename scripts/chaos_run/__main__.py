@@ -1,9 +1,9 @@
 """The command line of `scripts/chaos`: makes a stack and a folder of its own, runs, and prints the
 report.
 
-Rule: the run stops its workers and services, also if it fails. If a promise was broken or the
-run failed, the folder is kept. It has the log of the faults, the logs of workers and services, and
-the judge's report.
+Rule: the run stops its workers and services even if it fails. If a promise was broken or the run
+failed, the folder is kept. It has the log of the faults, the logs of workers and services, and the
+judge's report.
 """
 
 import argparse

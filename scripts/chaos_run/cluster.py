@@ -180,7 +180,7 @@ class Cluster:
         self._until(lambda: asyncio.run(self._is_whole()), "every replica is in sync")
 
     async def _is_whole(self) -> bool:
-        """Are all brokers there, and is each replica of each partition in sync?"""
+        """True if all brokers are there and each replica of each partition is in sync."""
         # The client logs every refused connection, but here refusals are expected.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)

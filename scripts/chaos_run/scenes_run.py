@@ -1,9 +1,8 @@
 """`scripts/chaos --scenes`: kills, freezes and stops two scenes workers every few seconds, and
 restarts Kafka. Then runs the judge and an oracle.
 
-Rule: the broker belongs to the run, which stops broker and workers at its end, also if it fails.
-If a promise was broken or the run failed, the folder with the logs is kept. Owner: the command
-line.
+Rule: the broker belongs to the run, which stops broker and workers at its end even if it fails. If
+a promise was broken or the run failed, the folder with the logs is kept. Owner: the command line.
 """
 
 import argparse

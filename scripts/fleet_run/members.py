@@ -104,7 +104,7 @@ async def measured(members: int, partitions: int) -> list[Figure]:
 
 
 async def _measured(cfg: config.Config, members: int, partitions: int) -> list[Figure]:
-    # At each rebalance every member logs lines about it.
+    # At each rebalance every member logs some lines.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     pids = service_pids(cfg)
     if "kafka" not in pids:
