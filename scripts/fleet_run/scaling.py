@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
-from penstock.bench.object_bodies import COLUMNS, csv_body
 
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import producing, stamped
 from chaos_run.workers import Crew
 from fleet_run.common import WORKERS_CORE, Figure, fresh_place, services_apart, tell
 from penstock import config
+from penstock.bench.object_bodies import COLUMNS, csv_body
 from penstock.bench.resource_use import cpu_by_name, service_pids
 from penstock.bench.topics_and_bucket import count_records, end_watcher
 from penstock.errors import Fatal

@@ -18,7 +18,6 @@ from statistics import median
 from typing import NamedTuple
 
 import orjson
-from penstock.bench.object_bodies import csv_body
 
 from chaos_run.plan import PARTITIONS
 from chaos_run.services_under_test import Place, producing, stamped
@@ -32,6 +31,7 @@ from fleet_run.common import (
     services_apart,
     tell,
 )
+from penstock.bench.object_bodies import csv_body
 from penstock.bench.percentiles import percentile
 from penstock.bench.resource_use import family
 from penstock.bench.topics_and_bucket import count_records, end_watcher

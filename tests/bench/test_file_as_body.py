@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from penstock.bench.object_bodies import read_body
 from PIL import Image
 
 from penstock import config
+from penstock.bench.object_bodies import read_body
 from penstock.errors import EXIT_USAGE, Fatal
 
 CSV = b"1,2\n3,4\n5,6\n"
