@@ -15,7 +15,7 @@ from penstock.adapters.kafka.assigned_partitions import Numbers
 from penstock.adapters.kafka.group.assignors import OneOwner
 from penstock.adapters.kafka.group.lag_and_owners import GroupStanding
 from penstock.adapters.kafka.group.membership import GroupMember, MemberSource
-from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.source import KafkaSource
 from penstock.core.health.other_groups import RegionState

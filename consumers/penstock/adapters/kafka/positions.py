@@ -30,7 +30,7 @@ from penstock.adapters.kafka.client import (
 )
 from penstock.adapters.kafka.exactly_once.abandoned_transactions import Abandoned
 from penstock.adapters.kafka.group.leaving import ConsumerTerms, consumer_terms
-from penstock.adapters.kafka.inside.handles import client_of, state_of
+from penstock.adapters.kafka.inside.consumers import client_of, state_of
 from penstock.adapters.kafka.requests import DecidedOffsets
 from penstock.adapters.kafka.topics import ask_for_inputs, count_partitions
 from penstock.errors import Transient

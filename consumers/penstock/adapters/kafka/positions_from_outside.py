@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, connection, opened, within
-from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import lines_group, positions
 from penstock.core.order.line_stop import Word, decode_words, encode_words
 from penstock.errors import usage

@@ -17,7 +17,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
-from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.topics import no_topic
 from penstock.core.progress.cursor import without_stop

@@ -47,8 +47,14 @@ from penstock.adapters.kafka.group.membership import (
     instance_of,
     refusal,
 )
-from penstock.adapters.kafka.inside.fetching import WHOLE_MS, ask_patiently, ask_with_pauses
-from penstock.adapters.kafka.inside.handles import client_of, generation_of, member_of
+from penstock.adapters.kafka.inside.consumers import (
+    WHOLE_MS,
+    ask_patiently,
+    ask_with_pauses,
+    client_of,
+    generation_of,
+    member_of,
+)
 from penstock.adapters.kafka.inside.naming_the_member import name_each_request, watch_topics
 from penstock.adapters.kafka.positions import SourceQuestions
 from penstock.adapters.kafka.topics import ask_for_inputs
@@ -119,13 +125,8 @@ class KafkaSource(SourceQuestions):
             client_rack=settings.client_rack,
             isolation_level=isolation,
         )
-        super().__init__(
-            consumer,
-            settings,
-            numbers or Numbers(settings.inputs),
-            isolation=isolation,
-            decided=decided,
-        )
+        numbers = numbers or Numbers(settings.inputs)
+        super().__init__(consumer, settings, numbers, isolation=isolation, decided=decided)
         self._places = Places(self, self._timeout_s)
         self._join_deadline = JoinDeadline(
             settings.group,

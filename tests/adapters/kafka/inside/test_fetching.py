@@ -12,7 +12,7 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.fetch import FetchResponse_v11
 
-from penstock.adapters.kafka.inside.fetching import (
+from penstock.adapters.kafka.inside.consumers import (
     PART_MS,
     REFUSED_S,
     STALE_S,

@@ -23,7 +23,7 @@ from penstock.adapters.kafka.exactly_once.transactions import (
     KafkaTransactions,
 )
 from penstock.adapters.kafka.group.membership import GroupMember, instance_of
-from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     begin_transactions_soon,

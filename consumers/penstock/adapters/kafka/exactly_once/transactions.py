@@ -17,13 +17,13 @@ from aiokafka.structs import OffsetAndMetadata
 
 from penstock.adapters.kafka.client import reason, translated
 from penstock.adapters.kafka.group.membership import GroupMember
-from penstock.adapters.kafka.inside.handles import transaction_end_of
 from penstock.adapters.kafka.inside.naming_the_member import NotMemberError, commit_as
 from penstock.adapters.kafka.inside.sending import (
     BATCH_BYTES,
     batches,
     give_up,
     seen,
+    transaction_end_of,
 )
 from penstock.adapters.kafka.topics import know
 from penstock.errors import Fenced, Transient, Unreachable

@@ -16,7 +16,7 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import answered_within, check_code, close, connection, start
-from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.positions import positions
 from penstock.adapters.kafka.topics import count_partitions
 from penstock.core.health.other_groups import RegionState

@@ -17,7 +17,7 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from penstock import config
 from penstock.adapters.kafka.client import LEAVE_S, answered_within, check_code, connection, opened
-from penstock.adapters.kafka.inside.handles import client_of
+from penstock.adapters.kafka.inside.consumers import client_of
 from penstock.adapters.kafka.requests import LeaveGroup
 from penstock.errors import PenstockError, usage
 

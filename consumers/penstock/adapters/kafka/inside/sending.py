@@ -20,7 +20,6 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 
 from penstock import config
 from penstock.adapters.kafka.client import connection
-from penstock.adapters.kafka.inside.handles import transaction_end_of
 from penstock.ports import Headers, Outgoing
 
 # Below the broker's default message.max.bytes of 1,048,588, with room for the batch header.
@@ -152,6 +151,14 @@ def _left_behind(producer: AIOKafkaProducer) -> Iterator[asyncio.Future[Any]]:
             yield batch._drain_waiter
     for batch in accumulator._pending_batches:
         yield batch.future
+
+
+def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:
+    """The future of the transaction's end, which has the reason if the transaction fails. None: the
+    producer has no transactions.
+    """
+    transactions = producer._txn_manager
+    return None if transactions is None else transactions.wait_for_transaction_end()
 
 
 def seen(future: asyncio.Future[Any]) -> None:

@@ -1,4 +1,5 @@
-"""When aiokafka asks a broker for records, and how long the broker may wait before it answers.
+"""What is private in aiokafka's consumers: reads their connections, generation and known ends, and
+sets when a consumer asks a broker for records, and how long the broker may wait before it answers.
 
 Rule: aiokafka makes the requests; we set its pauses, and tell the worker if aiokafka's loop fails.
 
@@ -9,8 +10,8 @@ may wait only briefly (`PART_MS`), because this partition cannot be asked for be
 aiokafka has one figure for both cases, and the short one would cost an idle worker fifty requests a
 second.
 
-This file uses private parts of aiokafka 0.14's fetcher, because there is no public way. Owner: the
-source, after its start.
+This file uses private parts of aiokafka 0.14, because there is no public way. Owner: the source;
+all clients for `client_of`.
 """
 
 import asyncio
@@ -19,9 +20,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 
+from penstock.adapters.kafka.group.membership import GroupMember
 from penstock.errors import Fatal
 
 # The default of aiokafka's `fetch_max_wait_ms`. librdkafka has the same default.
@@ -34,6 +38,35 @@ PART_MS = 20
 REFUSED_S = 0.02
 # The pause before the next look when a partition has no leader: about the time of an election.
 STALE_S = 0.05
+
+
+def client_of(one: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
+    """The client's connections to the brokers, and its metadata of the cluster."""
+    return one._client
+
+
+def state_of(consumer: AIOKafkaConsumer, where: TopicPartition) -> Any:
+    """The position and the known ends of a partition; None if the consumer does not have the
+    partition.
+    """
+    subscription = consumer._subscription.subscription
+    if subscription is None or subscription.assignment is None:
+        return None
+    return subscription.assignment.state_value(where)
+
+
+def generation_of(consumer: AIOKafkaConsumer) -> int | None:
+    """The generation of the group in which the consumer is a member. None: the group has expelled
+    the consumer, and the consumer has not joined again.
+    """
+    generation: int = consumer._coordinator.generation
+    return generation if generation >= 0 else None
+
+
+def member_of(consumer: AIOKafkaConsumer, group: str, instance_id: str | None) -> GroupMember:
+    """Who the consumer is to the group now. While it has not joined, its generation is below 0."""
+    coordinator = consumer._coordinator
+    return GroupMember(group, coordinator.generation, coordinator.member_id, instance_id)
 
 
 def ask_patiently(consumer: AIOKafkaConsumer) -> None:
