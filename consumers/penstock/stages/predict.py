@@ -18,7 +18,7 @@ from penstock.calls.gate import Rank
 from penstock.calls.model_calls import PROBE_ROWS, ModelCalls
 from penstock.calls.unexpected_errors import works_on
 from penstock.core.bad_rows.bisect import Search
-from penstock.core.bad_rows.suspects import Suspicions
+from penstock.core.bad_rows.suspects_and_cuts import Suspicions
 from penstock.core.rows.blocks import Block, ModelRequest, Ticket
 from penstock.core.rows.log_keys import of_ticket
 from penstock.core.rows.rejections import Rejection

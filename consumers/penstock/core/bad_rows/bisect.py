@@ -3,16 +3,19 @@ requests, so not every row has to be asked alone.
 
 Rule: when some of the rows in question must be bad, half of them is asked. If that half is
 answered, the bad row must be in the other half, which needs no request to confirm it. A row is bad
-only if it was refused alone, or if its object is sentenced (`suspects.py`). Rows not yet in
-question are asked together while bad rows are rare, and in groups with about one bad row when bad
-rows are frequent. Pure. Owner: predict, which has one search for each batch; most searches end
-after one request, which is answered.
+only if it was refused alone, or if its object is sentenced. Rows not yet in question are asked
+together while bad rows are rare, and in groups with about one bad row when bad rows are frequent.
+Pure. Owner: predict, which has one search for each batch; most searches end after one request,
+which is answered.
 """
 
 from collections.abc import Sequence
 from itertools import takewhile
 
-from penstock.core.bad_rows.cuts import (
+from penstock.core.bad_rows.lost_requests import LostRequests, Odds
+from penstock.core.bad_rows.suspects_and_cuts import (
+    LOT,
+    Suspicions,
     border_of_sizes,
     first_half,
     fitting,
@@ -21,8 +24,6 @@ from penstock.core.bad_rows.cuts import (
     rows_of,
     smallest_first,
 )
-from penstock.core.bad_rows.lost_requests import LostRequests, Odds
-from penstock.core.bad_rows.suspects import LOT, Suspicions
 from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, WorkerDied
