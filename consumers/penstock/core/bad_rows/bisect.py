@@ -54,8 +54,7 @@ class Search:
         self._suspicions = suspicions
         # `_lot[0]` is the row that is asked in place of all rows of `_lot[1]`.
         self._lot: tuple[list[Block], list[Block]] | None = None
-        # How many more cuts of the present suspects are made between two objects.
-        self._border_cuts = 0
+        self._border_cuts = 0  # how many more cuts of these suspects are made between two objects
         self._grew = False
         self._untested = blocks
         self._suspects: list[Block] = []
@@ -69,8 +68,7 @@ class Search:
         # since the last answer.
         self.rows = self.failures = self._overloads = 0
         self.losses = LostRequests()
-        # How many requests this search made.
-        self.requests = 0
+        self.requests = 0  # how many this search made
 
     @property
     def is_settled(self) -> bool:
