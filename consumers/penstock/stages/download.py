@@ -1,12 +1,12 @@
 """Fetches the objects of one model with a fixed number of fetchers. Lanes take turns, and the
 objects of a lane are fetched in order.
 
-Rule: one fetcher reads an object from the first try to the last. `core.health.retry` decides what
-is tried again and for how long; object_reader.py makes one try. A fetcher whose object needs a
-decoder reads that object to the end, and a new fetcher takes the next object meanwhile. Each store
-has its own fetchers, so that a store that is away does not delay the objects of other stores.
-Owner: the pipeline runs `fetch_forever` for each store, with as many fetchers as its `concurrency`
-says.
+Rule: one fetcher reads an object from the first try to the last. `core.health.retry_and_failover`
+decides what is tried again and for how long; object_reader.py makes one try. A fetcher whose object
+needs a decoder reads that object to the end, and a new fetcher takes the next object meanwhile.
+Each store has its own fetchers, so that a store that is away does not delay the objects of other
+stores. Owner: the pipeline runs `fetch_forever` for each store, with as many fetchers as its
+`concurrency` says.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Helps other regions: joins their groups while they need help, and gives their partitions back
 afterwards.
 
-Rule: `core.health.region_help` decides whether to help. To help is to join the region's group; to
+Rule: `core.health.other_groups` decides whether to help. To help is to join the region's group; to
 give back is to hand over the assigned partitions and leave, as in any rebalance. A failure ends the
 help, never the worker, whose own work needs no other region. Owner: the pipeline runs `run`; when
 it ends, it leaves all groups.

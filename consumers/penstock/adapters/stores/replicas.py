@@ -1,6 +1,6 @@
 """A store and its replicas: the same objects elsewhere, for when the store is unavailable.
 
-Rule: `core.health.replica_choice` decides which store is asked: the store itself while it is
+Rule: `core.health.retry_and_failover` decides which store is asked: the store itself while it is
 healthy. On a replica the entity tag must match the pin, because each store has version ids of its
 own. A replica that does not have the object proves nothing, because the copy may still come: then
 the caller waits for the store itself. Owner: `Stores`, which makes one such client for each store
