@@ -1,1 +1,3 @@
-"""For operators: health page, status, checks, announcing objects, several processes."""
+"""For operators: a worker's page and status, checks of the topics, comparing a shadow with the live
+model, and several workers under one supervisor.
+"""

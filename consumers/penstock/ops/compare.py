@@ -25,7 +25,7 @@ from penstock.messages.reference import SchemaError
 from penstock.messages.shadow import Disagreement, ModelId, Said, Summary, decode_shadow
 from penstock.terminal_text import agreement, folded, utc, worst_streams
 
-# How many streams are counted by name, over all workers.
+# At most this many streams of all workers are counted by name; all others are counted together.
 MOST_STREAMS = 10_000
 
 

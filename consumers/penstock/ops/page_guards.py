@@ -32,8 +32,8 @@ OPEN: Final = ("/", "/healthz")
 
 
 def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
-    """Refuses a request for another host. `bound`: the address that we listen on. `hosts`: globs of
-    further names that are ours.
+    """A middleware that refuses a request whose Host is not a name of ours. `bound`: the address
+    that we listen on. `hosts`: globs of further names that are ours.
     """
     known = ["localhost", *map(str.lower, hosts)]
     is_local = bound == "localhost" or _is_loopback(bound)

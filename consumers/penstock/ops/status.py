@@ -24,7 +24,7 @@ from penstock.packages import DISTRIBUTION
 from penstock.pipeline.life import Pipeline
 from penstock.telemetry.worker import Telemetry
 
-# How many of the streams that agree least with a shadow are shown.
+# Of the streams whose answers agree least with those of a shadow, this many are shown.
 WORST = 5
 
 

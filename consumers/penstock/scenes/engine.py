@@ -1,9 +1,9 @@
-"""A scenes worker on our own Kafka adapters: one line re-keys predictions, another line decides
-about scenes. A line reads a topic, hands its records over in batches, and commits a batch when its
+"""A scenes worker on our own Kafka adapters: one loop re-keys predictions, another loop decides
+about scenes. A loop reads a topic, hands its records over in batches, and commits a batch when its
 results are delivered.
 
-Rule: the engine holds the parts that both lines share, and runs the lines from start to stop. A
-line hands batches over and commits them in order. Records of an assignment that is over are
+Rule: the engine holds the parts that both loops share, and runs the loops from start to stop. A
+loop hands batches over and commits them in order. Records of an assignment that is over are
 dropped; the next assignment reads them again. A failure ends the process; work that is not
 committed is then done again. Owner: `penstock scenes`.
 """
@@ -38,7 +38,7 @@ DRAIN_MS = 5_000
 
 
 class Engine:
-    """One worker. Each of its two lines reads one topic, in a group of its own."""
+    """One worker. Each of its two loops reads one topic, in a group of its own."""
 
     def __init__(self, cfg: config.Config, fits: Fits) -> None:
         self._clock = SystemClock()
@@ -49,9 +49,9 @@ class Engine:
         group = cfg.scenes.group
         self._input = _source(cfg.kafka, self._names.input, group, cfg.delivery.isolation)
         self._by_site = _source(cfg.kafka, self._names.by_site, f"{group}-sites")
-        self._lines = (
-            Line(self._input, self._rekey, _nothing, _nothing),
-            Line(self._by_site, self._decide, self.ledger.take_over, self._give_up),
+        self._loops = (
+            TopicLoop(self._input, self._rekey, _nothing, _nothing),
+            TopicLoop(self._by_site, self._decide, self.ledger.take_over, self._give_up),
         )
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class Engine:
                 cleanup.push_async_callback(end)
             await self._writer.start(self._written)
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(line.run(stop)) for line in self._lines]
+                running = [tasks.create_task(loop.run(stop)) for loop in self._loops]
                 ticking = tasks.create_task(self._tick())
                 await asyncio.wait(running)
                 ticking.cancel()
@@ -135,7 +135,7 @@ def _source(
 
 
 async def _nothing(_: Collection[int]) -> None:
-    """The callback of a line that has nothing to do when partitions come or go."""
+    """The callback of a loop that has nothing to do when partitions come or go."""
 
 
 POLL_MS = 200
@@ -154,15 +154,15 @@ Change = Callable[[Collection[int]], Awaitable[None]]
 
 
 class Source(Followed, Protocol):
-    """The methods of the Kafka source that a line needs."""
+    """The methods of the Kafka source that a loop needs."""
 
     async def commit(self, commits: Mapping[int, Commit]) -> None: ...
 
 
-class Line:
+class TopicLoop:
     """`work` takes a batch and returns an awaitable, which ends when the batch may be committed.
-    The line calls `taken` with new partitions, before their first record. At each rebalance the
-    line calls `given` with all its partitions, after their last record, and then `taken` again with
+    The loop calls `taken` with new partitions, before their first record. At each rebalance the
+    loop calls `given` with all its partitions, after their last record, and then `taken` again with
     the partitions that stay.
     """
 

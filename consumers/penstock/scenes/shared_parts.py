@@ -28,8 +28,8 @@ class Parts(NamedTuple):
 def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
-    """`is_behind()` is true while old, unhandled records lie in Kafka. Raises `Fatal` for settings
-    that contradict each other.
+    """Make the parts for an engine that sends records by `send`. `is_behind()` is true while old,
+    unhandled records lie in Kafka. Raises `Fatal` for settings that contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
     late = Late(topics.late, fits, is_dropped=scenes.late == "drop")

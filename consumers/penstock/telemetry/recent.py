@@ -89,7 +89,7 @@ class Recent:
     def turn(self, window: int) -> None:
         """Close the window that was current, and begin this later one."""
         (p99_ms,) = quantiles_ms(self.counts, 0.99)
-        # In the windows between the two nothing was delivered. The places of these windows still
+        # In the windows between the two nothing was delivered. Their places in the history still
         # hold figures of ten minutes before, which must go.
         for passed in range(max(self.window, window - HISTORY), window):
             self._p99s_ms[passed % HISTORY] = nan

@@ -107,7 +107,9 @@ class RegionTelemetry(Collector):
         return found.get(self.name, 0) / total if total else 1.0
 
     def seen(self, region: str, lag: int | None, *, is_helped: bool) -> None:
-        """Show another region's state; `lag`: None if Kafka did not say."""
+        """Show the state of another region. `lag`: the records that the region's group has not
+        committed; None: Kafka did not tell.
+        """
         if lag is not None:
             self._lag.labels(region).set(lag)
         self._helped.labels(region).set(is_helped)

@@ -2,8 +2,8 @@
 
 Rule: to add an object costs less than a microsecond; which streams are shown is decided when
 somebody asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others
-are summed. If there are too many, the stream that was silent longest is forgotten. Owner: the
-worker's telemetry; the publish stage adds.
+are summed. If there are more than `MOST_STREAMS`, the stream that was silent longest is forgotten.
+Owner: the worker's telemetry; the publish stage adds.
 """
 
 from collections import Counter, OrderedDict

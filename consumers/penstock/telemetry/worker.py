@@ -1,7 +1,7 @@
 """The metrics of every worker.
 
-Rule: they count all models, stores and partitions of the worker together. Metrics of several
-models, of a shadow or of regions are made if there are such (`of_models`, `of_shadow`,
+Rule: each metric here counts all models, stores and partitions of the worker together. Further
+metrics are made if there are several models, a shadow, or regions (`of_models`, `of_shadow`,
 `in_region`). Owner: the worker.
 """
 

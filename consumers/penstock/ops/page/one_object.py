@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 
 from penstock.ops.http_server import as_json
 
-# A supervisor imports this module, and starts sooner without the worker's.
+# A supervisor imports this module, and starts sooner if it does not import the parts of a worker.
 if TYPE_CHECKING:
     from penstock.core.records.output_records import Labels
     from penstock.ops.flow import Flow

@@ -125,7 +125,7 @@ def _skew(document: Document) -> tuple[str, str, str | None]:
     topic, number = most = max(work, key=lambda part: work[part])
     share = work[most] / (sum(work.values()) or 1)
     # The status of a stream has the number of its partition, but not the topic. If several topics
-    # have a partition of this number, its streams are not known.
+    # have a partition of this number, the streams of each are not known.
     is_alone = [other for _, other in work].count(number) == 1
     streams = document.get("streams") or () if is_alone else ()
     ours = [one for one in streams if one["partition"] == number]

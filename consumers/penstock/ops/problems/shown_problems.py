@@ -25,9 +25,10 @@ KINDS: Final = (
 
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
-# From each kind that is measured to its place. Of the kinds that share a place, only one is found
-# at a time. Kinds that are not here are states, or are shown for a minute anyway.
-PLACES: Final[Mapping[str, str]] = {
+# From each kind of problem that is measured to its line on the page. Of the kinds that share a
+# line, only one is found at a time. Kinds that are not here are states, or are shown for a minute
+# anyway.
+LINES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
     **dict.fromkeys(("model", "store", "kafka", "worker", "skew"), "limit"),
@@ -127,13 +128,13 @@ class SteadyProblems:
 
     def tell(self, found: Sequence[Problem], now_s: float) -> list[Problem]:
         """The problems to tell now, worst first. `found`: the problems that were found just now."""
-        states = [one for one in found if one.kind not in PLACES]
-        measured = {(PLACES[one.kind], one.service): one for one in found if one.kind in PLACES}
+        states = [one for one in found if one.kind not in LINES]
+        measured = {(LINES[one.kind], one.service): one for one in found if one.kind in LINES}
         told = {
-            place: _next(self._told.get(place), measured.get(place), now_s)
-            for place in {**self._told, **measured}
+            line: _next(self._told.get(line), measured.get(line), now_s)
+            for line in {**self._told, **measured}
         }
-        self._told = {place: one for place, one in told.items() if one is not None}
+        self._told = {line: one for line, one in told.items() if one is not None}
         return in_order([*states, *(one.problem for one in self._told.values())])
 
 

@@ -2,8 +2,9 @@
 
 Rule: if a member exits with an error, all members end, and the supervisor exits with the same code.
 If a member ends in any other way, a successor takes its place. No member outlives the supervisor:
-each member has a pipe from the supervisor, which the system closes if the supervisor dies. A
-terminal's signals reach only the supervisor, which then ends the members. Owner: the command.
+each member has a pipe from the supervisor, and ends when the system closes this pipe because the
+supervisor has died. A terminal's signals reach only the supervisor, which then ends the members.
+Owner: the command.
 """
 
 import asyncio

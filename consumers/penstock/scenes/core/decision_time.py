@@ -46,6 +46,10 @@ Where = TypeVar("Where", bound=Hashable)
 
 
 class Backlog(Generic[Where]):
+    """Decides whether the worker is behind. Call `handled` when records were handled, with the last
+    record of each partition.
+    """
+
     def __init__(self) -> None:
         # For each partition three values of its last handled record: the offset after the record,
         # the time at which Kafka got the record, and the time at which it was handled.

@@ -1,4 +1,4 @@
-"""A line commits what is safe, and hands back a partition with nothing left under way."""
+"""A loop commits what is safe, and hands back a partition with nothing left under way."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
@@ -8,7 +8,7 @@ from penstock.errors import Transient
 from penstock.ports import Commit, Rebalance, Record, Where
 from penstock.scenes.core.decision_time import Backlog
 from penstock.scenes.core.rules import BEHIND_MS
-from penstock.scenes.engine import COMMIT_S, POLL_MS, UNDER_WAY, Line
+from penstock.scenes.engine import COMMIT_S, POLL_MS, UNDER_WAY, TopicLoop
 from penstock.simulation.virtual_time import virtual_time
 
 
@@ -79,14 +79,14 @@ def record(offset: int) -> Record:
 
 
 @asynccontextmanager
-async def running(records: int) -> AsyncIterator[tuple[Topic, Work, Line]]:
-    """A line that has read all it may of so many records."""
+async def running(records: int) -> AsyncIterator[tuple[Topic, Work, TopicLoop]]:
+    """A loop that has read all it may of so many records."""
     topic, work = Topic(), Work()
     topic.records = [record(offset) for offset in range(records)]
-    line = Line(topic, work, work.taken, work.given)
-    task = asyncio.ensure_future(line.run(asyncio.Event()))
+    loop = TopicLoop(topic, work, work.taken, work.given)
+    task = asyncio.ensure_future(loop.run(asyncio.Event()))
     await asyncio.sleep(0.1)
-    yield topic, work, line
+    yield topic, work, loop
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -114,8 +114,8 @@ async def test_what_is_under_way_is_bounded() -> None:
 
 @virtual_time
 async def test_a_partition_is_handed_back_when_its_batches_are_safe_and_committed() -> None:
-    async with running(2) as (topic, work, line):
-        going = asyncio.ensure_future(line.revoked([0]))
+    async with running(2) as (topic, work, loop):
+        going = asyncio.ensure_future(loop.revoked([0]))
         await asyncio.sleep(COMMIT_S / 2)
         assert not going.done()
         for safe in work.safe:
@@ -130,13 +130,13 @@ async def test_a_partition_is_handed_back_when_its_batches_are_safe_and_committe
 
 @virtual_time
 async def test_what_is_read_while_a_partition_is_taken_over_is_not_lost() -> None:
-    async with running(0) as (topic, work, line):
+    async with running(0) as (topic, work, loop):
         await asyncio.sleep(POLL_MS / 2000)  # in the middle of a read
-        await line.revoked([0])
+        await loop.revoked([0])
         topic.records = [record(0)]
         work.takes_s = 1.0
         topic.comes_at_once = True
-        taking = asyncio.ensure_future(line.assigned({0: Commit(0)}))
+        taking = asyncio.ensure_future(loop.assigned({0: Commit(0)}))
         await asyncio.sleep(2.0)
         await taking
         assert work.handed == [0]
@@ -155,7 +155,7 @@ async def test_a_commit_that_failed_is_made_again() -> None:
 async def test_a_stop_leaves_nothing_under_way() -> None:
     topic, work, stop = Topic(), Work(), asyncio.Event()
     topic.records = [record(0)]
-    running = asyncio.ensure_future(Line(topic, work, work.taken, work.given).run(stop))
+    running = asyncio.ensure_future(TopicLoop(topic, work, work.taken, work.given).run(stop))
     await asyncio.sleep(0.1)
     stop.set()
     await asyncio.sleep(10)
