@@ -47,7 +47,9 @@ def _compose(ports: Ports, *arguments: str) -> str:
 
 
 def up(ports: Ports) -> None:
-    """Returns when all health checks pass. A second call restarts only what changed or ended."""
+    """Returns when all health checks pass. A second call restarts only services that changed or
+    ended.
+    """
     _compose(ports, "up", "--detach", "--build", "--wait", *SERVICES)
 
 

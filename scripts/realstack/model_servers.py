@@ -31,7 +31,7 @@ def _fingerprint(*paths: Path) -> str:
 
 def _mend_scripts(binaries: Path) -> None:
     """Correct the first lines of an environment's scripts. These lines name the folder in which the
-    environment was built, but it was moved from there.
+    environment was built, but the environment was moved to another folder since.
     """
     for script in binaries.iterdir():
         if script.is_symlink() or not script.is_file():

@@ -85,6 +85,20 @@ def test_all_faults_are_told_in_one_run_in_the_order_of_the_file(tmp_path: Path)
     assert [one.line for one in found(tmp_path, text)] == [2, 3, 5, 6, 8]
 
 
+def test_tables_behind_one_without_its_required_key_keep_their_numbers(tmp_path: Path) -> None:
+    models = "[[models]]\nurl = 'http://a:1'\n[[models]]\nname = 'b'\nmax_in_flight = 0\n"
+    routes = "[[routes]]\nstream = 'x'\n[[routes]]\nstream = 'y'\nmodel = 3\n"
+    routes += "[[routes]]\nmodel = 'none'\n"
+    told = found(tmp_path, models + routes, environ={"PENSTOCK_MODEL__NAME": "other"})
+    assert [(one.line, one.key) for one in told] == [
+        (1, "models.1"),
+        (5, "models.2.max_in_flight"),
+        (6, "routes.1"),
+        (10, "routes.2.model"),
+        (11, "routes.3"),
+    ]
+
+
 def test_a_route_that_no_known_stream_can_take_is_told(tmp_path: Path) -> None:
     text = ROUTED.format("site-1/*", "ts")
     for streams in ((), ("site-1/cam-1", "x"), ("site-*",)):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path as File
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock import config
 from penstock.adapters.model_servers.protocols import open_model
 from penstock.config.loading import WrongSetting, resolved
 from penstock.config.unknown_keys import unknown_keys
-from penstock.config.variables import ENV_PREFIX, variables
+from penstock.config.variables import ENV_PREFIX, variable, variables
 from penstock.errors import Fatal, usage
 from penstock.lint.contradictions import contradictions
 from penstock.lint.toml_lines import Path, line_of, lines_of
@@ -30,6 +30,8 @@ from penstock.settings.worker import settings_for_worker
 _NAMED = re.compile(
     r"\[\[(?P<table>\w+)\]\] number (?P<number>\d+)|\b(?P<section>[a-z]+)\.(?P<key>[a-z0-9_]+)"
 )
+# The key that each table of these arrays must have.
+_REQUIRED: Final = {"models": "name", "routes": "model"}
 
 
 class Finding(NamedTuple):
@@ -77,7 +79,7 @@ def lint(file: File | None, environ: Mapping[str, str], streams: Sequence[str]) 
     findings = _Findings(file, lines_of(text))
     for wrong in unknown_keys(tree):
         findings.note(wrong.path, wrong.said)
-        _leave_out(tree, wrong.path)
+        _leave_out(tree, wrong.path, environ)
     known = _known(environ, findings)
     cfg = _loaded(tree, file, known, findings)
     if cfg is not None:
@@ -119,22 +121,34 @@ def _loaded(
         except WrongSetting as error:
             findings.note(error.path, str(error))
             name = f"{ENV_PREFIX}{'__'.join(map(str, error.path))}".upper()
-            if environ.pop(name, None) is None and not _leave_out(tree, error.path):
+            if environ.pop(name, None) is None and not _leave_out(tree, error.path, environ):
                 return None
         except Fatal as error:
             findings.note(_named(str(error)), str(error))
             return None
 
 
-def _leave_out(tree: Any, path: Path) -> bool:
-    """Remove the setting at this path. Returns False if the file does not have the setting."""
-    for name in path[:-1]:
-        tree = tree[name - 1] if isinstance(name, int) else tree.get(name, {})
-    last = path[-1]
-    if isinstance(last, int):
-        del tree[last - 1]
-        return True
-    return tree.pop(last, None) is not None
+def _leave_out(tree: dict[str, Any], path: Path, environ: Mapping[str, str]) -> bool:
+    """Remove the setting at this path. A table of an array that lacks its required key, or loses it
+    here, gets a stand-in, so that the tables after it keep their numbers. Returns False if the file
+    does not have the setting.
+    """
+    required = _REQUIRED.get(str(path[0]), "")
+    *tables, last = (*path, required) if isinstance(path[-1], int) else path
+    keys: Any = tree
+    for name in tables:
+        keys = keys[name - 1] if isinstance(name, int) else keys.get(name, {})
+    removed = keys.pop(last, None)
+    if last != required or len(tables) != 2:
+        return removed is not None
+    keys[last] = f"number {tables[1]}" if required == "name" else _a_model(tree, environ)
+    return bool(removed != keys[last])
+
+
+def _a_model(tree: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """The name of the default model, which any route may name."""
+    name = environ.get(variable("model", "name")) or tree.get("model", {}).get("name")
+    return name if isinstance(name, str) else config.Model().name
 
 
 def refused(cfg: config.Config) -> Iterator[Fatal]:

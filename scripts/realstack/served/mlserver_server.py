@@ -1,7 +1,7 @@
 """MLServer with the example models: `mlserver_server.py HTTP GRPC METRICS`.
 
-`parallel_workers` is 0. With its default, one process for each model, MLServer 1.7 crashes with the
-current release of uvloop.
+`parallel_workers` is 0. By default MLServer has one process for each model, but MLServer 1.7 then
+crashes with the current release of uvloop.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ def main(http: int, grpc: int, metrics: int) -> None:
         log_verbose=0,
         exit_on_error=True,
     )
-    # Rows arrive in batches, so waiting for more of them here would only add delay.
+    # Rows arrive in batches, so to wait here for more rows would only add delay.
     config = ModelConfig(max_batch_size=MOST_ROWS, batching=True, batcher=DynamicBatcher())
     with Triton(config=settings) as triton:
         for model, extra in (
