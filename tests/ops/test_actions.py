@@ -12,7 +12,7 @@ from penstock.dlq.letters import Choice, Place
 from penstock.messages.dead_letter import DeadLetter, dead_letter, decode_dead_letter
 from penstock.messages.prediction import Source
 from penstock.ops.http_server import serving
-from penstock.ops.page.actions import Actions, Line, Redrive, line, redrive
+from penstock.ops.page.actions import Actions, GoOn, Redrive, go_on, redrive
 
 
 def letter(stream: str) -> DeadLetter:
@@ -45,7 +45,7 @@ def test_many_are_chosen_by_a_glob_and_an_age_and_only_counted_at_first() -> Non
     words = ["redrive", "--dry-run", "--latest", "--stream=site-1/*", "--since=15m"]
     assert redrive(asked) == words
     assert redrive(Redrive(dry=False)) == ["redrive"]
-    assert line(Line("skip", "--help")) == ["skip", "--", "--help"]
+    assert go_on(GoOn("skip", "--help")) == ["skip", "--", "--help"]
 
 
 async def test_without_a_token_nothing_can_be_asked_for_and_nonsense_never() -> None:

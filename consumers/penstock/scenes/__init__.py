@@ -4,8 +4,8 @@
     Kafka          Kafka   decode   decide  changelog  Kafka
 
 The modules of `core` decide, and know no clock and no Kafka; begin with `core/site`. In
-`rekey_or_refuse` a prediction is re-keyed by its site, or refused. `changelog` says which worker may
-write a site's state. `packing` makes records small enough for their topics. `ledger` writes
+`rekey_or_refuse` a prediction is re-keyed by its site, or refused. `changelog` says which worker
+may write a site's state. `packing` makes records small enough for their topics. `ledger` writes
 decisions down and publishes them. `engine` runs all of this on our own Kafka adapters, `faust` runs
 it on Faust.
 """

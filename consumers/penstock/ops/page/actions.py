@@ -57,7 +57,7 @@ class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latest: bool = False
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GoOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a stream that stands still goes on: `resume` at the object where it stands, `skip` past
     that object.
     """
@@ -77,7 +77,7 @@ class Actions:
     def handlers(self) -> dict[str, Handler]:
         found: dict[str, Handler] = {
             "/api/redrive": self._handler(Redrive, redrive),
-            "/api/line": self._handler(Line, line),
+            "/api/line": self._handler(GoOn, go_on),
         }
         if DEMO in os.environ:
             found["/api/kill"] = _kill
@@ -140,7 +140,7 @@ def redrive(asked: Redrive) -> list[str]:
     return words
 
 
-def line(asked: Line) -> list[str]:
+def go_on(asked: GoOn) -> list[str]:
     return [asked.verb, "--", asked.stream]
 
 
