@@ -75,8 +75,8 @@ def show_config(context: Context, /, schema: bool, init: bool, **given: str | No
     else:
         document = {**resolved.config.masked(), "sources": sources}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    # The import stands here, because it loads every client: the configuration is printed without
-    # that wait.
+    # The import stands here, because it loads every client, and the configuration above is printed
+    # before that wait.
     from penstock.lint.check import refused
 
     config.check_files(resolved.config, resolved.sources)

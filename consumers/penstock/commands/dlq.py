@@ -21,7 +21,7 @@ from penstock.errors import ErrorCode
 
 
 class At(click.ParamType):
-    """The place of a dead letter on its topic: `PARTITION/OFFSET`."""
+    """The partition and offset of a dead letter on its topic, written as `PARTITION/OFFSET`."""
 
     name = "ID"
 

@@ -119,8 +119,8 @@ class Config(Section, frozen=True):
         }
 
     def with_each_model(self) -> "dict[str, Config]":
-        """From the name of each of `[[models]]` to a configuration that has this model as
-        `model`.
+        """A dictionary from the name of each of `[[models]]` to a configuration that has this model
+        as `model`.
         """
         found: dict[str, Config] = {}
         for one in self.models:

@@ -88,7 +88,7 @@ class Access(Section, frozen=True):
     ssl_cafile: str | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     replicas: list[str] | None = None
-    # Above 16 a store on the same network answers no faster.
+    # With more than 16 fetches at a time a store on the same network answers no faster.
     concurrency: Positive = 16
 
 
@@ -218,7 +218,7 @@ class Limits(Section, frozen=True):
     pixels: Positive = 89_478_485
     # Decoder processes; None: one per core, at least two and at most four.
     decoders: Positive | None = None
-    # Twice what the slowest known objects take: videos of still scenes.
+    # This is twice what the slowest known objects take, which are videos of still scenes.
     decode_ms_per_mib: Positive = 4_000
     # An object up to this size is decoded in the worker. Its decoding takes at most 8 ms of the
     # worker's event loop, in turns.
@@ -259,7 +259,7 @@ class Scenes(Section, frozen=True):
     lease_ms: Positive = 10_000
     # Kafka keeps records this long by default, so older records are not read again.
     forget_ms: Positive = 604_800_000
-    # At 20 Hz ten scenes are open within the deadline; more are open only during a backlog.
+    # At 20 Hz a site has ten scenes open within the deadline, and more only during a backlog.
     max_open: Positive = 64
     max_members: Positive = 256
     inline: str | None = None

@@ -23,7 +23,8 @@ ENV_PREFIX = "PENSTOCK_"
 # the prefix.
 OWN = frozenset({"PENSTOCK_DEMO", "PENSTOCK_HTTP_FD", "PENSTOCK_REQUIRE_STACK", "PENSTOCK_REGION"})
 OWN_PREFIXES = ("PENSTOCK_STACK_",)
-# Kubernetes sets these in every container beside a Service whose name begins with "penstock".
+# Kubernetes sets variables of these names in every container of a namespace that has a Service
+# whose name begins with "penstock".
 _OF_KUBERNETES = re.compile(
     r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"
 )
@@ -105,7 +106,7 @@ def from_text(hint: Any, text: str, *, is_json: bool = False) -> Any:
 
 
 def choices(hint: Any) -> tuple[str, ...]:
-    """The texts that a key takes; empty if the key takes any text, or takes no text."""
+    """The texts of which a key takes one; empty if the key takes any text, or no text at all."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     found = (choices(inner) for inner in get_args(hint) if get_origin(hint) is not list)

@@ -3,11 +3,12 @@
 Rule: the position is kept in two ways. Every few seconds, when all that was sent is acknowledged,
 the position is committed in a group without members. So all references up to the committed position
 are on the topic. Marks in the topic itself tell which references were sent after that commit: the
-last mark of a partition has a place, and the partition's references up to that place are not sent
-again. So no reference is missing or double, although there are no transactions, and workers read
-their input uncommitted. Of several processes of the command, the one that began last owns the
-position. Before a process sends, it checks that it still owns the position, and ends if it does
-not. If two processes begin together, one of them ends. Owner: `penstock produce`.
+last mark of a partition names a place in the listing (see `globs_and_manifests`), and the
+partition's references up to that place are not sent again. So no reference is missing or double,
+although there are no transactions, and workers read their input uncommitted. Of several processes
+of the command, the one that began last owns the position. Before a process sends, it checks that it
+still owns the position, and ends if it does not. If two processes begin together, one of them ends.
+Owner: `penstock produce`.
 """
 
 import asyncio

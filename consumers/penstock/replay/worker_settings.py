@@ -109,8 +109,8 @@ class Plan:
 
 
 def plan(live: config.Config, options: Options) -> Plan:
-    """Raises `Fatal` (exit 2) if the topic is in use, or if the inputs, the range or the name are
-    invalid.
+    """The plan of a replay. Raises `Fatal` (exit 2) if the topic is in use, or if the inputs, the
+    range or the name are invalid.
     """
     check_inputs(live)
     if not _NAME.fullmatch(options.named):
