@@ -20,8 +20,8 @@ _SHORT_MESSAGE_BYTES = 512
 _DECODED = 16
 # What a ticket and its reference cost.
 _TICKET_COST_BYTES = 1_024
-# A partition that owes no more objects than this pays nothing for their messages: together they
-# take 1.5 MB. It may owe more only where order is kept within each stream.
+# A partition that owes no more objects than this pays nothing for short messages, which take 1.5 MB
+# together. A partition may owe more objects only where order is kept within each stream.
 FEW_OBJECTS = 1_000
 
 

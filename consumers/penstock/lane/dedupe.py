@@ -1,10 +1,10 @@
 """Recognises an object that was announced before.
 
-Rule: if a lane has several announcements of one object, they are read one at a time, in input
-order. So when the turn of the second comes, it is known how the first ended: if the first was read,
-the second is a duplicate; if the first failed, the second is read. A fetcher waits only for
-announcements before its own, so there is no deadlock. An object counts as read once it was read to
-its end. Owner: the pipeline; download takes turns here, and publish reports errors.
+Rule: if a lane has several announcements of one object, fetchers work on one of them at a time, in
+input order. So when the turn of the second announcement comes, it is known how the first ended: if
+the object was read to its end for the first, the second is a duplicate; if the first failed, the
+object is read for the second. A fetcher waits only for announcements before its own, so there is no
+deadlock. Owner: the pipeline; download takes turns here, and publish reports errors.
 """
 
 import asyncio

@@ -231,7 +231,8 @@ class Lane(ReceivingLane):
         # The bytes are not given back block by block as the stages let go of the blocks, because
         # the partitions that stay need the room now.
         self._held.refund_all()
-        # Ends `release` and `drained`, which would otherwise wait for deliveries that never come.
+        # This ends the waits in `release` and `drained`: the deliveries that they wait for will
+        # never come.
         self._changed.set()
         self._idle.set()
 

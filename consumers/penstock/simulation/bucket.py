@@ -1,8 +1,8 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: the bucket tells every version of an object to the deployments, because they know the right
-answers to it. When an object changes, the errors that readers may get from the change are noted in
-`unsteady`, and the checks allow them. Owner: one simulation.
+Rule: the bucket tells every version of an object to the deployments, which find out the right
+answers to that version. When an object changes, the errors that readers may get from the change are
+noted in `unsteady`, and the checks allow them. Owner: one simulation.
 """
 
 from random import Random

@@ -72,9 +72,9 @@ class Faults:
 
 NO_FAULTS = Faults()
 
-# The pipeline rejects rows if the model's process dies each time that it gets them. A process that
-# has died by chance must therefore not die again with the same rows, so chance spares it for this
-# long.
+# The pipeline rejects rows if the model's process dies each time that it gets these rows. A second
+# death by chance must therefore not meet the same rows, so no death by chance follows another for
+# this long.
 BETWEEN_DEATHS_S = 60.0
 
 

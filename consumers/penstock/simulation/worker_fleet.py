@@ -18,8 +18,8 @@ from penstock.simulation.world import World
 
 MOST_WORKERS = 3
 LOOK_S = 0.5
-# After a freeze a worker works as a zombie until its next heartbeat tells it that the group has
-# gone on without it. That takes at most this long.
+# A worker that was frozen works as a zombie until its next heartbeat, which comes at most this much
+# later. Only then does the worker learn that the group has gone on without it.
 HEARTBEAT_S = 3.0
 
 

@@ -82,8 +82,8 @@ class Agreement:
         return kind is type(b) and bool(a == b)
 
     def _same_members(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
-        """Called for most rows, so it must be fast: two values that are one Python object (such as
-        a small number or null) are equal without another call.
+        """This is called for most rows, so it must be fast: two values that are one Python object
+        (such as a small number or null) are equal without another call.
         """
         for name, value in a.items():
             other = b.get(name, _NOTHING)

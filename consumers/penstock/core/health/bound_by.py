@@ -24,7 +24,8 @@ LATE_SHARE: Final = 0.01
 # A worker counts as skewed if it has several partitions and one of them has this share of the
 # backlog.
 HOT_SHARE: Final = 0.8
-# In addition, that partition must commit this many times as many records as the others on average.
+# In addition, the partition with that share must commit this many times as many records as the
+# other partitions on average.
 HOT_TIMES: Final = 2
 # The slowest part of the way is named if it takes this share of the time, without the time in
 # Kafka.

@@ -97,8 +97,9 @@ class StreamShare(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """The tickets of one stream. `admitted`: those that wait only for a fetcher; `waiting`: those
-    that wait until an object of their stream is delivered.
+    """The tickets of one stream. `fetching`: how many were given to the fetchers and are not read
+    yet. `admitted`: those that wait until fewer objects of the stream are being fetched. `waiting`:
+    those that wait until an object of the stream is delivered.
     """
 
     fetching: int = 0

@@ -76,8 +76,8 @@ class Ledger:
 
     @property
     def progress(self) -> Progress:
-        """What may be committed now. It is a view, valid until the ledger changes. It includes
-        records that a former assignment completed, even before they are read again.
+        """What may be committed now, as a view that is valid until the ledger changes. Records that
+        a former assignment completed are included, even before they are read again.
         """
         next_offset = self._completed.behind(self.next_offset)
         return Progress(next_offset, self._completed, self._objects, self._rows)

@@ -13,8 +13,8 @@ def is_pointer(text: str) -> bool:
 
 
 def resolve(document: Any, pointer: str, opened: Callable[[Any], Any] | None = None) -> Any:
-    """Raises `LookupError` if the pointer finds no value. `opened` decodes one level of a document
-    that is still text.
+    """The value at the pointer. Raises `LookupError` if the pointer finds none. `opened`: given if
+    the document is JSON text; it decodes one level and leaves the values in that level as text.
     """
     if not pointer:
         return document

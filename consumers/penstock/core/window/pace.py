@@ -133,7 +133,8 @@ class Pace:
         passed_s = max(now_s - self._answered_s, 1e-6)
         self._answered_s = now_s
         self._busy += min(1.0, passed_s / BUSY_MEMORY_S) * (took_s / passed_s - self._busy)
-        # Judged before the call is added: a very late call would move the fit towards itself.
+        # The call is judged before it is added to the fit: a very late call would move the fit
+        # towards itself.
         is_late = self._fit.calls >= MIN_CALLS and took_s > LATE_FACTOR * self.call_s(rows)
         self._fit.add(rows, took_s)
         # A late call that still takes no more than its share of the target is no reason to lose

@@ -55,7 +55,7 @@ class Bounds:
     def check(self, worker: Worker, deployment: Deployment) -> None:
         wiring = worker.pipeline.wiring
         limits = self._limits.get(worker)
-        if limits is None:  # kept, because this method takes a sixth of a simulation's time
+        if limits is None:  # computed once: this method takes a sixth of a simulation's time
             limits = self._limits[worker] = _limits(worker, deployment)
         of_objects = wiring.budget.spent_bytes - wiring.budget.messages_bytes
         # The sum of all that may be held takes longer than all other checks. So it is only computed

@@ -93,8 +93,8 @@ class PartitionLog:
         return self.objects(number[0])[number[1]]
 
     def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
-        """Note a committed cursor. Returns False if the same digest was committed for another
-        version before.
+        """Note a committed cursor. Returns True if its digest stands for one version: the digest is
+        not empty, and was not committed for another version before.
         """
         name = self.asked(number).name
         before = self._bound.get((number, digest))

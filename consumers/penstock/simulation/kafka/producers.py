@@ -97,7 +97,9 @@ class SimulatedProducers:
             raise Transient("another producer has taken the transaction back")
 
     async def _request(self, arrive: Callable[[], bool]) -> bool:
-        """Send a request and wait for its answer. A request of a dead worker is handled, too."""
+        """Send a request and wait for its answer. The request arrives even if the worker dies,
+        unless the worker's connection is cut.
+        """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def reach_broker() -> None:

@@ -237,7 +237,9 @@ class SimulatedSource(Generic[W]):
             await self._assigned(start)
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
-        """The next records, and the position after them. A gap at the end is passed, too."""
+        """The next records, and the position after them; if a gap follows up to the end of the
+        partition, the position after the gap.
+        """
         log = self._topic.records[partition]
         index = bisect_left(log, position, key=lambda record: record.offset)
         fresh = log[index : index + 8]
