@@ -2,12 +2,12 @@
 
 from penstock.core.routing.model_routes import UNMATCHED_AFTER, Route, Routes
 from penstock.core.routing.stream_keys import StreamNames
-from penstock.doctor.models_and_routes import Seen
+from penstock.doctor.models_and_routes import RouteMatches
 
 
-def seen(count: int, *globs: str) -> Seen:
+def seen(count: int, *globs: str) -> RouteMatches:
     routes = [Route(("other",), stream=glob) for glob in globs]
-    found = Seen(Routes(("rows", "other"), routes), StreamNames(None))
+    found = RouteMatches(Routes(("rows", "other"), routes), StreamNames(None))
     for number in range(count):
         value = b'{"bucket": "plat", "key": "site-1/cam-1/%d.csv"}' % number
         found.take(0, number, None, value)

@@ -152,22 +152,22 @@ def _came(error: PenstockError) -> str:
 
 
 # At most this many of a topic's newest messages are read.
-MOST: Final = 4_000
+MOST_MESSAGES: Final = 4_000
 
 
 async def look_at_routes(cfg: config.Config) -> list[Finding]:
-    seen = Seen(routes_of(cfg), StreamNames(stream_from(cfg.kafka.stream_from)))
+    seen = RouteMatches(routes_of(cfg), StreamNames(stream_from(cfg.kafka.stream_from)))
     kafka = hurried(cfg.kafka)
     async with open_reader(kafka, kafka.isolation) as reader:
         for topic in await reader.inputs():
             spans = await reader.spans(topic)
-            each = MOST // max(1, len(spans))
+            each = MOST_MESSAGES // max(1, len(spans))
             newest = {n: (max(begin, end - each), end) for n, (begin, end) in spans.items()}
             await reader.read(topic, newest, seen.take, lambda _: None)
     return [seen.verdict()]
 
 
-class Seen:
+class RouteMatches:
     """The objects of some messages, and which routes they match."""
 
     def __init__(self, routes: Routes, naming: StreamNames) -> None:
