@@ -1,6 +1,6 @@
 """Judges the output topic: is every record in its place, and every object answered to its end?
 
-Rule: of a complete object only its place is kept (`done`). Of an open object the rows are kept, as
+Rule: a complete object is only noted in `done`. Of an incomplete object the rows are kept, as
 ranges. A record with the next row of the same object is judged by the few lines of `take`, any
 other record by `_place`. Owner: the judge, which feeds records in offset order.
 """

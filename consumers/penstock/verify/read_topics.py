@@ -129,8 +129,8 @@ def scope_of(
     committed: Mapping[int, Commit],
     partitions: int,
 ) -> Scope:
-    """The promises of the settings about these references. `partitions`: how many partitions the
-    output topic has.
+    """What the settings promise about the answers to the references at the offsets `asked`.
+    `partitions`: how many partitions the output topic has.
     """
     by_hash = cfg.output.partitioning == "stream"
     return Scope(

@@ -176,7 +176,7 @@ class Open:
 
     @property
     def missing(self) -> Ranges:
-        """The wanted rows without a record, among those that are known to exist."""
+        """The wanted rows without a record, as far as rows are known to exist."""
         stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
         return self.want.rows.within(0, stop).minus(self.seen)
 

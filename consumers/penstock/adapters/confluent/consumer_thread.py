@@ -79,8 +79,8 @@ class Handle:
             self._membership = self.consumer.consumer_group_metadata()
 
     def follow_topics(self) -> None:
-        """If other topics match the pattern now, subscribe to those. Call this on the thread,
-        between two reads.
+        """If other topics match the pattern now than before, subscribe anew. Call this on the
+        thread, between two reads.
         """
         if self._subscription.changed(self.consumer):
             self.consumer.subscribe(self.topics, **self._callbacks)

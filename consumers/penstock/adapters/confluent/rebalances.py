@@ -131,7 +131,7 @@ class Rebalances:
         """Returns where the partitions begin, and which of the partitions stay paused for now."""
         if (held := self._reads.ours.all()) and not self._handle.is_incremental:
             # If the topics change while an assignment is made, librdkafka does not call `on_revoke`
-            # before the next assignment.
+            # before the next assignment. So the former partitions are revoked here.
             await self._revoked(held)
         lost = self._suspended.difference(numbers)
         self._suspended.clear()

@@ -151,7 +151,7 @@ class MemoryResults:
 
 
 class MemoryUpload:
-    """The upload of one result. `begun` keeps only the latest upload of a name."""
+    """The upload of one result. `MemoryResults.begun` has only the latest upload of a name."""
 
     def __init__(self, results: MemoryResults, location: Location) -> None:
         self._results = results

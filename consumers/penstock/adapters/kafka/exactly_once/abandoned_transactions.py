@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 ABANDONED_S = 1.0
 MOST_S = 30.0
 # How long a transaction may stay open if no position waits for its end. A living member gets more
-# time to end it than `ABANDONED_S`, because nothing stands still meanwhile.
+# time to end it than `ABANDONED_S`, because no worker waits for its end.
 LEFT_S = 2.0
 # How often we look: several times, because the first look may come while a coordinator loads its
 # log.
@@ -41,7 +41,7 @@ LOOK_EVERY_S = 0.3
 FORGET_S = 10.0
 # A broker answers within milliseconds. A broker that has not answered after this time is left out.
 LOOK_S = 5.0
-# The topic to which a transaction with positions writes.
+# A transaction writes to this topic if it has positions of a group.
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
 CONCURRENT_TRANSACTIONS = 51

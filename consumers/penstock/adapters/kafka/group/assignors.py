@@ -40,7 +40,8 @@ def sticky() -> type[StickyPartitionAssignor]:
             if any(set(one.subscription) != topics for one in members.values()):
                 # Members have different topics for a while when workers with other topics replace
                 # the former ones, or when only some members know a new topic that matches
-                # kafka.input_pattern.
+                # kafka.input_pattern. Then not every member can take every partition, which
+                # aiokafka's own way of dividing heeds.
                 return dict(super().assign(cluster, members))
             known = {topic: cluster.partitions_for_topic(topic) or () for topic in topics}
             partitions = {TopicPartition(topic, one) for topic in known for one in known[topic]}

@@ -58,8 +58,8 @@ class GroupStanding(_Looker):
         self._helpers = helpers
 
     async def of(self, group: config.Kafka) -> RegionState:
-        """The lag and the workers of the group that these settings name. Raises `Transient` or
-        `Fatal`.
+        """The lag of the group that these settings name, and the number of its own workers. Raises
+        `Transient` or `Fatal`.
         """
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):

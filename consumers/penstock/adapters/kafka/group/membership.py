@@ -174,10 +174,11 @@ class JoinDeadline:
     """Ends a worker that cannot join its group.
 
     A join may take the time that members have to hand their partitions back, plus twice the
-    session. If the worker is no member after that, although the broker answers other questions,
-    waiting longer does not help. While the broker does not answer or has no input topic, the worker
-    waits, up to `kafka.timeout_ms`; the check of topics tells people about a missing topic. `ask`
-    puts a question to the broker, and raises `Transient` unless it is answered.
+    session. If the worker is no member after that, although the broker answers other questions, the
+    worker ends, because waiting longer does not help. While the broker does not answer or has no
+    input topic, the worker waits, up to `kafka.timeout_ms`; the check of topics tells people about
+    a missing topic. `ask` puts a question to the broker, and raises `Transient` unless it is
+    answered.
     """
 
     def __init__(

@@ -87,8 +87,9 @@ def ask_patiently(consumer: AIOKafkaConsumer) -> None:
 
 
 async def ask_with_pauses(consumer: AIOKafkaConsumer, failed: Callable[[Fatal], None]) -> None:
-    """Call this before partitions are assigned. If aiokafka's loop fails, nothing is read any more:
-    then `failed` gets the reason, which aiokafka would only log.
+    """Make aiokafka pause after a refused request, and while a partition has no leader. Call this
+    before partitions are assigned. If aiokafka's loop fails, nothing is read any more: then
+    `failed` gets the reason, which aiokafka would only log.
     """
     fetcher = consumer._fetcher
     fetcher._fetch_task.cancel()
