@@ -15,8 +15,8 @@ import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
-from penstock.adapters.model_servers.http_model import HttpModel, read_answer
+from penstock.adapters.model_servers.exchange import Reply, Request
+from penstock.adapters.model_servers.http_calls import HttpModel, ModelHttp, read_answer
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     OK,

@@ -1,4 +1,4 @@
-"""Sends a request to the model server and returns the answer, without looking into either.
+"""A request to a model server and its answer, as bytes: sends the one, returns the other.
 
 Rule: a request is sent once, with one exception. The request is sent again if it went over a
 connection that had been idle, and this connection was closed before a byte of the answer came: the
@@ -8,11 +8,14 @@ Owner of the connections to one server; the caller bounds the calls.
 
 import asyncio
 import ssl
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from penstock.adapters.http.answer_reader import Answer, AnswerReader, wanting
 from penstock.adapters.http.certificates import untrusted
 from penstock.adapters.http.connections import Connection, Host
+from penstock.adapters.model_servers.refusals import excerpt
+from penstock.ports import outgoing_traceparent
 
 # A server that accepts no connection within this time counts as unavailable.
 CONNECT_S: Final = 5.0
@@ -30,6 +33,29 @@ HEADERS: Final = {
     for name in ("Retry-After", "Date", "Inference-Header-Content-Length")
 }
 _FIELDS: Final = wanting(*HEADERS.values())
+# How many bytes of a request's body an error shows, so that a person finds the row at fault.
+SHOWN_BYTES: Final = 200
+
+
+class Request(NamedTuple):
+    """A body and the headers that say what it is."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+    def shown(self, rows: int) -> str:
+        """What a person is shown: how many rows, in which form, and how the body begins."""
+        form = self.headers.get("Content-Type", "no Content-Type")
+        begin = excerpt(self.body[:SHOWN_BYTES])
+        return f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes: {begin}"
+
+
+class Reply(NamedTuple):
+    """An answer, read whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class NotConnected(Exception):
@@ -97,3 +123,24 @@ class Exchange:
 
 def _reader() -> AnswerReader:
     return AnswerReader(_FIELDS, MOST_ANSWER_BYTES, MOST_COMPLAINT_BYTES)
+
+
+def rest_of_head(method: str, request: Request) -> bytes:
+    lines = [f"{name}: {value}\r\n" for name, value in request.headers.items()]
+    if (traceparent := outgoing_traceparent.get()) is not None:
+        lines.append(f"traceparent: {traceparent}\r\n")
+    if request.body or method != "GET":
+        lines.append(f"Content-Length: {len(request.body)}\r\n")
+    lines.append("\r\n")
+    return "".join(lines).encode()
+
+
+def reply_of(answer: Answer) -> Reply:
+    """Make a `Reply` from the answer. If a header came twice, its first value counts."""
+    fields = answer.fields
+    headers = {
+        shown: fields[name].partition(b"\n")[0].decode("latin-1")
+        for name, shown in HEADERS.items()
+        if name in fields
+    }
+    return Reply(answer.status, headers, answer.body)

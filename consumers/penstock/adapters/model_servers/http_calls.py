@@ -1,30 +1,34 @@
-"""Requests to a model server over HTTP, whatever protocol the server speaks.
+"""Calls to a model over HTTP, whatever protocol its server speaks: tokens, limits, errors, health.
 
 Rule: every failure of a connection becomes one of `penstock.errors` here. A request is sent again
-only once, with a fresh token, if the server refused the former token. The caller bounds the calls.
+only once, with a fresh token, if the server refused the former token. The adapter of a protocol
+says how to predict and how to check the server. The caller bounds the calls.
 """
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.http.answer_reader import Answer, TooLong, Unusable
+from penstock.adapters.http.answer_reader import TooLong, Unusable
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.model_servers.exchange import (
-    HEADERS,
     MOST_ANSWER_BYTES,
     Exchange,
     NotConnected,
+    Reply,
+    Request,
+    reply_of,
+    rest_of_head,
 )
-from penstock.adapters.model_servers.refusals import OK, TOO_LARGE, excerpt
+from penstock.adapters.model_servers.refusals import OK, TOO_LARGE
 from penstock.adapters.model_servers.token_file import Token
-from penstock.errors import HungUp, NoAnswer, Poison, Unreachable, usage
-from penstock.ports import outgoing_traceparent
+from penstock.errors import HungUp, NoAnswer, PenstockError, Poison, Unreachable, usage
+from penstock.ports import Answers
 
 # The deadline of a question without rows. This leaves a server some time to load a model:
 # TorchServe queues the question meanwhile.
@@ -39,32 +43,7 @@ LEAST_LIMIT_BYTES: Final = 1 << 16
 _MOST_ADDRESSES: Final = 16
 # Blanks and control characters, which would break the line of a request's head.
 _UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f]")
-
-
-class Request(NamedTuple):
-    """A body and the headers that say what it is."""
-
-    body: bytes
-    headers: Mapping[str, str]
-
-    def shown(self, rows: int) -> str:
-        """What a person is shown: how many rows, in which form, and how the body begins."""
-        form = self.headers.get("Content-Type", "no Content-Type")
-        begin = excerpt(self.body[:SHOWN_BYTES])
-        return f"{rows} row{'s' * (rows != 1)} as {form}, {len(self.body)} bytes: {begin}"
-
-
-class Reply(NamedTuple):
-    """An answer, read whole."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 _NOTHING: Final = Request(b"", {})
-# How many bytes of a request's body an error shows, so that a person finds the row at fault.
-SHOWN_BYTES: Final = 200
 # Tells whether a reply has a certain meaning.
 Meaning = Callable[[Reply], bool]
 
@@ -162,9 +141,9 @@ class ModelHttp:
         return reply if reply.status == OK else reply._replace(body=self._masked(reply.body))
 
     async def _send(self, method: str, url: URL, request: Request, timeout_s: float) -> Reply:
-        head = self._start_of(method, url) + _rest_of_head(method, request)
+        head = self._start_of(method, url) + rest_of_head(method, request)
         try:
-            return _reply(await self._exchange.ask(head, request.body, timeout_s))
+            return reply_of(await self._exchange.ask(head, request.body, timeout_s))
         except NotConnected as error:
             raise Unreachable(self._said(url, str(error))) from None
         except TooLong:
@@ -212,27 +191,6 @@ class ModelHttp:
         return body
 
 
-def _rest_of_head(method: str, request: Request) -> bytes:
-    lines = [f"{name}: {value}\r\n" for name, value in request.headers.items()]
-    if (traceparent := outgoing_traceparent.get()) is not None:
-        lines.append(f"traceparent: {traceparent}\r\n")
-    if request.body or method != "GET":
-        lines.append(f"Content-Length: {len(request.body)}\r\n")
-    lines.append("\r\n")
-    return "".join(lines).encode()
-
-
-def _reply(answer: Answer) -> Reply:
-    """Make a `Reply` from the answer. If a header came twice, its first value counts."""
-    fields = answer.fields
-    headers = {
-        shown: fields[name].partition(b"\n")[0].decode("latin-1")
-        for name, shown in HEADERS.items()
-        if name in fields
-    }
-    return Reply(answer.status, headers, answer.body)
-
-
 def address_of(settings: config.Model) -> URL:
     """`model.url`, checked: http or https, with a host."""
     try:
@@ -247,3 +205,43 @@ def address_of(settings: config.Model) -> URL:
             "write http://host:8080"
         )
     return base
+
+
+class HttpModel:
+    """The part of the port `Model` that all models over HTTP share."""
+
+    # The most rows of one request. None: the server has told no limit.
+    most_rows: int | None = None
+
+    def __init__(self, settings: config.Model, http: ModelHttp) -> None:
+        self._http = http
+        self._version = settings.version
+
+    @property
+    def version(self) -> str | None:
+        return self._version
+
+    async def ready(self) -> bool:
+        try:
+            await self.check()
+        except PenstockError:
+            return False
+        return True
+
+    async def check(self) -> None:
+        """Returns if the model is there; otherwise raises the error that tells why it is not."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+
+def read_answer(
+    read: Callable[[bytes, int], Answers], reply: Reply, rows: int, request: Request
+) -> Answers:
+    """The answers that `read` finds in a 200. If there are none, the error shows what was sent."""
+    try:
+        return read(reply.body, rows)
+    except Poison as error:
+        error.sent = request.shown(rows)
+        raise

@@ -23,14 +23,14 @@ from yarl import URL
 from penstock import config, requests
 from penstock.adapters.http.certificates import trusting
 from penstock.adapters.model_servers import row_answers
+from penstock.adapters.model_servers.exchange import Reply, Request
 from penstock.adapters.model_servers.http_calls import (
+    HttpModel,
     ModelHttp,
-    Reply,
-    Request,
     address_of,
     is_denied,
+    read_answer,
 )
-from penstock.adapters.model_servers.http_model import HttpModel, read_answer
 from penstock.adapters.model_servers.refusals import (
     NOT_FOUND,
     OK,

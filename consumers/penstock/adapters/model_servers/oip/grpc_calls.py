@@ -16,12 +16,8 @@ from yarl import URL
 
 from penstock import config
 from penstock.adapters.http.certificates import authorities
-from penstock.adapters.model_servers.http_calls import (
-    LOOK_S,
-    MOST_REQUEST_BYTES,
-    Request,
-    SizeLimit,
-)
+from penstock.adapters.model_servers.exchange import Request
+from penstock.adapters.model_servers.http_calls import LOOK_S, MOST_REQUEST_BYTES, SizeLimit
 from penstock.adapters.model_servers.oip.columns import Filled
 from penstock.adapters.model_servers.oip.grpc_protocol import (
     CONTENTS,

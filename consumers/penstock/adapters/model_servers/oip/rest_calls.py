@@ -17,7 +17,8 @@ import orjson
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.model_servers.http_calls import ModelHttp, Reply, Request
+from penstock.adapters.model_servers.exchange import Reply, Request
+from penstock.adapters.model_servers.http_calls import ModelHttp
 from penstock.adapters.model_servers.oip.columns import Column, Filled, fit_for_json
 from penstock.adapters.model_servers.oip.model import Description
 from penstock.adapters.model_servers.oip.outputs import Output, from_list, from_raw, unusable
