@@ -69,7 +69,7 @@ def translated(what: str) -> Iterator[None]:
     except KafkaException as error:
         raise of_ours(what, error.args[0]) from error
     except RuntimeError as error:
-        # confluent-kafka raises this when a closed consumer is used.
+        # confluent-kafka raises RuntimeError when a closed consumer is used.
         raise not_now(what, str(error)) from error
 
 

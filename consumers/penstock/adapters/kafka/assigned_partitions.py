@@ -146,7 +146,8 @@ class Places:
                         exit_code=EXIT_UNREACHABLE,
                     ) from error
                 if not is_logged:
-                    log.warning("asked again, for up to %g s: %s", self._timeout_s, error)
+                    again = "the group's positions are asked for again, for up to %g s: %s"
+                    log.warning(again, self._timeout_s, error)
                     is_logged = True
                 await asyncio.sleep(ASK_AGAIN_S)
         return {}

@@ -52,7 +52,7 @@ async def count_partitions(client: AIOKafkaClient, topic: str) -> int:
                 return 0
             check_code(found["error_code"], topic)
             return len(found["partitions"])
-    raise kafka_errors.StaleMetadata(f"no word about {topic}")
+    raise kafka_errors.StaleMetadata(f"the broker's answer leaves out {topic}")
 
 
 async def know(client: AIOKafkaClient, topic: str, count: int) -> None:

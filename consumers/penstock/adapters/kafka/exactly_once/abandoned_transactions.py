@@ -101,7 +101,7 @@ class Abandoned:
         except (NotImplementedError, PenstockError) as error:
             # The broker's release does not know the request, or we do not have the right to ask.
             self._may_look = False
-            log.warning("open transactions end when the broker's time for them is over: %r", error)
+            log.warning("open transactions end only by the broker's time limit: %r", error)
         if taken:
             self._abandoned_s = min(2 * self._abandoned_s, MOST_S)
 
@@ -203,4 +203,4 @@ async def _take_back(client: AIOKafkaClient, node: int, one: _Seen) -> None:
         code = (await client.send(node, request)).error_code
         if code != CONCURRENT_TRANSACTIONS:  # this code says that the broker is aborting it
             check_code(code)
-    log.warning("the transaction of %s, which nobody ends, is taken back", one.transactional_id)
+    log.warning("the transaction of %s was left open and is aborted", one.transactional_id)

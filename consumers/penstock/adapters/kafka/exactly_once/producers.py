@@ -80,7 +80,7 @@ class KafkaProducers:
                 ours = id_of(group, self._worker)
                 await take_back_left(client_of(admin), group, ours, self._clock.wall_ms)
         except (NotImplementedError, TimeoutError, PenstockError) as error:
-            log.info("what dead workers left open ends by the broker's time: %r", error)
+            log.info("transactions of dead workers end by the broker's time limit: %r", error)
 
     async def open(self, number: int) -> KafkaTransactions:
         return await open_transactions(

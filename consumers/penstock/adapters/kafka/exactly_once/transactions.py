@@ -143,18 +143,18 @@ class KafkaTransactions:
         why = self._behind(reason(error))
         if isinstance(why, NotMemberError):
             raise Fenced(
-                f"the group has gone on without this worker (error {why.code}); what was begun is "
-                "dropped"
+                f"the group has gone on without this worker (error {why.code}); its open "
+                "transaction is dropped"
             ) from error
         if isinstance(why, kafka_errors.ProducerFenced):
             self._unfinished = False
             if self._member_of is not None:
                 raise Transient(
-                    "a transaction lasted too long and was taken back; it is repeated"
+                    "a transaction lasted too long, and the broker aborted it; it is repeated"
                 ) from error
             raise Fenced(
-                "another worker took it over, or a transaction lasted too long; what was begun "
-                "is dropped"
+                "another worker took over the transactional id, or a transaction lasted too long; "
+                "the open transaction is dropped"
             ) from error
         if isinstance(why, _STALE):
             raise Transient(f"a transaction failed and is repeated: {why!r}") from error

@@ -85,9 +85,9 @@ _SAID: Final[Mapping[int, str]] = {
     ),
     # The broker also answers with this code if the group has the other protocol.
     GROUP_ID_NOT_FOUND: (
-        'the group is none of kafka.group_protocol = "consumer": it has members of "classic", and '
-        "the broker's group.consumer.migration.policy or their way of assigning does not let it "
-        "change over while they run.\n"
+        'the group does not have kafka.group_protocol = "consumer" but members of "classic", and '
+        "the broker's group.consumer.migration.policy or their way of assigning does not let the "
+        "group change over while they run.\n"
         "Stop all members of kafka.group, then start them with one kafka.group_protocol; or give "
         "this worker a kafka.group of its own."
     ),
@@ -99,7 +99,7 @@ _SAID: Final[Mapping[int, str]] = {
     FENCED_INSTANCE_ID: (
         "another worker has joined the group under the kafka.instance_id of this one, and has its "
         "partitions now.\n"
-        "Nothing is lost. Give each worker an id of its own, as by {hostname} in it."
+        "Nothing is lost. Give each worker an id of its own, for example with {hostname} in it."
     ),
 }
 # The codes of refusals that last.
@@ -155,9 +155,9 @@ class InstanceIdWait:
             )
         if now_s - self._since_s > self._most_s:
             raise Fatal(
-                f"the group has kept the place {instance_id} (kafka.instance_id) for longer than "
-                "a dead member's session: another worker has it.\n"
-                "End that one, or give this one a name of its own.",
+                f"kafka.instance_id {instance_id} has been in use for longer than a dead member's "
+                "session: another worker has it.\n"
+                "End that worker, or give this one an id of its own.",
                 exit_code=EXIT_UNREACHABLE,
             )
         await asyncio.sleep(AGAIN_S)

@@ -55,7 +55,7 @@ def batches(
     is_transactional = transactions is not None and transactions.transactional_id is not None
     start = 0
     while start < len(outgoing.values):
-        # `create_batch` would use the producer's size; this topic may allow less.
+        # `create_batch` would use the producer's batch size, but this topic may allow less.
         batch = BatchBuilder(
             batch_bytes, accumulator._compression_type, is_transactional=is_transactional
         )
