@@ -257,7 +257,7 @@ class ConfluentSource:
         except Fatal:
             if self._rebalances.joining_since_s is None:
                 raise
-            log.warning("left during a rebalance: the group notices only after the session")
+            log.warning("left in the middle of a rebalance: the group waits for the session")
         finally:
             self._handle.end()
 

@@ -261,7 +261,7 @@ class KafkaSource(SourceQuestions):
             except Fatal:
                 if self._joining_since_s is None:
                     raise
-                log.warning("left during a rebalance: the group notices only after the session")
+                log.warning("left in the middle of a rebalance: the group waits for the session")
             if self._leaves and self._instance_id is not None:
                 await leave_at_last(self._settings, self._instance_id)
 
