@@ -38,8 +38,8 @@ from penstock.ports import UNDECIDED, Commit, Where
 
 NO_OFFSET = -1
 UNSTABLE_OFFSET_COMMIT = 88
-# The positions of a transaction that has ended are decided as soon as the broker has written its
-# markers. The broker does this within milliseconds.
+# When a transaction has ended, the broker writes the transaction's markers within milliseconds, and
+# then its positions are decided.
 TRIES, TRY_AGAIN_S = 10, 0.03
 # The deadline of the question for session and heartbeat. It is long, because the worker asks at its
 # start, when a broker may be busy.

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 # on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# How long a transaction may stay open if no position waits for its end. A living member gets more
-# time to end it than `ABANDONED_S`, because no worker waits for its end.
+# How long a transaction may stay open if no position waits for its end. This is longer than
+# `ABANDONED_S`, because no worker stands still meanwhile.
 LEFT_S = 2.0
 # How often we look: several times, because the first look may come while a coordinator loads its
 # log.
