@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.commands import run as run_command
 from penstock.commands.root import cli
+from penstock.commands.run_rekey_scenes import say_start
 from penstock.config import load, resolve
 from penstock.errors import EXIT_USAGE, Fatal
 
@@ -209,14 +209,14 @@ def test_a_worker_says_at_its_start_what_it_is_and_what_the_environment_override
     file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    run_command.say_start(resolve(file), file)
+    say_start(resolve(file), file)
     overrides, start = [record.message for record in caplog.records]
     assert overrides == (f"the environment overrides {file}: kafka.group (PENSTOCK_KAFKA__GROUP)")
     for words in ("same", "group environment", "model rows", "7 rows or 10 ms", "store AWS"):
         assert words in start
     caplog.clear()
     monkeypatch.setenv("PENSTOCK_HTTP_FD", "3")
-    run_command.say_start(resolve(file), file)
+    say_start(resolve(file), file)
     assert not caplog.records, "of several members the supervisor says it"
 
 
@@ -240,7 +240,7 @@ def test_a_worker_names_all_its_models_with_the_routes_to_each(
     """
     file = written(tmp_path, text)
     caplog.set_level(logging.INFO)
-    run_command.say_start(resolve(file), file)
+    say_start(resolve(file), file)
     assert caplog.records[-1].message == (
         "beside it: model series at http://gpu:8000 (oip, float32); routes: site-1/* to series; "
         "else to rows; shadow new, asked 20 %"

@@ -7,7 +7,7 @@ import pytest
 from penstock.config import Config, Model
 from penstock.config.model_sections import NamedModel
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.library.choosing import chosen, configured, with_model
+from penstock.library.model_and_shard import chosen, configured, with_model
 from penstock.replay.worker_settings import Options, plan
 
 SETTINGS = Config(

@@ -16,7 +16,7 @@ from aiohttp import web
 from penstock.adapters.inputs.left_out_objects import Shard
 from penstock.embedded.model_server import EmbeddedModelServer
 from penstock.errors import EXIT_USAGE, Fatal
-from penstock.library.choosing import shard_of
+from penstock.library.model_and_shard import shard_of
 from penstock.messages.reference import Reference
 from tests.support.loads import csv
 from tests.support.reference_model import numpy_answers, random_rows

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock import config
 from penstock.adapters.http.running_worker import status_of
-from penstock.commands import observing
+from penstock.commands.watch_progress_top_trace import status_now
 from penstock.errors import Fatal, Unreachable
 from penstock.ops.http_server import as_json, serving
 from penstock.ops.top_table import render
@@ -94,4 +94,4 @@ async def test_the_page_is_asked_with_its_token() -> None:
 
 async def test_where_no_worker_answers_it_says_what_to_start() -> None:
     with pytest.raises(Unreachable, match="penstock run"):
-        await observing.status_now(config.Http(port=1))
+        await status_now(config.Http(port=1))

@@ -13,8 +13,8 @@ from penstock.core.comparing.comparison import Agreement
 from penstock.errors import Fatal
 from penstock.messages.command_json import Difference
 from penstock.ports import Where
+from penstock.replay.decided_range import Span
 from penstock.replay.diff import NOW, THEN, Pairing, check
-from penstock.replay.span import Span
 from penstock.replay.worker_settings import Options, Plan, plan
 
 OPTIONS = Options("v2", "1h", 5)

@@ -75,7 +75,7 @@ def predict(
     URL is s3://bucket/key, a glob of keys, a local path or file://, or - for standard input. Exits
     with 1 if anything was answered by an error.
     """
-    from penstock.library.choosing import Share, chosen, shard_of
+    from penstock.library.model_and_shard import Share, chosen, shard_of
     from penstock.library.without_kafka import predict_lines
     from penstock.terminal_text import predict_bar
 

@@ -76,8 +76,8 @@ def replay(
     os.nice(NICE)
 
     from penstock.replay.diff import Compares
-    from penstock.replay.job import replay as work_on
     from penstock.replay.report import render
+    from penstock.replay.run_replay import replay as work_on
     from penstock.replay.worker_settings import Options, plan
 
     cfg = context.load(quiet=sys.stderr.isatty())

@@ -16,12 +16,12 @@ from penstock.commands.common_options import Context, say
 from penstock.commands.config_lint_doctor import doctor, lint, route, show_config
 from penstock.commands.demo_and_bench import bench, demo
 from penstock.commands.dlq import dlq
-from penstock.commands.observing import progress, top, trace, watch
 from penstock.commands.predict import predict
 from penstock.commands.replay import replay
-from penstock.commands.run import rekey, run, scenes
+from penstock.commands.run_rekey_scenes import rekey, run, scenes
 from penstock.commands.topics_and_produce import produce, schema, topics
 from penstock.commands.verify_and_compare import compare, verify
+from penstock.commands.watch_progress_top_trace import progress, top, trace, watch
 from penstock.errors import (
     EXIT_DONE,
     EXIT_FATAL,

@@ -26,7 +26,7 @@ from penstock.errors import usage
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.reference import SchemaError
 from penstock.ports import Commit, Where
-from penstock.replay.span import Span, Spans
+from penstock.replay.decided_range import Span, Spans
 
 
 class Job(NamedTuple):

@@ -17,7 +17,7 @@ from penstock.jobs.job_state import AnsweredByErrors, Job, held, known_job
 from penstock.messages.command_json import Progress, StoppedLine
 from penstock.ports import Commit, Where
 from penstock.process.clock import SystemClock
-from penstock.replay.span import Spans
+from penstock.replay.decided_range import Spans
 
 # A rate needs some commits of each worker, so a person waits this long for a picture of the
 # progress.

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock import config
 from penstock.errors import PenstockError
-from penstock.library.choosing import Settings, chosen, configured
+from penstock.library.model_and_shard import Settings, chosen, configured
 from penstock.library.without_kafka import predict_lines
 from penstock.messages.prediction import Prediction
 from penstock.packages import missing_extra

@@ -26,7 +26,7 @@ from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
 from penstock.calls.outage import ask_store, until_answered
 from penstock.decoders.pool import Pool
 from penstock.errors import first_cause, usage
-from penstock.library.choosing import ALL, Share
+from penstock.library.model_and_shard import ALL, Share
 from penstock.messages.reference import Reference
 from penstock.pipeline.life import Pipeline
 from penstock.pipeline.wiring import Wiring

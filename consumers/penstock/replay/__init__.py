@@ -5,11 +5,11 @@ that "2 days ago" does not move. The replay runs the worker's own pipeline, but 
 own. It commits no offset of the live group, and writes to a topic that the live worker does not
 use. While the live group is behind, the replay reads nothing (docs/replay.md).
 
-    span             decides the offsets, and writes them down
+    decided_range    decides the offsets, and writes them down
     worker_settings  configuration and settings of the worker that replays
     pacing           holds the replay while the live group is behind, and ends the replay
     diff             compares the new answers with the former ones, row by row
     former_results   reads former answers from result objects
     report           the summary for people
-    job              runs all of it
+    run_replay       runs all of it
 """

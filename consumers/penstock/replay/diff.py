@@ -23,8 +23,8 @@ from penstock.encodings.output_values import records_of
 from penstock.errors import usage
 from penstock.messages.command_json import Difference, Example, ReplayedStream
 from penstock.messages.prediction import Failure
+from penstock.replay.decided_range import Decided, Spans
 from penstock.replay.former_results import Values, open_results
-from penstock.replay.span import Decided, Spans
 from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
 from penstock.verify.records import NOT_JSON

@@ -23,7 +23,7 @@ from penstock.core.progress.cursor import without_stop
 from penstock.errors import Fatal, PenstockError, Transient
 from penstock.pipeline.life import Pipeline
 from penstock.ports import Clock, Commit, Where
-from penstock.replay.span import Spans
+from penstock.replay.decided_range import Spans
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from penstock import config
 from penstock.core.routing.model_routes import Routes
 from penstock.errors import usage
-from penstock.library.choosing import with_model
+from penstock.library.model_and_shard import with_model
 from penstock.pipeline.settings import ModelTerms, Settings
 from penstock.settings.inputs import check_inputs
 

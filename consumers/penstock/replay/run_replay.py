@@ -19,9 +19,9 @@ from penstock.pipeline.life import Pipeline
 from penstock.ports import Source
 from penstock.process.clock import SystemClock
 from penstock.process.signals import StopSignal
+from penstock.replay.decided_range import decide
 from penstock.replay.diff import Compares, check, difference
 from penstock.replay.pacing import KeptRange, Look, Watch
-from penstock.replay.span import decide
 from penstock.replay.worker_settings import Plan
 from penstock.worker.open_worker import Variant, open_worker, stop_signal, until_services_answered
 
