@@ -121,7 +121,9 @@ _FILES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_files(cfg: Config, sources: Mapping[str, str]) -> None:
-    """Raises `Fatal` (exit 2) for the first file that cannot be read, with the setting's place."""
+    """Raises `Fatal` (exit 2) for the first file that cannot be read. The error tells the setting,
+    and where its value was written. `sources`: as in `Resolved`.
+    """
     for section, keys in sections_of(msgspec.to_builtins(cfg)).items():
         for key in _FILES.get(re.split(r"[.\[]", section)[0], ()):
             if keys[key] is None:

@@ -31,8 +31,8 @@ MARK = "penstock-listing"
 KEEP_S = 2.0
 # A process sends only within this time after it has seen that it owns the position.
 SURE_S = 0.5
-# After this time all that a killed process had sent is on the topic, and an earlier process that
-# still ran has ended.
+# After this time all that a killed process had sent is on the topic, and an earlier process, if one
+# still ran, has ended.
 ARRIVED_S = 3.0
 # A process that has looked for a position and found none writes a position of its own within this
 # time.
@@ -146,8 +146,8 @@ class Position:
         await self._ask()
 
     async def take_over(self, reader: Reader, commits: Mapping[int, Commit]) -> None:
-        """Become the owner of the position, so that an earlier process that still runs ends. Then
-        read the marks of all references that were sent since the position was committed.
+        """Become the owner of the position, so that an earlier process, if one still runs, ends.
+        Then read the marks of all references that were sent since the position was committed.
         """
         metadata = msgspec.json.encode(self._said).decode()
         await self._kept.write({n: one._replace(metadata=metadata) for n, one in commits.items()})

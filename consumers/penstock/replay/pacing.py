@@ -75,8 +75,8 @@ class Watch:
         within_s: float | None = None,
         on_look: Callable[[Look], None] = lambda _: None,
     ) -> None:
-        """`within_s`: how long the live group may leave a message uncommitted. None: the live group
-        is not looked at.
+        """`within_s`: how long the live group may leave a message uncommitted. None: the watch does
+        not look at the live group.
         """
         self.look = Look(sum(span.end - span.begin for span in spans.values()))
         self._spans = spans
