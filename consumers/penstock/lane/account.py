@@ -105,8 +105,8 @@ class LaneAccount:
         return bool(self._leaving)
 
     def unanswered(self) -> Iterator[Ticket]:
-        """The objects whose last answer is not delivered. This walks over all of them, so it is for
-        pages only.
+        """The objects whose last answer is not delivered. There may be very many, so only pages ask
+        for them.
         """
         yield from self._order
         # A release has left the order before the broker acknowledges it.

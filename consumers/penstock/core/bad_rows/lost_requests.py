@@ -157,7 +157,8 @@ class LostRequests:
         return Rejection("unavailable", message, "predict")
 
 
-# How many of the last answers count. Older ones tell little about how the server is now.
+# The chance of a hang-up is taken from about this many last answers. Older ones tell little of how
+# the server is now.
 REMEMBERED = 200
 # If a server hangs up after this many answers without a hang-up, it may have begun to hang up at
 # random.

@@ -5,9 +5,9 @@ Rule: an object is a suspect from the first refused request that carried rows of
 rows is answered; until then its rows share no request with those of other objects. Rows of one
 member and shape are sentenced when `SENTENCE` of them, one after the other, were refused alone with
 the same words. After the sentence only one row in `LOT`, drawn at random, is asked alone, and if
-the model refuses it, the others are rejected with it. One answer, or a refusal in other words,
-lifts the sentence. The first cuts are between two objects, and small objects come first. Pure.
-Owners: predict, for the suspects of its model; one search for bad rows, for the cuts.
+the model refuses this row, the rest of the lot is rejected with it. One answer, or a refusal in
+other words, lifts the sentence. The first cuts are between two objects, and small objects come
+first. Pure. Owners: predict, for the suspects of its model; one search for bad rows, for the cuts.
 
 How often is a sentence wrong? If a share g of an object's rows is good, the object is sentenced
 with a chance of (1 - g) ** 50: that is one in 200 if a tenth of the rows is good, and one in 70,000

@@ -271,6 +271,8 @@ class Records:
 
 
 def ends_alone(release: Release) -> bool:
-    """True if the object ends in this release, and no row has a record that could say so."""
+    """True if the object ends in this release and the end needs a record of its own: the object has
+    no rows, or could not be read to its end.
+    """
     ticket = release.ticket
     return release.finished and (ticket.failure is not None or ticket.tail is None)

@@ -106,8 +106,8 @@ def _compiled(glob: str | None) -> re.Pattern[str] | None:
 
 
 def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
-    """Does the glob match? Inline rows have no bucket and no key, so no glob for these matches
-    them.
+    """Does the glob match? Inline rows have no bucket and no key, so a glob of a bucket or a key
+    never matches them.
     """
     return glob is None or (name is not None and glob.match(name) is not None)
 

@@ -72,7 +72,7 @@ class Asked(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """The name of the queue that keeps its order with `output.order = "stream"`."""
+        """The queue in which the object keeps its place with `output.order = "stream"`."""
         return queue_of(self.stream, self.model)
 
     @property
