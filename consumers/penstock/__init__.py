@@ -18,7 +18,7 @@ Where to look. Each part rests on those below it:
       base/         what all formats share: runs, members, reading by parts
       csv/, text/, tables/, archives/, media/, pictures/    the formats
     decoders/       processes without partitions or credentials, in which objects become rows
-    encodings/      answers to the bytes of a result object, a file for each format; Arrow blocks
+    encodings/      answers to the bytes of a result object, in each format; Arrow blocks
     requests        the body of a model call, in each form
     packages        formats and requests of users' packages; the libraries of extras
     adapters/       the only code that knows a client library

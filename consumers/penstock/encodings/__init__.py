@@ -1,1 +1,1 @@
-"""Answers to the bytes of a result object, one file for each format; and to Arrow blocks."""
+"""Answers to the bytes of a result object, in lines or in columns; and to Arrow blocks."""
