@@ -125,8 +125,8 @@ def _is_file(entry: zipfile.ZipInfo) -> bool:
 
 def _path(entry: zipfile.ZipInfo) -> str:
     """The path of an entry, without a leading `./`, as in tar. An entry of Unix that does not state
-    its encoding was written by Info-ZIP, which takes the bytes of the file system: UTF-8. But
-    zipfile decodes them by an encoding of DOS.
+    the encoding of its path was written by Info-ZIP, which takes the bytes of the path from the
+    file system, where they are UTF-8. zipfile has decoded them by cp437, an encoding of DOS.
     """
     path = entry.filename
     if not entry.flag_bits & _UTF8 and entry.create_system == _UNIX:

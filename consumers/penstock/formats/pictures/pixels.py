@@ -1,5 +1,5 @@
 """Pictures as rows of numbers: the settings `rows.image_size`, `image_layout` and `image_scale`,
-and their arithmetic. Back from a row, its picture for a page that shows it beside its prediction.
+and their arithmetic. Also makes a small picture of a row, for a page with the row's prediction.
 
 Rule: a row is the whole picture, in the size that the model takes. For a page, a row of pixels
 becomes a PNG of every nth pixel. No picture is decoded here: the file of a picture stays as it is,
