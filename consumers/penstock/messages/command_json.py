@@ -45,8 +45,8 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class ReplayedPartition(Struct, frozen=True):
-    """The range (half open) of an input partition, and the next message in it that is to be
-    answered.
+    """The range (half open) of an input partition that is replayed. `next_offset`: the next message
+    of the partition that is to be answered.
     """
 
     topic: str
@@ -65,7 +65,9 @@ class ReplayedStream(Struct, frozen=True):
 
 
 class Example(Struct, frozen=True):
-    """A row that is answered differently now: both predictions, or errors in their place."""
+    """A row that is answered differently now. `then` and `now` are its predictions, or errors in
+    their place.
+    """
 
     id: str
     stream: str

@@ -68,7 +68,7 @@ class _BridgeDetail(Struct):
 
 
 class _Notification(Struct):
-    """The top-level fields of all forms; a message has those of one form."""
+    """The top-level fields of all forms of notifications; a message has those of one form."""
 
     records: list[_Event] | UnsetType = field(default=UNSET, name="Records")
     detail_type: str | UnsetType = field(default=UNSET, name="detail-type")

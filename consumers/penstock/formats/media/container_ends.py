@@ -124,7 +124,8 @@ def _after_nothing(source: Source, begin: int) -> str | None:
 
 
 def _matroska(head: bytes, size: int) -> str | None:
-    """The segment reaches from the header to the end. Live streams do not state its length."""
+    """The segment reaches from the header to the end. Live streams do not state the
+    segment's length."""
     header, begin = _vint(head, 4)
     at = begin + header
     if head[at : at + 4] != _SEGMENT:

@@ -57,7 +57,7 @@ def looks(head: bytes) -> bool:
 
 
 def container_of(head: bytes) -> str | None:
-    """libav's name for the container that begins with `head`; None: it is not read."""
+    """libav's name for the container that begins with `head`; None: no video is read of it."""
     if head[4:8] in _BOXES and head[:1] == b"\0":
         return "mov"
     if head.startswith(b"\x1a\x45\xdf\xa3"):

@@ -181,7 +181,7 @@ def _refuse(constant: str) -> None:
 
 
 def _most_values(row: bytes) -> int:
-    """An upper bound of the row's values: each value but the outermost follows a comma, bracket or
-    colon.
+    """An upper bound of the row's values. Each value, except for the outermost one, follows a
+    comma, a bracket or a colon.
     """
     return row.count(b",") + row.count(b"[") + row.count(b"{") + row.count(b":")
