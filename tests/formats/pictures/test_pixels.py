@@ -191,6 +191,7 @@ def test_settings_become_options() -> None:
     [
         (lambda: config(image_size="4"), "image_size"),
         (lambda: config(image_size="0x4"), "image_size"),
+        (lambda: config(image_size="4x00"), "image_size"),
         (lambda: config(image_scale="0-255"), "image_scale"),
         (lambda: config(image_scale="1,1,1/1,0,1"), "image_scale"),
         (lambda: Config(rows=Rows(image_size="4x3")), "model.request"),

@@ -115,9 +115,9 @@ def pixel_options(
     if size is None:
         return None
     found = _SIZE.fullmatch(size)
-    if found is None or "0" in found.groups():
+    width, height = map(int, found.groups()) if found is not None else (0, 0)
+    if not width or not height:
         raise usage(f"rows.image_size = {size!r} is no size; write width x height, as 224x224")
-    width, height = map(int, found.groups())
     options = PixelOptions(width, height, layout, unit, mean, std)
     if form not in ("matrix", "bytes"):
         raise usage(
