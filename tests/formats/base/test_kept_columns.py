@@ -114,6 +114,17 @@ def test_a_kept_value_of_json_stays_as_it_came(form: Form, value: bytes, kept: b
     assert [at for _, at in kept_of(runs)] == [5_000, None, None]
 
 
+@pytest.mark.parametrize("cell", [b"1\r", b'"\r1 \r "', b'"1\r2"'])
+def test_a_kept_cell_is_part_of_a_line(cell: bytes) -> None:
+    """For some readers of JSON lines a carriage return ends a line."""
+    (run,) = runs_of(b"a,b\n%b,2\n" % cell, "x.csv", RowOptions(keep=["a"]))
+    assert run.kept is not None
+    assert run.kept.columns is not None
+    kept = bytes(run.kept.columns.body)
+    assert b"\r" not in kept
+    assert orjson.loads(kept) == {"a": "1\r2" if b"2" in cell else 1}
+
+
 @pytest.mark.parametrize("key", ["x.parquet", "x.ndjson", "x.arrow"])
 def test_a_null_stays_null(key: str) -> None:
     options = RowOptions(keep=("who",), columns=["a"])

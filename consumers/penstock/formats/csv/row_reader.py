@@ -265,7 +265,8 @@ class CsvKept:
 
     def _cell(self, cell: bytes) -> bytes:
         try:
-            return self.json_cell(cell)
+            # A record is one line, and for some readers a carriage return ends a line.
+            return self.json_cell(cell).replace(b"\r", b" ")
         except (OutOfRange, UnicodeDecodeError):
             return b"null"
 
