@@ -1,0 +1,30 @@
+"""The paths of a process without a page for people."""
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+
+from penstock import config
+from penstock.ops.http_server import serve_figures
+from penstock.telemetry.rekey import RekeyTelemetry
+
+
+async def test_a_process_without_a_page_for_people_shows_its_status_at_the_root_too() -> None:
+    telemetry = RekeyTelemetry(CollectorRegistry())
+    telemetry.count("passed")
+    async with (
+        serve_figures(
+            config.Http(port=0), telemetry.registry, lambda: "stands by", lambda: telemetry.status
+        ) as url,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def text(path: str) -> str:
+            async with session.get(url + path) as answer:
+                assert answer.status == 200
+                return await answer.text()
+
+        assert await text("/healthz") == "ok\n"
+        assert await text("/readyz") == "ready: stands by\n"
+        assert 'penstock_rekey_messages_total{what="passed"} 1.0' in await text("/metrics")
+        assert '"v":1,"leads":false,"backlog":0' in await text("/api/status")
+        assert await text("/") == await text("/api/status")
