@@ -9,7 +9,7 @@ from penstock import config
 from penstock.adapters.memory.objects import MemoryResults
 from penstock.adapters.result_stores.choice import RETRIES, open_results
 from penstock.adapters.result_stores.folder import FolderResults
-from penstock.adapters.result_stores.obstore_client import PATIENCE
+from penstock.adapters.result_stores.uploads import PATIENCE
 from penstock.errors import EXIT_USAGE, Fatal, PenstockError
 from penstock.ports import Location
 from tests.adapters.result_stores.contract import ResultsContract, Shelf

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import config
 from penstock.adapters.result_stores.folder import FolderResults
-from penstock.adapters.result_stores.obstore_client import PATIENCE, ObstoreResults
 from penstock.adapters.result_stores.s3_leftovers import S3Leftovers
+from penstock.adapters.result_stores.uploads import PATIENCE, ObstoreResults
 from penstock.adapters.s3.buckets import s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
