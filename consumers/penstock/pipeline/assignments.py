@@ -1,8 +1,8 @@
 """What the worker does with the partitions that its group gives it and takes from it.
 
 Rule: a rebalance suspends lanes; it does not end them. If a partition comes back at the position
-where its lane stopped, the lane goes on with its work. If not, the lane is closed, its work is
-dropped, and a new lane begins at the position that the group names. Owner: the pipeline.
+that its suspended lane has reached, the lane goes on with its work. If not, the lane is closed, its
+work is dropped, and a new lane begins at the position that the group names. Owner: the pipeline.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from penstock.ports import UNDECIDED, Commit
 
 log = logging.getLogger(__name__)
 
-# How long to wait before the next try, if the position from which a line is to go on could not be
-# read.
+# If the position at which a partition is to begin again could not be read, it is read again after
+# this time.
 REWIND_AGAIN_S = 2.0
 
 
@@ -98,7 +98,9 @@ class Assignments:
         return is_there and not (self._leaving[lane.number] or lane.suspended)
 
     def let_pass(self, partition: int, stream: str, offset: int) -> None:
-        """From now on no line stops at this record: an operator wants it answered by its error."""
+        """An operator wants this record to be answered by its error. So from now on neither the
+        partition nor the stream stops at the record.
+        """
         self._open.passing[partition].add((stream, offset))
 
     # Assigned.
@@ -121,8 +123,8 @@ class Assignments:
         ]
         kept = [partition for partition in ours if self._goes_on(partition, starts[partition])]
         anew = [partition for partition in ours if partition not in kept]
-        # A lane that was suspended at another position than this start has work that is no longer
-        # ours.
+        # These partitions begin at another position than the one that their suspended lanes had
+        # reached. So the work of those lanes is no longer ours.
         self._open.end_soon(anew)
         first = self._open.generation + 1
         for partition in anew:
@@ -205,8 +207,8 @@ class Assignments:
     async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[Sequence[int]]:
         """Marks the partitions as being handed back until the end of the block, even if a step in
         the block fails. The marks are needed because, while the block waits, a lane may end and its
-        partition be taken over anew. A rebalance that comes during the drain of a stop waits for
-        the drain, then finds no lane.
+        partition may be taken over anew. If a rebalance comes during the drain of a stop, the
+        rebalance waits for the drain, and then finds no lane.
         """
         those = tuple(partitions)  # the caller's collection may change meanwhile
         self._asked_back.update(those)

@@ -2,7 +2,8 @@
 
 Rule: every task has its parent here (one TaskGroup); the first failure ends all of them, and `run`
 raises it. A stop is a drain: take no new records, finish the objects that fit into the time budget,
-commit, drop the rest. Partitions come and go in assignments.py; wiring.py makes the stages.
+commit, drop the rest. Partitions come and go in assignments.py; wiring.py makes the stages. A line
+is a partition or, with order by stream, a stream; it stops at too many dead letters.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class Pipeline:
         self._failure: Fatal | None = None
         self.joined = asyncio.Event()  # set once the worker is a member of its group
         self._line_stops = asyncio.Event()
-        # The words that were acted on, with the partition of their line.
+        # The operators' words that were acted on, each with the partition that it is about.
         self._heard: set[tuple[int, Word]] = set()
 
     def __repr__(self) -> str:
@@ -95,7 +96,8 @@ class Pipeline:
             consuming = tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
             self.wiring.consume.stop()
-            # To join may take as long as the broker is away, and nothing is to be drained yet.
+            # A worker that has not joined its group has nothing to drain, and joining may take as
+            # long as the broker is away.
             if not self.joined.is_set():
                 consuming.cancel()
             await asyncio.wait([consuming])
@@ -162,6 +164,7 @@ class Pipeline:
                 self._line_stops.clear()
 
     async def _act_on_words(self) -> bool:
+        """True if a line goes on because an operator has said so since the last call."""
         lanes = [lane for lane in self._lanes.values() if lane.stops]
         try:
             said = await self._source.words([lane.number for lane in lanes])

@@ -48,7 +48,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all models of a worker share. `is_alone`: there is only one model."""
+    """What all models of a worker share. `is_alone`: True if there is only one model."""
 
     adapters: Adapters
     budget: Budget
@@ -76,7 +76,9 @@ class Shared:
         away: Outage,
         shadow: Shadow | None,
     ) -> Track:
-        """Make the track of one model; None: the default one."""
+        """Make the track of one model. `model`: its name, or None for the default model; `name`:
+        its name in records, of the default model as well.
+        """
         clock, window = self.adapters.clock, terms.window
         fixed = BatchPlan(window.max_rows, window.max_wait_s, terms.callers)
         pace = Pace(fixed, terms.target_p99_s) if terms.target_p99_s is not None else None

@@ -25,8 +25,8 @@ from penstock.ports import Commit
 
 log = logging.getLogger(__name__)
 
-# If a cancelled task has not ended after this time, it is cancelled again. A transaction ends
-# sooner, so the second cancellation does not disturb it.
+# If a cancelled task has not ended after this time, the task is cancelled again. The end of a
+# transaction takes less time, so a second cancellation does not disturb a transaction.
 CANCEL_AGAIN_S = 10.0
 CANCELLATIONS = 3
 
@@ -89,7 +89,9 @@ class OpenLanes:
             self.close_all([partition])
 
     def cancel_takeovers(self, partitions: Collection[int]) -> None:
-        """Cancel the tasks of these partitions that have no lane yet."""
+        """Some of these partitions may be in the middle of a takeover, and have a task but no lane
+        yet: cancel the tasks of these.
+        """
         for partition in partitions:
             if partition not in self._lanes:
                 self._tasks[partition].cancel()
@@ -98,7 +100,7 @@ class OpenLanes:
         """Close the lanes and end their tasks; open transactions are aborted."""
         self.close_all(partitions)
         await _end(self._taken(partitions))
-        # A takeover may have opened a lane before its task ended.
+        # The task of a takeover may have opened a lane before the task ended.
         self.close_all(partitions)
 
     def end_soon(self, partitions: Collection[int]) -> None:
@@ -171,8 +173,8 @@ class HandingBack:
         """Drain these lanes, then close them, even if the drain fails."""
         ours = self._open.of(partitions)
         held = [self._lanes[partition] for partition in ours if partition in self._lanes]
-        # A suspended lane may deliver nothing more, and what it delivered is committed. Its last
-        # transaction may take long to end, so the rebalance goes on without waiting for that.
+        # A suspended lane may deliver nothing more, and what it delivered is committed. The end of
+        # its last transaction may take long, so the rebalance does not wait for that end.
         lanes = [lane for lane in held if not lane.suspended]
         self._open.end_soon([lane.number for lane in held if lane.suspended])
         ours = self._open.of(ours)

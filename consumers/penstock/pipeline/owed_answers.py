@@ -22,8 +22,8 @@ from penstock.telemetry.worker import Telemetry
 
 class Backlog(NamedTuple):
     """`nbytes`: the sum over the objects whose references say a size; None if no reference does.
-    `age_s`: the age of the oldest owed record; 0 if nothing is owed. `moving_age_s`: the age of the
-    oldest owed record that is not of a stopped line.
+    `age_s`: the age of the oldest owed record; 0 if nothing is owed. `moving_age_s`: the same
+    without the partitions and streams that have stopped at too many dead letters.
     """
 
     streams: Mapping[str, Owed]
@@ -38,7 +38,7 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
     objects, sizes = 0, list[int]()
     oldest_ms = oldest_stopped_ms = now_ms
     for lane in lanes:
-        # From each stream to the number of its owed objects and the timestamp of the oldest.
+        # From each stream to the number of its owed objects and the timestamp of the oldest object.
         found: dict[str, tuple[int, int]] = {}
         for ticket in lane.unanswered():
             count, oldest = found.get(ticket.stream, (0, now_ms))

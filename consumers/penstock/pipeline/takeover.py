@@ -1,5 +1,5 @@
-"""Takes a partition over under the guarantee exactly once: at its assignment, and again after each
-transaction that failed.
+"""Takes a partition over under the guarantee exactly once: when the partition is assigned, and
+again after each of its transactions that failed.
 
 Rule: once the group has handed a partition over, it refuses transactions of the worker that had the
 partition before. The transaction that this former worker had begun is decided first; then the
@@ -30,8 +30,9 @@ UNDECIDED_S = 0.1
 
 
 class Takeover:
-    """`begin` opens a lane at a position; `end` closes a lane, and may be called twice. If the
-    transactions of a partition fail for `patience_s`, the worker ends.
+    """`begin` opens a lane at a position; `end` closes a lane, and may be called twice. After
+    `idle_s` without a release a lane commits its position alone. If the transactions of a partition
+    fail for `patience_s`, the worker ends.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class Takeover:
 
     async def live(self, partition: int, lane: Lane | None = None) -> None:
         """Work on the partition until its lane is closed or drains. After a failed transaction the
-        partition is taken over again. `lane`: one that has begun already, at a position that no
-        transaction may move.
+        partition is taken over again. `lane`: a lane that is open already, at a position that no
+        open transaction can still move; None: a lane is opened here.
         """
         retry = TransactionRetry(self._patience_s, self._clock, self._jitter)
         while True:

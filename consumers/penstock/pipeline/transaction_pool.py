@@ -76,7 +76,9 @@ class _Transaction:
         await asyncio.wait([self.task])
 
     def cancel(self) -> None:
-        """Cancel the task only once: a second cancellation would disturb its producer's end."""
+        """Cancel the task only once: a second cancellation would disturb the closing of its
+        producer.
+        """
         if not self.task.cancelling():
             self.task.cancel()
 
@@ -141,8 +143,8 @@ class TransactionPool:
             raise
 
     def _look_soon(self) -> None:
-        """Look after this turn of the event loop, so that lanes whose answers came in one batch
-        share a transaction.
+        """Begin the transactions that are due, but only after this turn of the event loop: so lanes
+        whose answers came in one batch share a transaction.
         """
         if not self._is_looking:
             self._is_looking = True
@@ -193,7 +195,7 @@ class TransactionPool:
         transaction.task.add_done_callback(partial(self._end, transaction, is_alone))
 
     def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """The task of this work. None: another task has failed, so the group ends all lanes."""
+        """The task of this work. None: another task has failed, so the task group ends them all."""
         try:
             return self.tasks.create_task(work)
         except RuntimeError:
@@ -240,9 +242,9 @@ class TransactionPool:
         """Called when the task of a transaction has ended, even if it was cancelled before it
         began: its producer is free now.
 
-        If the producer has failed, it is opened again at once. It may have left its last
-        transaction open. Readers of committed records wait for that transaction until the opening
-        takes it back.
+        If the producer has failed, it is opened again at once, because it may have left its last
+        transaction open. Readers of committed records wait until the opening of the producer takes
+        that transaction back.
         """
         self._alone -= is_alone
         self._running.discard(transaction)

@@ -40,9 +40,10 @@ from penstock.tracing.tracer import Tracer
 
 
 class Wiring:
-    """One per pipeline. `lane` opens a partition's way through the stages; `lanes`: the open ones,
-    by partition. `jitter` returns a random number from [0, 1) before every retry; `draw` decides
-    which batches a shadow gets. `raises`: unforeseen exceptions end the run, as tests want it.
+    """One per pipeline. `lane` makes the lane of a partition; `lanes`: from each partition to its
+    open lane. `jitter` returns a random number from [0, 1) before every retry; `draw` returns one
+    for every batch, to decide whether the shadow gets the batch. `raises`: unforeseen exceptions
+    end the run, as tests want it.
     """
 
     def __init__(
@@ -166,8 +167,9 @@ class Wiring:
             track.microbatch.discard_dead()
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """Bulk gives way to the live group, which is now in this state. The watchdog is told that
-        rows wait on purpose, so that it does not take the worker for one that hangs.
+        """The rows of this replay give way to those of the live group, whose state is `neighbour`.
+        The watchdog is told that rows wait on purpose, so that the watchdog does not take the
+        worker for one that hangs.
         """
         self.telemetry.waited(is_on_purpose=neighbour == "behind")
         if neighbour != self._neighbour:

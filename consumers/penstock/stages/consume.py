@@ -81,8 +81,8 @@ class Consume:
 class IntakeTerms:
     """`allow`: globs of `bucket/key` that may be read; a glob that begins with a store's name and
     `://` is about that store only. None allows all. `streams`: globs of the streams that are
-    answered, None: all; objects of other streams count as `skipped`. `near`: for input topics that
-    have a choice of stores of their own, that choice instead of `places`.
+    answered, None: all; objects of other streams count as `skipped`. `places`: the choice among the
+    stores. `near`: from an input topic to the choice for its objects, if it is not `places`.
     """
 
     stream_from: str | None = None
@@ -201,8 +201,8 @@ class Intake:
         return [ticket, *others]
 
     def _place(self, ticket: Ticket, reference: Reference, places: StoreChoice) -> None:
-        """Set the ticket's store, if it is not the default one, or close the ticket if no store may
-        be asked for the object.
+        """Set the store of the ticket's object, if it is not the default store. If the object may
+        not be read, close the ticket.
         """
         if reference.store is not None or not places.is_plain:
             try:
@@ -234,7 +234,9 @@ class Intake:
             )
 
     def _knows_model(self, ticket: Ticket) -> bool:
-        """Is the model that the message names configured? If not, the ticket is closed."""
+        """True if the message names no model, or a configured one, or if the routes overrule what
+        it names. Otherwise the ticket is closed.
+        """
         origin = ticket.reference or ticket.inline
         model = origin.model if origin else None
         if model is None or self.routes.overrule or model in self.routes.models:
@@ -252,8 +254,9 @@ class Intake:
         return self._of_default(ticket)
 
     def _of_default(self, ticket: Ticket) -> Ticket:
-        """Put a ticket that no model is asked about into the queue of the default model. Its record
-        names the default model, so it must stay in order with the answers of that model.
+        """Put a ticket that no model is asked about into the queue of the default model. The output
+        record of the ticket names the default model, so the record must stay in order with the
+        answers of that model.
         """
         if self.routes.fans_out:
             ticket.queue = f"{ticket.stream}\0{self.routes.default}"

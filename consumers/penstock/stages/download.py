@@ -81,8 +81,8 @@ class Download:
         self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: ReceivingLane) -> None:
-        """Queue a lane that has tickets, and wake idle fetchers. A lane that is queued already
-        keeps its turn.
+        """Queue a lane that has tickets, and wake idle fetchers. If the lane is in the queue
+        already, it keeps its place there.
         """
         queue = lane.fetch_queues[self._model]
         for store in queue.stores:
@@ -165,7 +165,7 @@ class Download:
                     return
                 await asyncio.sleep(delay_s)
             except Transient as error:
-                # A store that began to answer this try is there.
+                # If the store began to answer this try, the store is not away.
                 is_away = not tries.is_open and await self._is_away(ticket, error)
                 has_new = ticket.next_row > rows_before
                 delay_s = self._delay_s(ticket, error, tries, is_away=is_away, has_new=has_new)

@@ -1,10 +1,11 @@
 """Encodes releases: into the records and dead letters that leave together for Kafka.
 
-Rule: of each line, the releases before the first one that the line refuses are encoded. A line
-refuses a release because of its dead letters; the releases behind that one in the line stay in the
-lane. An unforeseen exception at encoding costs only the row whose record cannot be made: the
-release is cut until that row is alone, the row is tried once more, then answered by `unavailable`.
-A letter that cannot be made in full is shortened, not left out. Owner: the publish stage.
+Rule: a line (the partition or, with order by stream, a stream) refuses a release because of its
+dead letters. Of each line, the releases before the first refused one are encoded; that one and all
+behind it stay in the lane. An unforeseen exception at encoding costs only the row whose record
+cannot be made: the release is cut until that row is alone, the row is tried once more, then
+answered by `unavailable`. A letter that cannot be made in full is shortened, not left out. Owner:
+the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ class Leaving(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The releases of a line that stay, and why."""
+    """The releases that a line refuses, and why."""
 
     stop: LineStop
     releases: list[Release]
@@ -127,9 +128,8 @@ class Encode:
                     if ticket.trace is not None:
                         ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # The failure is reported before the letters leave: if the object is announced
-                    # again, the object must be read again, and not count as a duplicate of one that
-                    # failed.
+                    # `dedupe` learns of the failure before the letters leave. If the object is then
+                    # announced again, it must be read again, and not count as a duplicate.
                     if self._dedupe is not None:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))
@@ -186,8 +186,8 @@ class Encode:
         )
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """Does the topic take this record alone? If records are sent in arrays, an array's brackets
-        count as well.
+        """True if the topic takes this record alone. If records are sent in arrays, an array's
+        brackets count as well.
         """
         frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
         return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)

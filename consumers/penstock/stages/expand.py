@@ -1,10 +1,10 @@
 """Turns bytes into blocks of rows, and puts the blocks on their ticket's chain and into the window.
 
-Rule: in all later steps no row is looked at alone, and here only bad rows are. Small objects of
-plain text are decoded here, in turns of a few milliseconds. All other objects are decoded by a
-decoder: a process that holds no partition and no credential, so that its crash harms nothing else.
-Rows that an earlier try has read, or an earlier assignment has delivered, are skipped and never
-predicted again. Owner: the reader of objects.
+Rule: this stage handles single rows only if they are bad, and no later stage handles single rows.
+Small objects of plain text are decoded here, in turns of a few milliseconds. All other objects are
+decoded by a decoder: a process that holds no partition and no credential, so that its crash harms
+nothing else. Rows that an earlier try has read, or an earlier assignment has delivered, are skipped
+and never predicted again. Owner: the reader of objects.
 """
 
 import asyncio
@@ -40,9 +40,7 @@ class _HowToRead(NamedTuple):
 
 
 class Expand:
-    """Makes a reading for each try: one in this process (`begin_inline`) or by a
-    decoder (`begin`).
-    """
+    """Makes a reading for each try: in this process (`begin_inline`) or by a decoder (`begin`)."""
 
     def __init__(
         self,
@@ -59,14 +57,16 @@ class Expand:
         self.inline_bytes = inline_bytes
 
     def is_streamed(self, ticket: Ticket) -> bool:
-        """Is an object of this name read as a stream, from its first byte on?"""
+        """True if an object of this name is read as a stream, from its first byte on; False if the
+        parser asks for ranges of its bytes.
+        """
         if ticket.reference is None:
             return True
         with self._guard:
             return ranged_format(self._options, **self._how_to_read(ticket)._asdict()) is None
 
     def is_large(self, ticket: Ticket) -> bool:
-        """Does the ticket's reference say that the object is so large that it needs a decoder?"""
+        """True if the object is so large, by its reference, that it needs a decoder."""
         reference = ticket.reference
         return reference is not None and (reference.size or 0) > self.inline_bytes
 
@@ -136,7 +136,7 @@ class InlineReading:
 
     async def read(self, permit: Permit) -> None:
         """Read in turns, each of which needs a permit; a small object takes one turn."""
-        # If the lane is over, the rest is not needed.
+        # If the lane is closed, the remaining rows are not needed.
         while self._rows.alive:
             await permit.next_step()
             with self._guard:

@@ -17,7 +17,9 @@ from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
 
 class FailedCalls:
-    """`apply_limits`: called before a row is tried again, because a call may change the limits."""
+    """`apply_limits`: called before a row is tried again, because the limits of calls may have
+    changed since the failure.
+    """
 
     def __init__(self, calls: ModelCalls, apply_limits: Callable[[], None]) -> None:
         self._calls = calls
@@ -113,8 +115,8 @@ class FailedCalls:
 
     async def _until_trial(self, rank: Rank | None) -> None:
         """Wait until the row may be tried again. A loss counts against the row only if the server
-        was well just before. The trial begins at a random moment, so that it is not in step with
-        another cause of death or with the server's return.
+        was well just before. The trial begins at a random moment: else trials could fall again and
+        again on the moment at which something else kills the server, or on the server's return.
         """
         while True:
             await self._calls.until_healthy(rank)

@@ -98,7 +98,7 @@ class HelpRegions:
             return None
 
     async def _help(self, region: str, rebalance: Rebalance) -> None:
-        """Help until the region is well. If the worker stops, wait to be cancelled."""
+        """Help until the region is well, or until the worker stops and cancels this task."""
         log.warning("region %s is helped from now on: %s", region, self.standings[region])
         member, ours = self._neighbours.join(region), _Ours(rebalance)
         try:

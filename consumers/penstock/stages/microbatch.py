@@ -1,9 +1,9 @@
 """Hands batches to the callers of the model as they become free.
 
-Rule: the window decides, this stage only waits: with one timer for the oldest row, and one look at
-the window per turn of the event loop, however many blocks arrived in it. A batch is closed only
-when a caller is there to take it, so rows that wait for a caller fill the next batch. Owner: the
-track of its model.
+Rule: the window decides, and this stage only waits. It has one timer for the oldest row, and it
+looks at the window once in each turn of the event loop, however many blocks arrived in that turn. A
+batch is closed only when a caller is there to take it, so rows that wait for a caller fill the next
+batch. Owner: the track of its model.
 """
 
 import asyncio
@@ -142,12 +142,14 @@ class Microbatch:
             self._note_use()
 
     def object_read(self, ticket: Ticket) -> None:
-        """This object was read to its end. If it was small and fresh, bulk gives way to it."""
+        """This object was read to its end. If it was small and fresh, rows far inside huge objects
+        (bulk) give way to such objects.
+        """
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
         self._bulk.read(ticket.rows, age_s, self._clock.now())
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """Note the state of the live group, which goes before this replay."""
+        """Note the state of the live group, whose rows go before those of this replay."""
         self._window.bulk_from_s = self._bulk.beside(neighbour)
         self._look_soon()
 
@@ -185,7 +187,7 @@ class Microbatch:
         self._window.draining = False
 
     def discard_dead(self) -> None:
-        """Forget the rows of lanes that are closed."""
+        """Forget the rows of closed lanes."""
         self._window.discard(lambda block: not block.ticket.owner.alive)
         self._look_soon()
 

@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class Versions:
-    """Which version of an object is read. `from_first_row`: all rows are read, even if some were
-    delivered before, because a result object needs all rows.
+    """Which version of an object is read. `pin`: True if the version that the reference names must
+    be read. `from_first_row`: True if all rows are read, even if some were delivered before,
+    because a result object needs all rows.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class Versions:
         return location
 
     def begin(self, ticket: Ticket, body: Body | Part) -> bool:
-        """Bind the ticket to the version that is being read. False: this version of the object was
-        answered before.
+        """Bind the ticket to the version that is being read. True if its rows are to be answered;
+        False if this version of the object was answered before.
         """
         self._outages[ticket.store].answered()
         ticket.pin = (body.version_id, body.etag)

@@ -163,7 +163,7 @@ class ObjectReader:
             self._telemetry.object_read(supply.read_bytes)
 
     async def _begin(self, ticket: Ticket, supply: Supply) -> bool:
-        """Open the object. False: it need not be read."""
+        """Open the object. True if it must be read; False if it is empty or was answered before."""
         if ticket.inline is not None:
             ticket.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._versions.from_first_row)
@@ -174,8 +174,8 @@ class ObjectReader:
         return bool(supply.size) and not supply.is_answered
 
     async def is_away(self, ticket: Ticket, error: Transient) -> bool:
-        """Is the store away, or does it fail for this object only? Asks for another name in the
-        bucket: if that is answered, the store is there, and the tries at this object must end.
+        """True if the store is away; False if it fails only for this object, so that the tries at
+        the object must end. To find out, another name in the bucket is asked for.
         """
         if not isinstance(error, Unreachable) or ticket.reference is None:
             return False

@@ -4,8 +4,8 @@ Rule: a lane has one release with the broker at a time. Answers that become read
 together in the next release. So releases grow with the load, and without load no answer waits for
 another. Rows count as delivered when every record of their release (dead letters included) was
 acknowledged; in transactions, when the records and the position after them were committed as one.
-If the line refuses a release because of its letters, this release and all behind it stay in the
-lane. Owner: the pipeline runs one loop for each lane.
+If a release would make its partition or stream stop because of too many letters, this release and
+all behind it stay in the lane. Owner: the pipeline runs one loop for each lane.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class PublishTerms:
 
 
 class _Step(NamedTuple):
-    """The releases that leave together, and those that their line refused."""
+    """The releases that leave together, and the refused ones."""
 
     releases: Sequence[Release]
     outgoing: list[Outgoing]
@@ -158,8 +158,9 @@ class Publish:
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
             self._times.delivered(step.releases, step.released_s)
-        # A line stops only now, when the answers before the refused ones are delivered, so that the
-        # line later goes on exactly at the refused ones. The first stop may close the lane.
+        # A partition or stream stops only now, when the answers before the refused ones are
+        # delivered. So it later goes on exactly at the refused ones. The first stop may close the
+        # lane.
         for one in step.refused:
             if lane.alive:
                 lane.stop(one.stop, one.releases)

@@ -40,7 +40,7 @@ class Seats:
 
     @property
     def is_wanted(self) -> bool:
-        """Does an object that must go on wait for a seat?"""
+        """True if an object that must go on waits for a seat."""
         return any(places.is_wanted for places in self.of.values())
 
 
@@ -65,11 +65,11 @@ class Admission:
 
     @property
     def is_decoder_wanted(self) -> bool:
-        """Does an object that must go on wait for a decoder or a seat that another object has?"""
+        """True if an object that must go on waits for a decoder or a seat, which others have."""
         return self.decoders.is_wanted or self._seats.is_wanted
 
     def has_seat(self, ticket: Ticket) -> bool:
-        """Is a seat of the ticket's store free?"""
+        """True if a seat of the ticket's store is free."""
         return self._seats.of[ticket.store].has_free
 
     @asynccontextmanager

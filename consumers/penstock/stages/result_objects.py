@@ -143,8 +143,8 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
-        # All rows so far of each result that the releases in progress began and that was not tried
-        # again.
+        # From each ticket whose result was begun by the releases in progress to all its rows so
+        # far. A result that was written once more is no longer in here.
         self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
@@ -195,8 +195,8 @@ class LaneResults:
             await self._failed(ticket, error)
 
     async def _failed(self, ticket: Ticket, error: Unforeseen) -> None:
-        """Remove the part that was written, if possible. Then write the result once more if all its
-        rows are held, or else give it up.
+        """Remove the part that was written, if possible. Then write the result once more if all
+        rows of the result so far are held; otherwise give the result up.
         """
         begun = self._open.pop(ticket, None)
         with suppress(Unforeseen), self._guard:

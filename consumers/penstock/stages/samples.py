@@ -52,8 +52,8 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """The samples that are kept. After a `look` at streams, further samples of these streams are
-    taken.
+    """The samples that are kept. A page calls `look` to see some streams; for some time after that,
+    further samples of these streams are taken.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -35,8 +35,8 @@ QUIET_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ShadowPlan:
-    """The settings of a shadow, as plain values. Copies of at most `rows` and `nbytes` wait for the
-    shadow; a call to it has up to `call_rows`.
+    """The settings of a shadow, as plain values. The copies that wait for the shadow have at most
+    `rows` rows and `nbytes` bytes together; a call of the shadow has at most `call_rows` rows.
     """
 
     terms: ShadowTerms
@@ -49,7 +49,9 @@ class ShadowPlan:
 
 
 class Shadow:
-    """`wants`, then `offer`, for each batch that the live model answered."""
+    """For each batch that the live model answered, call `wants` and then, if it returned rows,
+    `offer`. `is_over`: True if a fault of our own has ended the shadow.
+    """
 
     def __init__(
         self,
@@ -185,7 +187,9 @@ class Shadow:
         return Answers(values, errors)
 
     def _failed(self, error: PenstockError) -> float:
-        """The pause after a failed call. A refusal needs none: the next batch may be accepted."""
+        """The pause after a failed call, in seconds. After a refusal there is none, because the
+        shadow may accept the next batch.
+        """
         if isinstance(error, Fatal):  # a misconfigured shadow is treated as one that is away
             error = Unreachable(str(error))
         if isinstance(error, Unreachable):

@@ -1,9 +1,9 @@
 """Writes to the shadow topic: rows on which two models disagree, and summaries of the comparison.
 
-Rule: no live stage waits for this. Disagreements are sent once; those that find no room in the
-buffer, and those that Kafka refuses, are only counted. A summary is sent again until it is
-acknowledged, always with the same `id`, so that its rows count once. The records go through a
-producer of the shadow's own, whose failure ends nothing else. Owner: the shadow stage.
+Rule: no live stage waits for these records. A disagreement is sent once; if it finds no room in the
+buffer, or Kafka refuses it, it is only counted. A summary is sent again until it is acknowledged,
+always with the same `id`, so that its rows count once. The records go through a producer of the
+shadow's own, whose failure ends nothing else. Owner: the shadow stage.
 """
 
 import asyncio
