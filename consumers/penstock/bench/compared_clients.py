@@ -42,9 +42,9 @@ WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post for `warm_up_s` without counting, and then for `seconds` with counting. If `requests` is
-    set, stop when this many requests were sent instead. `body`: the request to post; None: requests
-    with `rows` rows of numbers.
+    """Post for `warm_up_s` without counting, and then for `seconds` with counting. `requests`: stop
+    before that time if so many requests were sent; None: there is no such limit. `body`: the
+    request to post; None: requests with `rows` rows of numbers.
     """
 
     model: config.Model

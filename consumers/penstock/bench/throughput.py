@@ -74,7 +74,7 @@ class Summary(Struct, kw_only=True):
 
 
 class Round(Summary, kw_only=True):
-    """The figures of one round, in which worker, client and method took turns."""
+    """The figures of one round, in which worker, direct client and seed's method took turns."""
 
     objects: int
     rows: int

@@ -42,7 +42,7 @@ class Topics(NamedTuple):
 
 
 def check_local(cfg: config.Config) -> None:
-    """Raises `Fatal` unless all three services are on this machine."""
+    """Raises `Fatal` unless Kafka, the object store and the model server are on this machine."""
     if cfg.objects.endpoint_url is None:
         raise _not_here("objects.endpoint_url is not set")
     servers = [f"//{server.strip()}" for server in cfg.kafka.bootstrap_servers.split(",")]

@@ -62,7 +62,7 @@ _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # With the flag CLONE_VM `clone` makes a thread, which is allowed; without the flag, a process.
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_VM: Final = 0x100
-# A decoder may send signals only to threads of its own process, because that is how it aborts.
+# A decoder may send signals only to threads of its own process: C's `abort` sends such a signal.
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131}
 # The filter cannot see the arguments of these newer calls. If they are refused, libraries use the
 # older calls.

@@ -141,7 +141,8 @@ _MESSAGE_BYTES: Final = 64
 class _Zygote:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._decoders: dict[int, int] = {}  # process id: descriptor that is ready when it ends
+        # From a decoder's process id to a descriptor that is ready when the process has ended.
+        self._decoders: dict[int, int] = {}
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(end, selectors.EVENT_READ)
 
@@ -199,8 +200,8 @@ class _Zygote:
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    # Otherwise the garbage collector would write to all objects, and the decoders would not share
-    # the zygote's memory.
+    # Without this call the garbage collector would write to all objects, and the decoders would not
+    # share the zygote's memory.
     gc.freeze()
     try:
         _Zygote(end).run()

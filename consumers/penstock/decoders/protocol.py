@@ -1,7 +1,7 @@
 """What worker and decoder say to each other, however the messages are carried.
 
-Rule: they take turns. The decoder asks for bytes, or gives rows, and then waits for the answer. So
-it never decodes ahead of the byte budget. Pure.
+Rule: worker and decoder take turns. The decoder asks for bytes, or gives rows, and then waits for
+the answer. So the decoder never decodes ahead of the byte budget. Owner: the reader of objects.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,8 @@
 """Decoders that are threads of this process, for the simulation.
 
-Rule: a thread and its user take turns, so that only one of the two runs at a time. So only the
-order of turns decides what happens, and a simulation can be repeated.
+Rule: a thread and its user take turns, so that only one of the two runs at a time. What happens
+then depends on the order of the turns alone, and a simulation can be repeated. Owner: the simulated
+worker.
 """
 
 import threading

@@ -83,8 +83,8 @@ class OpenLanes:
         try:
             self._tasks[partition] = self.tasks_in.create_task(work)
         except RuntimeError:
-            # Another task has failed, so the group takes no more and the worker ends. The next
-            # owner works on the partition.
+            # Another task has failed, so the task group takes no more tasks, and the worker ends.
+            # The partition's next owner does the work.
             work.close()
             self.close_all([partition])
 
@@ -135,8 +135,9 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
 
 
 class HandingBack:
-    """`stopping` is set while the worker stops: no lane goes on after that drain. With
-    `exactly_once` there is nothing to commit, because transactions carry the positions.
+    """Suspends lanes, or drains and closes them. `stopping`: set while the worker stops; after the
+    drain of a stop no lane goes on. `exactly_once`: True if transactions carry the positions, so
+    that nothing is committed here.
     """
 
     def __init__(

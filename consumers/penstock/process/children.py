@@ -83,7 +83,7 @@ async def start(
     launcher: Sequence[str] = (),
 ) -> Child:
     """Start `python -m` with these arguments; the caller must end the process. `launcher`: a
-    command that runs the command behind it in its own process, as `nice` does.
+    command such as `nice`, which replaces itself by the command that follows it.
     """
     process = await asyncio.create_subprocess_exec(
         *launcher,
@@ -125,7 +125,7 @@ async def running(
 
 async def address(child: Child, log: Path) -> str:
     """The first line that a service prints, which is its address. A service prints it once it is
-    up. Raises `Fatal` if the service ends before or prints nothing for `START_S`.
+    up. Raises `Fatal` if the service ends before it prints a line, or prints nothing for `START_S`.
     """
     try:
         async with asyncio.timeout(START_S):

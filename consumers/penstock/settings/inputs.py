@@ -95,8 +95,8 @@ def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
 
 
 def places_near(cfg: config.Config, region: str | None) -> StoreChoice:
-    """The choice among the configured stores; those near to `region` are preferred. None: all are
-    equal.
+    """The choice among the configured stores; those near to `region` are preferred. `region` None:
+    no store is preferred.
     """
     near = cfg.regions[region].stores if region is not None else None
     return StoreChoice(places_of(cfg), near)

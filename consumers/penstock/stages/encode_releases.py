@@ -80,7 +80,7 @@ class Encode:
         self._telemetry = telemetry
         self._guard = guards.at("record")
         self._tracer = tracer
-        # Without result objects the records of rows are the only answers, so they cannot be off.
+        # Without result objects the records of rows are the only answers, so they are always on.
         of_rows = results is None or results.of_rows
         self._of_objects = of_objects = results is not None and results.of_objects
         self._array_rows: int | None = None

@@ -3,8 +3,8 @@ afterwards.
 
 Rule: `core.health.other_groups` decides whether to help. To help is to join the region's group; to
 give back is to hand over the assigned partitions and leave, as in any rebalance. A failure ends the
-help, never the worker, whose own work needs no other region. Owner: the pipeline runs `run`; when
-it ends, it leaves all groups.
+help, never the worker, whose own work needs no other region. Owner: the pipeline runs `run`, which
+leaves all these groups at its end.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ from penstock.stages.shadow_asking import Shadow
 
 log = logging.getLogger(__name__)
 
-# The log names at most one object with many rejected rows a minute.
+# At most once in this time the log names an object with many rejected rows.
 QUIET_S: Final = 60.0
 
 

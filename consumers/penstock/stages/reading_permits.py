@@ -65,7 +65,7 @@ class Admission:
 
     @property
     def is_decoder_wanted(self) -> bool:
-        """True if an object that must go on waits for a decoder or a seat, which others have."""
+        """True if an object that must go on waits for a decoder or a seat of another object."""
         return self.decoders.is_wanted or self._seats.is_wanted
 
     def has_seat(self, ticket: Ticket) -> bool:

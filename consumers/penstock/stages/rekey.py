@@ -44,7 +44,7 @@ SOURCE_BYTES = 300
 # If a question for the ends was not answered, the ends that came with the last reads are used for
 # this long; then the question is asked again.
 UNANSWERED_S = 5.0
-# Stands for the end of a partition that no read has told yet: the partition may have more records.
+# Stands for a partition's end while no read has told the end: the partition may have more records.
 UNKNOWN = sys.maxsize
 # If a message is too large for the topic, this much of it is passed on, so that people can
 # recognise it.

@@ -136,7 +136,9 @@ class ObjectResults:
 
 
 class LaneResults:
-    """The open results of one lane: one, or with order by stream one for each stream in work."""
+    """The open results of one lane. There is one at a time; with order by stream, there is one for
+    each stream in work.
+    """
 
     def __init__(self, results: ObjectResults) -> None:
         self._results = results

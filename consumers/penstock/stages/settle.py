@@ -93,8 +93,9 @@ class Settle:
         self._telemetry.committed()
 
 
-# A member learns with its next heartbeat (`kafka.heartbeat_ms`, 500 by default) that it has lost
-# its partitions. A member that still has them after this time is their owner.
+# A fenced member that has lost its partitions learns of the loss with its next heartbeat
+# (`kafka.heartbeat_ms`, 500 by default). If it still has the partitions after this time, it is
+# their owner.
 FENCED_WAIT_S = 5.0
 
 
