@@ -172,8 +172,8 @@ class RecordFrame:
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
-        """The head of an Arrow block: `BlockHead` in JSON. `last_rows`: the
-        object's row count if the last row of the block is the object's last row; else None.
+        """The head of an Arrow block: `BlockHead` in JSON. `last_rows`: the object's row count if
+        the last row of the block is the object's last row; else None.
         """
         end = b"" if last_rows is None else b',"last":true,"rows":%d' % last_rows
         return b"%b%b%b%b}" % (self._id[:-1], self._before_row, end, self._tail[:-1])
@@ -287,5 +287,5 @@ def printable(message: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with its lone surrogates replaced: names that are not UTF-8 have such surrogates."""
+    """The text with its lone surrogates replaced, which names have that are not UTF-8."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -29,7 +29,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 
-# Every JSON reader of the output can take row numbers and sizes up to this as integers.
+# Row numbers and sizes fit into signed integers of 64 bits, as readers in most languages have them.
 MAX_INTEGER = (1 << 63) - 1
 
 Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
@@ -136,7 +136,7 @@ class Inline(Struct, frozen=True, kw_only=True):
 
 
 def _check_text(*texts: str | None) -> None:
-    """Refuse lone surrogates, which names that are not UTF-8 have: no message can carry them."""
+    """Refuse lone surrogates, which no message can carry. Names that are not UTF-8 have some."""
     for text in texts:
         if text and len(text) > MAX_NAME_CHARS:
             raise SchemaError(
