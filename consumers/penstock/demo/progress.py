@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-# This is long enough for percentiles of a dozen cameras at 5 Hz, and short enough to show soon when
-# a trouble is over.
+# Latencies of this time are shown: a time long enough for percentiles of a dozen cameras at 5 Hz,
+# and short enough to show soon when a trouble is over.
 LATENCIES_OVER_S = 3.0
 # All objects of a stream that stood still may be answered at once. At most this many latencies of a
 # stream are kept.

@@ -82,7 +82,7 @@ class Found:
 
 
 class Comparing:
-    """`take` each record of the topic, then call `found`."""
+    """Sums up the records of a shadow topic: `take` each record, then call `found`."""
 
     def __init__(self, streams: Sequence[str], examples: int) -> None:
         """`streams`: globs; if there are any, only streams that match one are counted."""

@@ -41,7 +41,7 @@ BOUND_S: Final = 0.1
 # A service counts as away when it has been silent for this long. Before, it may answer the next
 # request.
 AWAY_S: Final = 1.0
-# Messages that the worker can answer in less time than this are no backlog.
+# If the worker can answer all waiting messages in less time than this, there is no backlog.
 LEAST_DRAIN_S: Final = 1.0
 # The history keeps the ages of more streams than the status shows, because a stream that is not
 # shown at the moment may be shown again.
@@ -65,7 +65,7 @@ class Sample(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The figures that the pages show. `flow`: in the form that the status shows."""
+    """The figures that the pages show. `flow`: the part `flow` of the status."""
 
     flow: dict[str, Any]
     streams: Told

@@ -41,8 +41,8 @@ class Keyed(NamedTuple):
 
 
 class Ledger:
-    """Call `handle` for each batch, and `tick` often. `is_behind()` is true while old, unhandled
-    records lie in Kafka.
+    """Decides about the sites of the partitions that this worker owns. Call `handle` for each
+    batch, and `tick` often. `is_behind()` is true while old, unhandled records lie in Kafka.
     """
 
     def __init__(

@@ -31,9 +31,9 @@ _numbers = msgspec.json.Decoder(float)
 
 
 class SceneRecords:
-    """`inline`: a JSON pointer to a number in each prediction; a scene's record then has one row of
-    these numbers, besides the predictions. None: the record has no such row. `fill`: the number
-    that the row has for a member whose number is missing.
+    """Encodes the records of scenes. `inline`: a JSON pointer to a number in each prediction; a
+    scene's record then has one row of these numbers, besides the predictions. None: the record has
+    no such row. `fill`: the number that the row has for a member whose number is missing.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:

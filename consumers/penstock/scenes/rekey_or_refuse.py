@@ -76,7 +76,10 @@ class Late:
 
 
 class Rekey:
-    """`topic`: the repartition topic, where predictions are keyed by their site."""
+    """Finds the site and the member of a prediction, and makes the record or the letter by which
+    the prediction is passed on. `topic`: the repartition topic, where predictions are keyed by
+    their site.
+    """
 
     def __init__(self, streams: Streams, topic: str, late: Late, fits: Fits) -> None:
         self._streams = streams

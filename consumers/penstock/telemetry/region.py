@@ -59,7 +59,9 @@ class ReplicasTelemetry:
 
 
 class RegionTelemetry(Collector):
-    """`name`: the worker's own region. `region_of`: the region of each store."""
+    """The further metrics of a worker that is in a region. `name`: the worker's own region.
+    `region_of`: from a store's name to its region.
+    """
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class RekeyTelemetry(Collector):
 
     @property
     def status(self) -> dict[str, Any]:
-        """For `/api/status`."""
+        """The figures of the rekeyer in `/api/status`."""
         return {"leads": self.leads, "backlog": self.backlog(), "messages": self.totals}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -19,8 +19,8 @@ PROBLEM: Final = ("level", "kind", "service", "stream")
 
 
 class StatusGauges:
-    """`show` and `show_problems` set the gauges without a public name to what the status says. The
-    page sets the public ones itself.
+    """`show` and `show_problems` set most gauges, from parts of the status. The page itself sets
+    the gauges that are public attributes.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

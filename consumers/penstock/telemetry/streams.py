@@ -58,8 +58,9 @@ class StreamFigures(Recent):
 
 
 class Told(NamedTuple):
-    """`streams`: those in most trouble, the worst first; `known`: how many streams there are.
-    `others`: the sum of all other streams, None if there are no others.
+    """What the pages show of streams. `streams`: those in most trouble, the worst first. `known`:
+    how many streams there are. `others`: the sum of all streams that are not in `streams`; None if
+    there are no such streams.
     """
 
     streams: list[dict[str, Any]]
@@ -68,7 +69,9 @@ class Told(NamedTuple):
 
 
 class Streams:
-    """`whole`: the figures of all streams together, which `count` brings up to date."""
+    """The figures of each stream, and in `whole` those of all streams together, which `count`
+    brings up to date.
+    """
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
         self._most = most

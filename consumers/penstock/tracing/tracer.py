@@ -41,7 +41,9 @@ class TraceTerms:
 
 
 class Tracer:
-    """`draw(n)` gives a number of n random bits."""
+    """Traces the objects of one worker, from `begin` to `delivered`. `draw(n)` gives a number of n
+    random bits.
+    """
 
     def __init__(
         self, terms: TraceTerms, spans: Spans, clock: Clock, draw: Callable[[int], int]
@@ -164,8 +166,8 @@ _LOW_BITS: Final = (1 << 64) - 1
 # After each block of this many objects, the time above which an object counts as slow is computed
 # anew from the times of the block.
 BLOCK: Final = 200
-# At most this many objects a second are sampled for their error; further objects would show the
-# same.
+# At most this many objects a second are sampled for their error. Further objects would most likely
+# show the same errors.
 MOST_ERRORS_PER_S: Final = 50
 
 

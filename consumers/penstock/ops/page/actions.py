@@ -67,7 +67,9 @@ class GoOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Actions:
-    """`path`: the configuration file of the worker, if it has one."""
+    """`handlers` has the handler of each action. `path`: the configuration file of the worker, if
+    it has one.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
