@@ -49,6 +49,9 @@ MISSING_CELLS = frozenset(text.encode() for text in MISSING)
 _JSON_NUMBER = re.compile(
     rb"[ \t\r]*+-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[ \t\r]*+"
 )
+# The sign is a number, not bytes, because at each `b"\r" in text` Python would internally raise an
+# exception and drop it.
+_RETURN = ord(b"\r")
 # At most this many cells are read one by one in a turn; a cell takes up to 1 us.
 _MOST_EXACT_CELLS = 2_048
 
@@ -261,12 +264,13 @@ class CsvKept:
         return Kept.of([self._object(cells) for cells in found] if self.kept else None, times)
 
     def _object(self, cells: list[bytes]) -> bytes:
-        return b"{%b}" % b",".join(b"%b:%b" % (key, self._cell(cells[at])) for key, at in self.kept)
+        text = b"{%b}" % b",".join(b"%b:%b" % (key, self._cell(cells[at])) for key, at in self.kept)
+        # A record is one line, and for some readers a carriage return ends a line.
+        return text.replace(b"\r", b" ") if _RETURN in text else text
 
     def _cell(self, cell: bytes) -> bytes:
         try:
-            # A record is one line, and for some readers a carriage return ends a line.
-            return self.json_cell(cell).replace(b"\r", b" ")
+            return self.json_cell(cell)
         except (OutOfRange, UnicodeDecodeError):
             return b"null"
 
