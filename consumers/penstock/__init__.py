@@ -25,7 +25,7 @@ Where to look. Each part rests on those below it:
       inputs/       which input is read: topics, several regions, a bounded span, URLs
       kafka/        Kafka by aiokafka; kafka/inside/ uses parts of it that are not public
         group/        what a member of a group must do, for both clients
-        exactly_once/ transactions as a member of the group; positions that none can still move
+        exactly_once/ transactions as a member of the group; the end of those left open
       confluent/    the input topic by librdkafka
       s3/, stores/  reading objects: from S3; from all other stores, and which client does it
       result_stores/  writing result objects
