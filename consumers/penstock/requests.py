@@ -60,7 +60,7 @@ def known() -> Mapping[str, RequestForm]:
 
 
 def _checked(request: RequestForm) -> Callable[[Sequence[Payload]], Body]:
-    """Wraps a user's `encode`: the result is checked before it goes to the connection. If the
+    """The user's `encode`, with a check of each body before it goes to the connection. If the
     user's code raises, the rows of the batch fail (`calls/unexpected_errors.py`).
     """
 

@@ -1,8 +1,8 @@
 """The gate before a server that may fail: callers wait here until the breaker lets them pass.
 
-Rule: batches pass in the order of arrival, and searches by rank, the lowest first. Batches and
-searches take turns. A caller that has passed reports once how its call ended. While the server is
-healthy, no caller waits and no timer is set. Owner: the calls of one model.
+Rule: batches pass in the order of arrival; searches for bad rows pass by rank, the lowest first.
+Batches and searches take turns. A caller that has passed reports once how its call ended. While the
+server is healthy, no caller waits and no timer is set. Owner: the calls of one model.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ class Gate:
         try:
             return await turn
         except asyncio.CancelledError:
-            # The caller was cancelled just after it got the turn. The turn is given back, because
-            # its place would otherwise be lost for good.
+            # The caller was cancelled just after it got the turn. The turn is given back; otherwise
+            # it would count as a call in progress for good.
             if turn.done() and not turn.cancelled():
                 self.dropped(turn.result())
             raise

@@ -27,7 +27,7 @@ from penstock.errors import Fatal, HungUp, Poison, Transient, Unforeseen, Unreac
 from penstock.ports import Answers, Clock, Model
 from penstock.telemetry.models_and_shadow import CallsTelemetry
 
-# Enters the span of a request that carries these blocks.
+# Makes the context manager that records the span of a request, from the blocks that it carries.
 Tracing = Callable[[Sequence[Block]], AbstractContextManager[None]]
 
 # The pauses before the same rows are sent again while the breaker is closed; once it is open, the
@@ -38,8 +38,8 @@ PROBE_ROWS: Final = 32
 
 
 class ModelCalls:
-    """For each request call `enter`, then `send`, `probe` or `leave`. These raise what the model
-    port raises. `slowest_s`: the longest time that an answered request with rows took.
+    """For each request call `enter`, then `send`, `probe` or `leave`. `send` raises the errors of
+    the port `Model`. `slowest_s`: the longest time that an answered request with rows took.
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class ModelCalls:
             await asyncio.sleep(delay_s)
 
     async def check(self) -> None:
-        """Ask the model at the start. Raises `Transient` if the server is unavailable, `Fatal` for
-        settings that waiting cannot cure.
+        """Ask the model when the worker starts. Raises `Transient` if the server is unavailable,
+        `Fatal` for settings that waiting cannot cure.
         """
         await ask_model(self._guarded, self._canary)
         self.health.was_answered = True

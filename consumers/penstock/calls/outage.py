@@ -1,4 +1,4 @@
-"""A service that does not answer: the log lines of its outage, and the wait for it at the start.
+"""A service that does not answer: the log lines of its outage, and a starting worker's wait for it.
 
 Rule: all tasks that ask one service share one `Outage`, and report to it each time whether the
 service answered. The outage is logged once when it begins, and once when it ends. If `patience_s`
@@ -37,7 +37,7 @@ MODEL: Final = "model server"
 
 
 class Outage:
-    """`patience_s`: how long an outage may last. None: without end. A worker has no such limit, and
+    """`patience_s`: how long an outage may last. None: without end, as in a running worker, which
     keeps its partitions during an outage.
     """
 
@@ -47,6 +47,7 @@ class Outage:
         self._patience_s = patience_s
         self._since_s: float | None = None
         self._quiet_until_s = self._worse_quiet_until_s = -math.inf
+        # When a service that fails counts as healthy again, unless another failure is reported.
         self._until_s = math.inf
         # What is wrong, while it lasts.
         self.why: str | None = None
@@ -64,9 +65,9 @@ class Outage:
         if self.away_s is None:
             self._since_s = None  # an earlier failure has ended by itself
         now_s = self._clock.now()
-        # A line is due as well if the service answered until now, but did not do its work. A
-        # service may change between these two states often, so such lines are at least `QUIET_S`
-        # apart.
+        # A line is due at the beginning of an outage. Another line is due if the service answered
+        # until now, but did not do its work. A service may change between failing and silence
+        # often, so lines of the second kind are at least `QUIET_S` apart.
         is_worse = self._until_s < math.inf and now_s >= self._worse_quiet_until_s
         is_news = self._since_s is None or is_worse
         if is_news:
@@ -111,8 +112,8 @@ class Outage:
 
 Ask = Callable[[], Awaitable[object]]
 Predict = Callable[[Sequence[Payload]], Awaitable[Answers]]
-# If several services are asked, the start waits this long for those that are silent. A running
-# server answers within milliseconds, a server that is loading its models within seconds.
+# A worker that asks several services at its start waits this long for those that are silent. A
+# running server answers within milliseconds, a server that is loading its models within seconds.
 CHANCE_S = 5.0
 RETRY = Backoff(first_s=0.2, most_s=3.0)
 # An empty batch is answered within milliseconds, unless the server is busy loading the model.

@@ -1,10 +1,11 @@
 """Guards: an unexpected exception costs the object, row or batch it belongs to, not the worker.
 
 Rule: an exception that leaves a guarded block, raised by a library, a plug-in or a fault of our
-own, becomes `Unforeseen`, with the error code of that place. The stage tries the work once more,
-alone, and then rejects it. Work that belongs to no object (such as the ledger, the order or a
-commit) is not guarded, and a guard does not catch a `MemoryError`. In both cases the exception ends
-the process. Owner: the wiring, which gives each stage the guards of its places.
+own, becomes `Unforeseen`, with the error code of the guarded place (such as the decoder). The stage
+tries the work once more, alone, and then rejects it. Work that belongs to no object (such as the
+ledger, the order or a commit) is not guarded, and a guard does not catch a `MemoryError`. In both
+cases the exception ends the process. Owner: the wiring, which gives each stage the guards of its
+places.
 """
 
 import logging

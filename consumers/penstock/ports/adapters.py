@@ -97,7 +97,7 @@ class Spans(Protocol):
 
     @property
     def dropped(self) -> int:
-        """How many spans the receiver did not take, or came faster than they could be sent."""
+        """How many spans were lost: the receiver did not take them, or there were too many."""
         ...
 
     def send(self, spans: Sequence[Span]) -> None: ...

@@ -134,8 +134,8 @@ class Upload(Protocol):
         ...
 
     async def complete(self) -> Stored:
-        """All is written: from now on the object can be read, in place of an earlier object of this
-        name. Raises as `write` does; then readers see what they saw before.
+        """Make the object readable, in the place of an earlier object of this name. Raises the
+        errors of `write`; readers then see what they saw before.
         """
         ...
 
@@ -148,8 +148,9 @@ class Results(Protocol):
     """Where result objects are written. Any number of tasks may use it, each for another name."""
 
     def begin(self, location: Location) -> Upload:
-        """Begin a result object. An object that an earlier worker began under this name and did not
-        end is removed, at the latest when the new object is too long for one request.
+        """Begin a result object. In a folder and on S3, objects that earlier workers began under
+        this name and did not end are removed after the new object is complete; on S3 only if the
+        new object is too long for one request.
         """
         ...
 

@@ -64,7 +64,7 @@ class Sink(Protocol):
 
     async def forget(self) -> None:
         """Drop the records that were accepted and are not delivered, except those that are on the
-        wire already. The caller no longer waits for their delivery.
+        wire already. The caller no longer waits for the delivery of any of them.
         """
         ...
 
@@ -88,7 +88,7 @@ class Passage(Protocol):
         ...
 
     async def close(self) -> None:
-        """Take back what is not committed, within the adapter's deadline. May be called twice."""
+        """Abort the open transaction, within the adapter's deadline. May be called twice."""
         ...
 
 

@@ -39,8 +39,8 @@ class Commit(NamedTuple):
     metadata: str = ""
 
 
-# Stands in `assigned` for a start that is not known yet, because an open transaction of another
-# member may still move the position. `rewind` tells the position once that transaction has ended.
+# Given to `assigned` in the place of a position that an open transaction of another member may
+# still move. `rewind` tells the position once that transaction has ended.
 UNDECIDED = Commit(-1)
 
 
@@ -60,7 +60,7 @@ class Rebalance(Protocol):
         before this call. `UNDECIDED` is given only with exactly-once delivery.
 
         Returns the offsets from which suspended partitions go on; such a partition has read further
-        than it has committed. All other partitions begin at their start.
+        than it has committed. All other partitions begin at the position in `starts`.
         """
         ...
 
@@ -129,8 +129,9 @@ class Source(Polled, Protocol):
         ...
 
     async def words(self, partitions: Collection[int]) -> Mapping[int, str]:
-        """What operators say about stopped lines of these partitions (`core.order.line_stop`).
-        Raises `Transient`, or `Fatal` if reading that is not allowed.
+        """For each of these partitions, what operators say about stops of the partition or of its
+        streams, encoded (`core.order.line_stop.decode_words`). Raises `Transient`, or `Fatal` if
+        reading these texts is not allowed.
         """
         ...
 
@@ -159,8 +160,8 @@ class Neighbours(Protocol):
         ...
 
     def join(self, region: str) -> Source:
-        """A new member of the region's group, which the caller starts. The worker's own source also
-        commits for the new member, and knows the member's partitions by the numbers that the member
+        """A new member of the region's group, which the caller must start. The worker's own source
+        commits for both: it knows the new member's partitions by the numbers that the new member
         gives them.
         """
         ...

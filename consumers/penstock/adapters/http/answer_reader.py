@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import httptools
 
-# The most bytes of all heads and of the trailer together. It is also the most bytes that may come
-# between two pieces of the body.
+# All heads and the trailer of an answer may have this many bytes together. At most as many bytes
+# may come between two pieces of the body.
 HEAD_BYTES: Final = 64 * 1024
 # The first line of each head counts as this many bytes of `HEAD_BYTES`.
 _LINE_BYTES: Final = 20

@@ -58,7 +58,10 @@ class Connection(asyncio.Protocol):
         silence_s: float = math.inf,
         body: bytes = b"",
     ) -> Answer:
-        """Raises `TimeoutError`, other kinds of `OSError`, `Unusable`, `TooLong`."""
+        """Send a request, and return the answer that `reader` finds. `most_s`: how long both may
+        take. `silence_s`: how long the server may send nothing. Raises `TimeoutError`, other kinds
+        of `OSError`, `Unusable`, `TooLong`.
+        """
         transport, loop = self._transport, self._loop
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
@@ -154,7 +157,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if reader is None:
-            # No request is open: these bytes could be taken for the next answer.
+            # No request is open. If the connection stayed open, the next request could take these
+            # bytes for its answer.
             self.close()
             return
         self._heard_s = self._loop.time()

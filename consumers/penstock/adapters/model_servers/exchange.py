@@ -1,9 +1,9 @@
-"""A request to a model server and its answer, as bytes: sends the one, returns the other.
+"""A request to a model server, and its answer, as bytes and headers.
 
 Rule: a request is sent once, with one exception. The request is sent again if it went over a
 connection that had been idle, and this connection was closed before a byte of the answer came: the
-server had closed the idle connection, which says nothing about the server's health or the rows.
-Owner of the connections to one server; the caller bounds the calls.
+server had closed the idle connection, which says nothing about the server's health or the rows. The
+exchange owns the connections to one server; the caller bounds the calls.
 """
 
 import asyncio

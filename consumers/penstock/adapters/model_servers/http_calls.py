@@ -125,7 +125,7 @@ class ModelHttp:
         return reply
 
     async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
-        """Ask a question without rows, with a shorter deadline."""
+        """Ask a question without rows. Its deadline is `LOOK_S`, if `model.timeout_ms` is longer."""
         return await self._with_good_token(method, url, request, min(LOOK_S, self._timeout_s))
 
     async def aclose(self) -> None:
@@ -185,7 +185,7 @@ class ModelHttp:
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
-        """Mask our secrets: a server may quote the request in its error, which is published."""
+        """Mask our secrets: a server may quote the request in an error, and errors are published."""
         for secret in self._url_secrets | ({self._token.text} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 Post = Callable[[bytes], Awaitable[None]]
 
-# What requests may carry: numbers, JSON, opaque bytes, typed columns.
+# The values of `model.request` that the protocols can carry: numbers, JSON, opaque bytes, columns.
 OIP_REQUESTS = ("float32", "json", "bytes", "arrow")
 TEXT_REQUESTS = ("json", "bytes")
 # Keys that only one protocol reads. With another protocol they would have no effect, so they are
@@ -122,7 +122,7 @@ async def signature_of(cfg: config.Config) -> Signature | None:
 
 
 async def batching_advice(cfg: config.Config) -> str | None:
-    """A warning if the server also batches and so delays our batches; otherwise None."""
+    """A warning if the server itself gathers requests into batches and so delays ours; else None."""
     model, server = cfg.model, await server_batching(cfg.model)
     if server is None or requests.find(model.request).single:
         return None
@@ -196,7 +196,7 @@ async def _of_wire(settings: config.Model, wire: Wire, payloads: Sequence[Payloa
 
 
 def request_of(settings: config.Model) -> str:
-    """The form of request that costs least: float32, except for JSON servers."""
+    """The value of `model.request` that costs least: float32, except for JSON servers."""
     return settings.request if settings.protocol == "http" else "float32"
 
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 # How often an unavailable server is probed, and the longest that a probe may delay a batch.
 LOOK_AGAIN_S: Final = 3.0
 LOOK_S: Final = 1.0
-# How often a call that waits for the last server asks whether a probe is due.
+# How often a call that waits for the last healthy server asks whether a probe is due.
 PAUSE_S: Final = 0.25
 
 
@@ -52,7 +52,7 @@ class Endpoint(NamedTuple):
 
 
 class _Relieved(Unreachable):
-    """The last server was silent for too long, and another one is healthy again."""
+    """The last healthy server is silent for too long, and another server is healthy again."""
 
 
 class ReplicatedModel:
@@ -153,9 +153,10 @@ class ReplicatedModel:
 
     @asynccontextmanager
     async def _patience(self, number: int, *, is_last: bool, is_final: bool) -> AsyncIterator[None]:
-        """Raises `TimeoutError` if the block takes too long. The last server has no limit until
-        another one is healthy again. This call itself probes the other servers: all calls that the
-        caller may have open can hang at the last server, and then no new call would come to probe.
+        """Raises `TimeoutError` if the block takes too long. The last healthy server has no limit
+        until another server is healthy again. This call itself probes the other servers: if all
+        calls that the caller may have open hang at the last server, no new call comes that could
+        probe.
         """
         async with asyncio.timeout(None if is_last else self._patience_s) as limit:
             if not is_last or is_final:

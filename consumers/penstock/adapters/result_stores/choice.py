@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 # Both implement the port `Results`, and have `try_write` for `penstock doctor`.
 StoreResults = ObstoreResults | FolderResults
 
-# obstore chooses each pause before a retry at random between the first and the longest. The number
-# of retries is so high that only the time ends them: twenty retries of a store that answered 500
-# lasted 4-28 s.
+# obstore chooses each pause before a retry at random between `FIRST_WAIT` and `LONGEST_WAIT`. The
+# number of retries is so high that only `PATIENCE` ends them: twenty retries of a store that
+# answered 500 lasted 4-28 s.
 FIRST_WAIT: Final = timedelta(seconds=0.1)
 LONGEST_WAIT: Final = timedelta(seconds=5)
 RETRIES: "Final[RetryConfig]" = {

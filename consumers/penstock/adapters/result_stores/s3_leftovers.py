@@ -33,6 +33,7 @@ class S3Leftovers:
         self._store = store
 
     async def seen(self, location: Location) -> Uploads:
+        """The unfinished uploads of this name, before ours begins."""
         found: dict[str, int] = {}
         with suppress(*CLIENT_ERRORS):
             client: Any = await self._store.client()

@@ -58,7 +58,7 @@ class Filled(NamedTuple):
         return self.rows - len(self.refused)
 
     def without(self, refused: Mapping[int, str]) -> "Filled":
-        """Leave out more rows. `refused`: from the place of such a row in the present columns to
+        """Leave out more rows. `refused`: from the number of such a row in the present columns to
         the reason.
         """
         if not refused:

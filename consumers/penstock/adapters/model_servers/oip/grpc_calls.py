@@ -1,8 +1,8 @@
 """The Open Inference Protocol over gRPC.
 
-Rule: tensors are sent with the bytes that they have in memory; answers may also have typed values.
-Every call has a deadline. A call is repeated only with a fresh token, or if its answer cannot be
-read. Owner: the model's adapter; there is one channel, made at first use.
+Rule: tensors are sent with the bytes that they have in memory; the tensors of an answer may have
+typed values instead. Every call has a deadline. A call is repeated only with a fresh token, or if
+its answer cannot be read. Owner: the model's adapter; there is one channel, made at first use.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
