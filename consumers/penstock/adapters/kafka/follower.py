@@ -32,7 +32,7 @@ class Bite(NamedTuple):
 
 
 class Follower:
-    """Get one from `following`."""
+    """Reads on in the partitions of some topics. Get one from `following`."""
 
     def __init__(self, consumer: Any, parts: Sequence[TopicPartition], timeout_s: float) -> None:
         self._consumer = consumer

@@ -82,7 +82,9 @@ class Progress:
 
 
 class Reader:
-    """Get one from `open_reader`."""
+    """Tells which offsets and positions topics have, and reads spans of offsets. Get one from
+    `open_reader`.
+    """
 
     def __init__(self, settings: config.Kafka, isolation: str, admin: AIOKafkaAdminClient) -> None:
         self._settings = settings
@@ -220,8 +222,8 @@ class Reader:
         found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
-        """`at`: from each partition that was not at its end before the read to its position then.
-        Returns the positions after the read, without partitions that have reached their end.
+        """`at`: the positions before the read, without partitions that were at their end. Returns
+        the positions after the read, again without partitions that are at their end.
         """
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
@@ -234,7 +236,7 @@ class Reader:
 
     @asynccontextmanager
     async def prober(self) -> AsyncIterator["Prober"]:
-        """A reader for a binary search."""
+        """Reads for a binary search, by one consumer that is kept between the reads."""
         async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
             # aiokafka cannot stop a consumer whose tasks have not begun. If the search reads
             # nothing, the consumer would be stopped before its tasks begin.

@@ -69,7 +69,7 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
     """
     first: int = batch._relative_offset
     index = first
-    # `map` makes the calls of `append`, to save time: the loop runs once for each record.
+    # `map` calls `append` for each record, because a call that is written in the loop takes longer.
     for appended in map(
         batch._builder.append,
         count(first),
