@@ -3,7 +3,7 @@
 from prometheus_client import generate_latest
 
 from penstock.telemetry.models_and_shadow import OTHER_STREAMS, SHADOW_STREAMS
-from penstock.telemetry.region import ELSEWHERE
+from penstock.telemetry.replicas_and_regions import ELSEWHERE
 from penstock.telemetry.streams import SHOWN
 from penstock.telemetry.worker import Telemetry
 from tests.support.memory import MemorySpans

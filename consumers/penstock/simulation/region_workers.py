@@ -43,7 +43,7 @@ from penstock.stages.consume import IntakeTerms
 from penstock.stages.dead_letters import LetterTerms
 from penstock.stages.object_reader import ObjectTerms
 from penstock.stages.publish import PublishTerms
-from penstock.telemetry.region import ReplicasTelemetry
+from penstock.telemetry.replicas_and_regions import ReplicasTelemetry
 from penstock.telemetry.worker import Telemetry
 
 NAMES = ("eu", "us", "ap")

@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, Transient, first_cause
 from penstock.lane.lane import Lane
 from penstock.ports import Clock, Commit, Neighbours, Rebalance, Source
 from penstock.stages.consume import Consume
-from penstock.telemetry.region import RegionTelemetry
+from penstock.telemetry.replicas_and_regions import RegionTelemetry
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from penstock.telemetry.models_and_shadow import (
     ShadowTelemetry,
 )
 from penstock.telemetry.recent import TimeSpent, Ways
-from penstock.telemetry.region import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.rekey import RekeyTelemetry
+from penstock.telemetry.replicas_and_regions import RegionTelemetry, ReplicasTelemetry
 from penstock.telemetry.status_gauges import StatusGauges
 from penstock.telemetry.streams import Streams
 
