@@ -93,6 +93,6 @@ async def test_a_leader_that_is_started_again_still_finds_added_partitions(
     async with member(kafka) as again:
         await again.until_it_has(4)
         (told,) = await look_at_group(config.Config(kafka=kafka))
-        assert "the place first (kafka.instance_id) is held by a worker at" in told.said
+        assert "the member first (kafka.instance_id) is a worker at" in told.said
         await broker.add_partitions(topics.input, 5)
         await again.until_it_has(5)

@@ -120,7 +120,7 @@ async def look_at_group(cfg: config.Config) -> list[Finding]:
     if kafka.group_protocol == "consumer":
         return await _terms(kafka)
     name = instance_of(kafka)
-    return [] if name is None else [await _place(kafka, name)]
+    return [] if name is None else [await _member(kafka, name)]
 
 
 async def _terms(kafka: config.Kafka) -> list[Finding]:
@@ -135,14 +135,13 @@ async def _terms(kafka: config.Kafka) -> list[Finding]:
     return [Finding("group", "mind" if is_long else "ok", str(terms))]
 
 
-async def _place(kafka: config.Kafka, name: str) -> Finding:
+async def _member(kafka: config.Kafka, name: str) -> Finding:
     view = GroupView(kafka)
     async with stopped_after(view.stop):
         placed = await view.partitions()
     hosts = {one.host for one in placed if one.owner and one.owner[:-UUID_LENGTH] == name}
     if not hosts:
-        return Finding("group", "ok", f"the place {name} (kafka.instance_id) has no partitions now")
-    said = (
-        f"the place {name} (kafka.instance_id) is held by a worker at {', '.join(map(str, hosts))}"
-    )
-    return Finding("group", "ok", f"{said}; a second worker under this name would end it")
+        said = f"the member {name} (kafka.instance_id) has no partitions now"
+        return Finding("group", "ok", said)
+    said = f"the member {name} (kafka.instance_id) is a worker at {', '.join(map(str, hosts))}"
+    return Finding("group", "ok", f"{said}; a second worker of this name would end that one")
