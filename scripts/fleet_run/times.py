@@ -32,9 +32,9 @@ from fleet_run.common import (
     tell,
 )
 from penstock.bench.object_bodies import csv_body
-from penstock.bench.percentiles import percentile
 from penstock.bench.resource_use import family
 from penstock.bench.topics_and_bucket import count_records, end_watcher
+from penstock.bench.verdict import percentile
 
 WORKERS, STREAMS, HZ, ROWS = 4, 16, 10, 8
 # By this age a worker has started and joined its group.

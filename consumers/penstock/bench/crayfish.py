@@ -31,7 +31,6 @@ from penstock import config
 from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import object_bodies
 from penstock.bench.child_processes import running_worker
-from penstock.bench.percentiles import percentile
 from penstock.bench.reader import read
 from penstock.bench.resource_use import QUIET_WAIT_S, quiet, service_pids
 from penstock.bench.throughput import check_answered, cpu_s_per_row, steady_rate, watch
@@ -43,6 +42,7 @@ from penstock.bench.topics_and_bucket import (
     fresh_topics,
     publish,
 )
+from penstock.bench.verdict import percentile
 from penstock.errors import Fatal, usage
 
 NUMBERS: Final = 28 * 28

@@ -22,9 +22,8 @@ from penstock.adapters.kafka.topics import delete_topics
 from penstock.bench import object_bodies, tick_generator
 from penstock.bench.child_processes import child, line, penstock, running_worker
 from penstock.bench.compared_clients import WARM_UP_REQUESTS, warm_up
-from penstock.bench.percentiles import percentile
 from penstock.bench.reader import Tick, check_order, read
-from penstock.bench.tick_generator import Began, GeneratorTask, Sent, Ticks
+from penstock.bench.tick_generator import Began, GeneratorTask, Ticks
 from penstock.bench.topics_and_bucket import (
     PARTITIONS,
     Bucket,
@@ -35,6 +34,7 @@ from penstock.bench.topics_and_bucket import (
     publish,
 )
 from penstock.bench.trial import DRAIN_MS, GRACE_S, due_since, sleep_until
+from penstock.bench.verdict import Sent, percentile
 from penstock.errors import Fatal
 from penstock.messages.command_json import Replayed
 from penstock.ports import Commit, Where

@@ -18,11 +18,10 @@ from rich.table import Table
 from penstock import config
 from penstock.bench import crayfish, replay_cost, streams, throughput
 from penstock.bench.crayfish import CrayfishReport
-from penstock.bench.percentiles import ticks_needed
 from penstock.bench.replay_cost import ReplayCostReport
 from penstock.bench.streams import StreamsReport
 from penstock.bench.throughput import ThroughputReport
-from penstock.bench.verdict import Verdict
+from penstock.bench.verdict import Verdict, ticks_needed
 
 # For each row of the table: its title, the field of the summary, the format.
 THROUGHPUT_ROWS = (

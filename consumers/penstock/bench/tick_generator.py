@@ -22,8 +22,8 @@ from penstock.adapters.kafka.client import connection, opened, within
 from penstock.bench import object_bodies
 from penstock.bench.child_processes import say, serve
 from penstock.bench.object_bodies import Body
-from penstock.bench.percentiles import percentile
 from penstock.bench.topics_and_bucket import PARTITIONS
+from penstock.bench.verdict import Sent, percentile
 
 # `grid`: due times are 2 ms apart, which gives 25 phases at 20 Hz. The ticks of one instant share a
 # request, like the ticks of one gateway. `even`: each stream has its own instant, rounded to a
@@ -84,18 +84,6 @@ class Began(Struct):
     """The generator's first line: when the first measured tick is due, in epoch milliseconds."""
 
     begin_ms: int
-
-
-class Sent(Struct):
-    """The generator's second line: how late the ticks were when the producer had them, and the CPU
-    time that the generator took.
-    """
-
-    ticks: int
-    lag_mean_ms: float
-    lag_p99_ms: float
-    lag_max_ms: float
-    cpu_s: float
 
 
 class Due(NamedTuple):

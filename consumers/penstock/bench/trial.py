@@ -20,9 +20,9 @@ from penstock import config
 from penstock.bench.child_processes import Worker, child, line, running_worker
 from penstock.bench.reader import Tick, check_order, read
 from penstock.bench.resource_use import cpu_by_name, others_s, wakeups_by_name
-from penstock.bench.tick_generator import Began, GeneratorTask, Sent, Ticks
+from penstock.bench.tick_generator import Began, GeneratorTask, Ticks
 from penstock.bench.topics_and_bucket import Topics, count_records, end_watcher, fresh_topics
-from penstock.bench.verdict import Verdict, judge, misses_by_s, stage_means_ms
+from penstock.bench.verdict import Sent, Verdict, judge, misses_by_s, stage_means_ms
 from penstock.errors import Fatal
 
 # An overloaded worker may go on for this long after the last tick. Answers that come after this

@@ -1,7 +1,10 @@
 """The outcome of a trial: percentiles, misses, and the time in each part of a tick's way.
 
 Rule: every tick counts, and a tick without an answer counts as slower than every bound. The bound
-must hold for all ticks together and for every single stream. Owner: the trial.
+must hold for all ticks together and for every single stream. Whether the ticks prove a percentile
+is decided by the early stopping of MLPerf Inference (rules, appendix): n ticks with m misses prove
+it if a service that just fails the percentile would have m misses or fewer in at most 1 % of its
+runs. Owner: the trial.
 """
 
 import math
@@ -10,9 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.bench.percentiles import is_proven, percentile
 from penstock.bench.reader import Tick
-from penstock.bench.tick_generator import Sent
 
 # The broker cuts its stamps to whole milliseconds, so on average a stamp is half a millisecond too
 # low.
@@ -31,6 +32,18 @@ WAY = {
     "hold-back": "hold_back",
     "publish": "publish",
 }
+
+
+class Sent(Struct):
+    """What the tick generator says at its end: how late the ticks were when the producer had them,
+    and the CPU time that the generator took.
+    """
+
+    ticks: int
+    lag_mean_ms: float
+    lag_p99_ms: float
+    lag_max_ms: float
+    cpu_s: float
 
 
 class Verdict(Struct, kw_only=True):
@@ -161,3 +174,49 @@ def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
         stage: 1000 * gain("penstock_way_seconds_total", part) / objects
         for stage, part in WAY.items()
     }
+
+
+PERCENTILE = 0.99
+CONFIDENCE = 0.99
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile. The value of a tick without an answer must be infinite."""
+    # Rounding may put the product just above a whole number. This must not raise the rank.
+    rank = max(1, math.ceil(share * len(values) - 1e-9))
+    return sorted(values)[rank - 1]
+
+
+def is_proven(ticks: int, misses: int) -> bool:
+    """True if this many ticks with this many misses prove that the 99th percentile holds."""
+    return _at_most(misses, ticks, 1 - PERCENTILE) <= 1 - CONFIDENCE
+
+
+def ticks_needed(misses: int) -> int:
+    """The fewest ticks that prove the 99th percentile with this many misses."""
+    low, high = misses, max(1, misses)
+    while not is_proven(high, misses):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_proven(middle, misses) else (middle, high)
+    return high
+
+
+def _at_most(misses: int, ticks: int, chance: float) -> float:
+    """The probability of at most `misses` misses in `ticks` ticks, if each tick misses with
+    probability `chance`. It is computed by logarithms, because the factorials are too large for
+    floats.
+    """
+    if misses >= ticks:
+        return 1.0
+    hit, miss = math.log1p(-chance), math.log(chance)
+    terms = (
+        math.lgamma(ticks + 1)
+        - math.lgamma(count + 1)
+        - math.lgamma(ticks - count + 1)
+        + count * miss
+        + (ticks - count) * hit
+        for count in range(misses + 1)
+    )
+    return math.fsum(math.exp(term) for term in terms)
