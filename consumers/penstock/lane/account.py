@@ -41,8 +41,8 @@ class LaneAccount:
         begin = read(start.next_offset, start.metadata, limits.digest)
         if not begin.is_whole:
             log.warning(
-                "partition %d: not all of the commit's metadata could be read (%.40r); what the "
-                "rest would have said is repeated",
+                "partition %d: not all of the commit's metadata could be read (%.40r); rows that "
+                "only the rest marks as delivered are answered again",
                 self.partition,
                 start.metadata,
                 extra=of_place(*where, start.next_offset),

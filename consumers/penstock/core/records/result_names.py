@@ -149,7 +149,7 @@ def _check(template: str, found: Template, scope: Scope) -> None:
     if not (names_records or scope.is_one_bucket or "bucket" in found.fields):
         raise ValueError(
             f"{template!r} gives objects of one key in two buckets one name; put in {{bucket}}. A "
-            "worker with one bucket only may name that in objects.allow instead"
+            "worker that reads one bucket may name that bucket in objects.allow instead"
         )
 
 

@@ -69,7 +69,9 @@ def parsed(text: str) -> Template:
     for folder in folders:
         _check_apart(text, folder)
     if lost := _PATHS & {piece.text for piece in folders[0] if piece.is_field}:
-        raise ValueError(f"{text!r} has {{{min(lost)}}} in the bucket's name; put it behind that")
+        raise ValueError(
+            f"{text!r} has {{{min(lost)}}} in the bucket's name; put it behind the bucket"
+        )
     fields = frozenset(piece.text for folder in folders for piece in folder if piece.is_field)
     return Template(found["scheme"], bucket, key, format, fields)
 
@@ -97,7 +99,7 @@ def _cut(template: str, folder: str) -> Iterator[Piece]:
                 + ", ".join(f"{{{name}}}" for name in sorted(FIELDS))
             )
         if form or conversion:
-            raise ValueError(f"{template!r}: a field stands as it is, write {{{field}}}")
+            raise ValueError(f"{template!r}: a field takes no format, write {{{field}}}")
         yield Piece(field, is_field=True)
 
 
