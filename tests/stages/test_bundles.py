@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.records.partition_and_bundles import Blocks, bundled
 from penstock.simulation.virtual_time import virtual_time
-from penstock.verify.records import each_record
+from penstock.verify.records_and_open_objects import each_record
 from tests.support.pipelines import World, csv, run_to_end
 
 

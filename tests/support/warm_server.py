@@ -25,7 +25,7 @@ from penstock.decoders import decoder_process
 LOADED: Final = (
     "penstock.commands.root",
     "penstock.adapters.confluent.source",
-    "penstock.adapters.kafka.keyed_writers",
+    "penstock.adapters.kafka.announcer_and_keyed_writer",
     "penstock.dlq.list_and_resume",
     "penstock.dlq.redrive",
     "penstock.doctor.examine",

@@ -13,9 +13,9 @@ from penstock.messages.prediction import RecordFrame, Source
 from penstock.messages.reference import Reference, RowRange
 from penstock.ports import Commit
 from penstock.verify.findings import Report
-from penstock.verify.input_topic import Scope
 from penstock.verify.judge import Judge
 from penstock.verify.live import LiveJudge
+from penstock.verify.scope_and_input_topic import Scope
 
 STREAM = "cam"
 BUCKET = "b"

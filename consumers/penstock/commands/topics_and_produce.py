@@ -109,7 +109,7 @@ def produce(
         raise click.UsageError("Give URLs, or --manifest URL, and not both.")
     if resume and anew:
         raise click.UsageError("--resume goes on, --anew begins again: give one of them.")
-    from penstock.adapters.kafka.keyed_writers import announced_on
+    from penstock.adapters.kafka.announcer_and_keyed_writer import announced_on
     from penstock.adapters.stores.choice import open_objects, with_clouds
     from penstock.adapters.stores.files_and_stdin import LocalObjects
     from penstock.jobs.produce import Wanted

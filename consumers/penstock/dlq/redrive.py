@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from penstock import config
-from penstock.adapters.kafka.keyed_writers import announcing
+from penstock.adapters.kafka.announcer_and_keyed_writer import announcing
 from penstock.adapters.kafka.reader import OnRead, Reader, open_reader
 from penstock.dlq.letters import Choice, Seen, letters
 from penstock.messages.codec import encode_reference

@@ -27,7 +27,7 @@ from penstock.replay.decided_range import Decided, Spans
 from penstock.replay.former_results import Values, open_results
 from penstock.replay.worker_settings import Plan
 from penstock.settings.routes import routes_of
-from penstock.verify.records import NOT_JSON
+from penstock.verify.records_and_open_objects import NOT_JSON
 
 # Records have the times of their producers, whose clocks may differ from ours by this much.
 CLOCKS_MS = 60_000

@@ -24,7 +24,7 @@ from penstock.core.routing.store_choice import StoreChoice
 from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, Result
 from penstock.ports import Objects
-from penstock.verify.records import NOT_JSON
+from penstock.verify.records_and_open_objects import NOT_JSON
 from penstock.verify.result_objects import UNREADABLE, fetched, rows_of
 
 log = logging.getLogger(__name__)

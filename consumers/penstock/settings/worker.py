@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock import config, requests
-from penstock.adapters.kafka.keyed_writers import hashed
+from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.stores.choice import places_of_caller
 from penstock.calls.model_calls import canary_of
 from penstock.core.comparing.comparison import Agreement

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from penstock.verify.input_topic import ObjectAt, Want
+from penstock.verify.scope_and_input_topic import ObjectAt, Want
 
 
 class Pointer(NamedTuple):

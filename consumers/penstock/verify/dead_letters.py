@@ -12,7 +12,7 @@ from penstock.core.progress.ranges import END, Ranges
 from penstock.messages.dead_letter import DeadLetter
 from penstock.verify.fields import named
 from penstock.verify.findings import Findings, Kind
-from penstock.verify.input_topic import ObjectAt, Scope, Want
+from penstock.verify.scope_and_input_topic import ObjectAt, Scope, Want
 
 # The code of an error, and the model that answered.
 _Why = tuple[str, str]

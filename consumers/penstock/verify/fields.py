@@ -17,7 +17,7 @@ from penstock.core.routing.stream_keys import StreamNames, fallback, key_text
 from penstock.messages.codec import Inline, References
 from penstock.messages.prediction import ObjectId, encodable
 from penstock.messages.reference import LATEST_MS, EventTime, output_time
-from penstock.verify.input_topic import Message, ObjectAt, Scope
+from penstock.verify.scope_and_input_topic import Message, ObjectAt, Scope
 
 _NO_TIME: Final = LATEST_MS + 1
 # If a record would be too large, the stream's name in it is cut to this many characters.

@@ -17,7 +17,10 @@ from penstock.ports import Commit
 from penstock.verify.dead_letters import Letters
 from penstock.verify.fields import AskedFields, Fields, asked_of, named
 from penstock.verify.findings import Findings, Report
-from penstock.verify.input_topic import (
+from penstock.verify.output_topic import Answers
+from penstock.verify.records_and_open_objects import Open
+from penstock.verify.result_objects import Claim, Found, wrong_with
+from penstock.verify.scope_and_input_topic import (
     NO_REFERENCE,
     Asked,
     ObjectAt,
@@ -27,9 +30,6 @@ from penstock.verify.input_topic import (
     message_of,
     wants,
 )
-from penstock.verify.output_topic import Answers
-from penstock.verify.records import Open
-from penstock.verify.result_objects import Claim, Found, wrong_with
 
 
 class Judge:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.verify.findings import Report
-from penstock.verify.input_topic import Scope
 from penstock.verify.judge import Judge
-from penstock.verify.records import id_of
+from penstock.verify.records_and_open_objects import id_of
+from penstock.verify.scope_and_input_topic import Scope
 
 # How many records of a partition are kept: as many as two cores write in two seconds at their
 # highest rate. A worker that takes over repeats only the rows since the last commit, which is half

@@ -12,8 +12,7 @@ from penstock.verify.announced_again import AnnouncedAgain
 from penstock.verify.dead_letters import Letters
 from penstock.verify.fields import AskedFields, Fields
 from penstock.verify.findings import Findings, Kind
-from penstock.verify.input_topic import Asked, Done, ObjectAt, Scope, Want
-from penstock.verify.records import (
+from penstock.verify.records_and_open_objects import (
     NOT_JSON,
     NULL,
     Answer,
@@ -26,6 +25,7 @@ from penstock.verify.records import (
 )
 from penstock.verify.repeats import Again, Between, Repeats, row_text
 from penstock.verify.result_objects import Claim, Claims
+from penstock.verify.scope_and_input_topic import Asked, Done, ObjectAt, Scope, Want
 
 
 class Answers:

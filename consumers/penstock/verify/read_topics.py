@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from penstock import config
-from penstock.adapters.kafka.keyed_writers import hashed
+from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.kafka.reader import OnRead, Progress, Reader, Spans, open_reader
 from penstock.adapters.stores.choice import open_objects, places_of_caller, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects
@@ -21,10 +21,10 @@ from penstock.core.routing.stream_keys import StreamNames
 from penstock.ports import Commit
 from penstock.settings.routes import routes_of
 from penstock.verify.findings import Report, together
-from penstock.verify.input_topic import Scope
 from penstock.verify.judge import Judge
-from penstock.verify.records import each_record
+from penstock.verify.records_and_open_objects import each_record
 from penstock.verify.result_objects import AT_A_TIME, Claim, look
+from penstock.verify.scope_and_input_topic import Scope
 from penstock.verify.several_models import SeveralJudges
 
 Until = Literal["end", "committed"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.core.progress.ranges import END, Ranges
-from penstock.verify.input_topic import Asked, ObjectAt, Scope
+from penstock.verify.scope_and_input_topic import Asked, ObjectAt, Scope
 
 # Numbers count as equal if they differ by no more than float32's rounding, because in a batch of
 # another size the model adds numbers up in another order. float32 has 24 bits (6e-8); sums of some

@@ -27,7 +27,7 @@ from penstock.messages.prediction import Failure, Result
 from penstock.messages.reference import SchemaError
 from penstock.messages.urls import split_url
 from penstock.ports import Location, Objects
-from penstock.verify.input_topic import ObjectAt, Want
+from penstock.verify.scope_and_input_topic import ObjectAt, Want
 
 # How many result objects are read in parallel. Each of these reads takes some megabytes and a
 # temporary file.

@@ -17,10 +17,10 @@ from penstock.core.routing.model_routes import Routes, place_of
 from penstock.messages.prediction import Source
 from penstock.verify.fields import AskedFields, Fields, asked_of
 from penstock.verify.findings import Report, together
-from penstock.verify.input_topic import NOT_OURS, Message, Scope, Wants, message_of, wants
 from penstock.verify.judge import Judge
-from penstock.verify.records import NOT_JSON
+from penstock.verify.records_and_open_objects import NOT_JSON
 from penstock.verify.result_objects import Claim
+from penstock.verify.scope_and_input_topic import NOT_OURS, Message, Scope, Wants, message_of, wants
 
 
 class _Said(Struct, gc=False):

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.inputs.kafka_sources import SingleOwnerSource
+from penstock.adapters.kafka.announcer_and_keyed_writer import hashed
 from penstock.adapters.kafka.exactly_once.producers import open_transactions
 from penstock.adapters.kafka.inside.sending import BATCH_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.adapters.kafka.keyed_writers import hashed
 from penstock.adapters.kafka.positions_from_outside import open_groups
 from penstock.adapters.kafka.topics import most_bytes
 from penstock.calls.outage import until_answered

@@ -17,7 +17,7 @@ from penstock.encodings.output_values import records_of
 from penstock.messages.dead_letter import decode_dead_letter
 from penstock.messages.prediction import Source
 from penstock.messages.reference import SchemaError
-from penstock.verify.records import id_of
+from penstock.verify.records_and_open_objects import id_of
 
 # The id of an answer.
 ANSWER = re.compile(

@@ -30,7 +30,7 @@ from penstock.verify.answers.search import (
     of_letter,
     place_of,
 )
-from penstock.verify.records import id_of
+from penstock.verify.records_and_open_objects import id_of
 
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
 # The search for a scene's frames begins this long before the scene, and the search for a scene

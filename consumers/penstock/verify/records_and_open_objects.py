@@ -16,8 +16,8 @@ from penstock.encodings.output_values import records_of
 from penstock.messages.prediction import Failure, ObjectId, Result, Source
 from penstock.messages.reference import EventTime
 from penstock.verify.fields import Fields, named
-from penstock.verify.input_topic import ObjectAt, Want
 from penstock.verify.repeats import Content, Runs
+from penstock.verify.scope_and_input_topic import ObjectAt, Want
 
 
 class Answer(Struct, gc=False):
