@@ -271,8 +271,8 @@ class Answers:
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 
     def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the second reading: if its row was repeated, compare it with the row's
-        first record.
+        """Take a record of the second reading. If its row was repeated, compare the record with the
+        first record of this row.
         """
         try:
             answer = decode_answer(value or b"")

@@ -102,8 +102,8 @@ class Reader:
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
         """The group's commits by partition; partitions without a commit are left out. Waits until
-        the group has a coordinator: the first question about a group lets the brokers create the
-        topic of commits, and before this topic exists, no broker coordinates a group.
+        the group has a coordinator. The brokers create the topic of commits when they are first
+        asked about a group, and before this topic exists, no broker coordinates a group.
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
