@@ -163,6 +163,16 @@ def test_more_pixels_than_allowed_are_refused() -> None:
     )
 
 
+def test_a_frame_above_the_limit_of_a_row_is_too_large() -> None:
+    longest = max(map(len, expected(KINDS["MKV"])))
+    assert runs_of(KINDS["MKV"], RowOptions(form="bytes", row_bytes=longest))[1] is None
+    _, failure = runs_of(KINDS["MKV"], RowOptions(form="bytes", row_bytes=longest - 1))
+    assert failure is not None
+    assert failure.code == "too_large"
+    assert "limits.row_bytes" in str(failure)
+    assert "rows.image_size" in str(failure)
+
+
 @pytest.mark.parametrize(
     "data",
     [

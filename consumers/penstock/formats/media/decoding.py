@@ -28,9 +28,6 @@ _LIBRARIES: Final[dict[Kind, tuple[str, ...]]] = {
 RUN_BYTES: Final = 256 << 10
 # A run stands for at most this many unwanted rows.
 SKIPPED_ROWS: Final = 1_000
-# An opaque payload counts a little more than the bytes of its row, because it also holds the place
-# where the row ends.
-_ROW_END_BYTES: Final = 64
 
 
 def need_media(format: str, form: Form) -> None:
@@ -64,7 +61,6 @@ class Gathered:
     """Takes each row by `add`, and returns the runs that are complete."""
 
     def __init__(self, options: RowOptions, wanted: Wanted) -> None:
-        self._most_bytes = options.row_bytes + _ROW_END_BYTES
         self._options = options
         self._wanted = wanted
         self._row = self._skipped = 0
@@ -85,9 +81,10 @@ class Gathered:
         if self._skipped:
             yield from self.rest()
         row = make()
-        if row.nbytes > self._most_bytes:
+        nbytes = len(row.row(0)) if isinstance(row, BytesRows) else row.nbytes
+        if nbytes > self._options.row_bytes:
             said = too_long(self._options.row_bytes)
-            raise Poison("too_large", f"{said}; a smaller rows.image_size or fewer")
+            raise Poison("too_large", f"{said}; set rows.image_size, or a higher limit")
         self._rows.append(row)
         self._times.append(time_ms)
         self._nbytes += row.nbytes
