@@ -1,7 +1,7 @@
-// Rows beside their predictions, if http.samples allows it. They are asked for while somebody looks.
+// Rows beside their predictions, if http.samples allows it. The rows are asked for while somebody looks.
 const SAMPLES_MS = 2000;
 let sampling = false, askedMs = 0, samplesFound = [];
-// By path: a picture. It is fetched with the token in a header; an <img> could not send that header.
+// From a path to its picture. A picture is fetched with the token in a header; an <img> could not send that header.
 const pictures = new Map();
 async function picture(path, image) {
   if (!pictures.has(path)) pictures.set(path, fetch(path.slice(1), { headers: authorization() })

@@ -1,5 +1,5 @@
-// The stream of updates is read while somebody sees the page and has the token. When the stream
-// ends, it is asked for again.
+// The stream of updates is read while somebody who has the token sees the page. When the stream
+// ends, the page asks for it again.
 async function view() {
   const stop = viewing = new AbortController(), token = sessionStorage.getItem(KEY);
   try {

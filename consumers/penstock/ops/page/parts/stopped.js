@@ -1,6 +1,6 @@
-// Lines that stand still, and how each can go on.
+// Partitions and streams that stand still at a dead letter, and how each can go on.
 
-// The name, quoted so that a shell takes it as one word, whatever characters it has.
+// A stream's name, quoted so that a shell takes it as one word, whatever characters it has.
 function quoted(name) {
   return /^[\w@%+=:,./-]+$/.test(name) ? name : "'" + name.replaceAll("'", "'\"'\"'") + "'";
 }
