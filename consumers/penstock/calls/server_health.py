@@ -168,7 +168,7 @@ class ServerHealth:
         if not self.was_answered:
             return error
         return Fatal(
-            f"{error}. It worked before: the line stops, and rows without an answer are not "
+            f"{error}. It worked before: the worker stops, and rows without an answer are not "
             "committed",
             exit_code=EXIT_FATAL,
         )
