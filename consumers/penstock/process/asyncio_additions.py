@@ -84,14 +84,14 @@ class Places:
         """A place, as soon as one is free. `is_head` tells whether the object that waits for the
         place holds up everything behind it. `review` is called when the wait begins.
         """
-        while self._taken >= self._most:
+        if self._taken < self._most:
+            self._taken += 1
+        else:
             await self._turn(is_head, review)
-        self._taken += 1
         try:
             yield
         finally:
-            self._taken -= 1
-            self._wake()
+            self._hand_over()
 
     async def _turn(self, is_head: Callable[[], bool], review: Callable[[], object]) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -100,14 +100,21 @@ class Places:
         try:
             await turn
         except asyncio.CancelledError:
-            self._waiting.pop(turn, None)
-            self._wake()
+            if turn in self._waiting:
+                del self._waiting[turn]
+            elif not turn.cancelled():
+                self._hand_over()
             raise
 
-    def _wake(self) -> None:
-        if self._waiting and self._taken < self._most:
+    def _hand_over(self) -> None:
+        """Give a place to the object that is next. The place counts as taken all the time, so that
+        an object that asks meanwhile does not get ahead of those that wait.
+        """
+        while self._waiting:
             heads = (turn for turn, is_head in self._waiting.items() if is_head())
             turn = next(heads, next(iter(self._waiting)))
             del self._waiting[turn]
-            if not turn.done():
+            if not turn.done():  # else the object was cancelled while it waited
                 turn.set_result(None)
+                return
+        self._taken -= 1

@@ -1,0 +1,68 @@
+"""A place goes to the object that has waited for it the longest, even if others ask meanwhile."""
+
+import asyncio
+
+import pytest
+
+from penstock.process.asyncio_additions import Places
+
+
+class Users:
+    """`order`: the users of the only place, in the order in which they had it."""
+
+    def __init__(self) -> None:
+        self.places = Places(1)
+        self.order: list[str] = []
+        self.leave = asyncio.Event()
+
+    async def use(self, name: str, *, is_head: bool = False, stays: bool = False) -> None:
+        async with self.places.one(lambda: is_head, lambda: None):
+            self.order.append(name)
+            if stays:
+                await self.leave.wait()
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_one_who_asks_when_a_place_becomes_free_comes_after_those_who_wait() -> None:
+    users = Users()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(users.use("first", stays=True))
+        tasks.create_task(users.use("waits"))
+        tasks.create_task(users.use("waits, too"))
+        await settled()
+        users.leave.set()
+        tasks.create_task(users.use("asks when the place becomes free"))
+    assert users.order == ["first", "waits", "waits, too", "asks when the place becomes free"]
+
+
+async def test_an_object_that_holds_up_all_behind_it_comes_first() -> None:
+    users = Users()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(users.use("first", stays=True))
+        tasks.create_task(users.use("waits"))
+        tasks.create_task(users.use("head", is_head=True))
+        await settled()
+        assert users.places.is_wanted
+        users.leave.set()
+    assert users.order == ["first", "head", "waits"]
+    assert users.places.has_free
+
+
+@pytest.mark.parametrize("moment", ["before the place is free", "after it was handed over"])
+async def test_a_user_who_is_cancelled_leaves_its_turn_to_the_next(moment: str) -> None:
+    users = Users()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(users.use("first", stays=True))
+        cancelled = tasks.create_task(users.use("cancelled"))
+        tasks.create_task(users.use("next"))
+        await settled()
+        users.leave.set()
+        if moment == "after it was handed over":
+            await asyncio.sleep(0)
+        cancelled.cancel()
+    assert users.order == ["first", "next"]
+    assert users.places.has_free
