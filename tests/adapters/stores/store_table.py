@@ -14,9 +14,16 @@ AGAIN: Final = "again"
 WAITED: Final = "waited for"
 
 MEANINGS: Final = {
-    READ: "the object is read, byte by byte as it is in the store",
-    AGAIN: "the worker tries again until two minutes have passed without a new row",
-    WAITED: "the worker waits without end and blames no object",
+    READ: "the worker reads the object, byte by byte as it is in the store",
+    AGAIN: (
+        "the worker tries again until two minutes have passed without a new row; then it answers "
+        "the object by the error `unavailable`"
+    ),
+    WAITED: (
+        "the worker waits without end and rejects no object. But if the store meanwhile answers "
+        "requests for other objects of the same bucket, the fault lies with this object, and the "
+        "worker does the same as for **again**"
+    ),
 }
 # Anything else in the last column is the code of the marker and the dead letter.
 
