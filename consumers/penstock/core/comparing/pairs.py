@@ -18,7 +18,7 @@ ROW_BYTES = 300
 
 
 class RowPlace(NamedTuple):
-    """The place of a row within its input partition; row -1 is the object itself."""
+    """The place of a row within its input partition; row -1 stands for the object itself."""
 
     offset: int
     object_index: int

@@ -75,7 +75,7 @@ class FetchQueueInOrder(FetchQueue):
         self._put(ticket)
 
     def fetched(self, ticket: Ticket) -> None:
-        """Any number of objects may be fetched at a time, so this frees nothing."""
+        """Nothing changes: any number of objects may be fetched at a time."""
 
     def delivered(self, ticket: Ticket) -> None:
         self.in_work -= 1

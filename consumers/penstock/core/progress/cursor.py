@@ -22,7 +22,7 @@ from penstock.core.progress.ranges import END, Ranges
 PREFIX = "p1:"
 MAX_CHARS = 4_000
 VERSION_DIGITS = 16
-# The largest row number: 64 bits hold it in any reader.
+# The largest row number that is accepted, so that readers in any language can hold it in 64 bits.
 MAX_NUMBER = (1 << 63) - 1
 
 # This many stops are written down. If more streams are stopped, the next owner counts the dead
