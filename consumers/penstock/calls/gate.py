@@ -16,7 +16,7 @@ from penstock.core.health.breaker import Breaker, Call, Turn, Turns
 from penstock.errors import Overloaded, Transient
 from penstock.ports import Clock
 
-# The rank of a search: the lowest goes first.
+# The rank of a search for a bad row: the search with the lowest rank goes first.
 Rank = tuple[int, int]
 _Turn = asyncio.Future[Call]
 

@@ -164,8 +164,8 @@ class ModelCalls:
     async def _request(
         self, call: Call, payloads: Sequence[Payload], *, is_canary: bool = False
     ) -> Answers:
-        """Send one request, and report to the health how it ended; or give the call back to the
-        gate, if its end tells nothing about the server.
+        """Send one request, and report to the health how it ended. If the end of the request tells
+        nothing about the server, only give the call back to the gate.
         """
         has_rows = bool(payloads)
         try:

@@ -143,8 +143,8 @@ async def until_answered(service: str, ask: Ask, clock: Clock, patience_s: float
 
 
 async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience_s: float) -> None:
-    """Return when all services have answered, or, after `CHANCE_S`, when at least one has: the
-    worker can then serve the rows of that one. Raises `Fatal` if none answers within `patience_s`.
+    """Return when all services have answered; after `CHANCE_S`, one that has answered is enough,
+    because the worker can then serve its rows. Raises `Fatal` if none answers within `patience_s`.
     """
     async with asyncio.TaskGroup() as tasks:
         asking = {
@@ -160,8 +160,8 @@ async def until_one_answered(services: Mapping[str, Ask], clock: Clock, patience
 
 
 async def ask_store(objects: Objects, endpoint_url: str | None) -> None:
-    """Raises unless a store answers at `objects.endpoint_url` and knows our key. Without an http or
-    https URL no store is asked.
+    """Raises an error unless a store answers at `endpoint_url` and knows our key. Without an http
+    or https URL no store is asked.
     """
     if urlsplit(endpoint_url or "").scheme not in ("http", "https"):
         return

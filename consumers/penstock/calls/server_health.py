@@ -181,14 +181,14 @@ class ServerHealth:
         return why is not None
 
     def _look_at_answer(self, refusal: Poison | None) -> None:
-        """Log it if the server keeps answering 200 with something that is no answer of a model."""
+        """If the server keeps answering 200 with something that is no answer of a model, log it."""
         said, now_s = self._rows.odd(refusal), self._clock.now()
         if said is not None and now_s >= self._odd_quiet_until_s:
             self._odd_quiet_until_s = now_s + QUIET_S
             log.warning("the %s fails: %s", self._outage.service, said)
 
     def _tell_breaker(self, error: Transient | None = None) -> None:
-        """Log and count it if the breaker opened or closed, or if `allowed` changed."""
+        """If the breaker opened or closed, or `allowed` changed, tell the log and the metrics."""
         allowed, is_open = self._gate.allowed, self._gate.is_open
         if allowed == self.allowed and is_open == self._was_open:
             return

@@ -49,7 +49,7 @@ class RowsHandler:
         return [self._answer(request, context, index) for index, request in enumerate(data)]
 
     def _answer(self, request: Mapping[str, Any], context: Any, index: int) -> bytes:
-        # TorchServe hands header names over in the case the client sent them.
+        # TorchServe hands over header names as the client wrote them, in upper or lower case.
         headers = {
             name.lower(): value for name, value in context.get_all_request_header(index).items()
         }

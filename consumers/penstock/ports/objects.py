@@ -118,7 +118,9 @@ class Objects(Protocol):
 
 
 class Stored(NamedTuple):
-    """A complete result object: its version id, else its entity tag, if the store tells one."""
+    """A complete result object. `version`: its version id; if the store tells none, its entity tag;
+    None: the store tells neither.
+    """
 
     version: str | None
 

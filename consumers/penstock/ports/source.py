@@ -104,7 +104,7 @@ class Polled(Protocol):
 
 class Followed(Polled, Protocol):
     def known_ends(self) -> Mapping[int, int]:
-        """For each partition the offset after its last record, as of the last reads."""
+        """For each partition the offset after its last record, as the latest reads told it."""
         ...
 
 
@@ -161,8 +161,8 @@ class Neighbours(Protocol):
 
     def join(self, region: str) -> Source:
         """A new member of the region's group, which the caller must start. The worker's own source
-        commits for both: it knows the new member's partitions by the numbers that the new member
-        gives them.
+        commits the positions of both members: it knows the new member's partitions by the numbers
+        that the new member gives them.
         """
         ...
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from penstock.errors import Fatal, usage
 
-# The texts with which OpenSSL, BoringSSL (in gRPC) and rustls report such a certificate.
+# The texts with which OpenSSL, BoringSSL (in gRPC) and rustls report a certificate that they do not
+# trust.
 _UNTRUSTED = re.compile(
     r"certificate verify failed[^()]*|CERTIFICATE_VERIFY_FAILED: [^():]*|"
     r"InvalidCertificate\(\s*(\w+)"

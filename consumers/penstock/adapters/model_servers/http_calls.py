@@ -33,7 +33,8 @@ from penstock.ports import Answers
 # The deadline of a question without rows. This leaves a server some time to load a model:
 # TorchServe queues the question meanwhile.
 LOOK_S: Final = 5.0
-# Far more bytes than `window.max_bytes` allows for the rows. A server that takes less answers 413.
+# The first limit of a request, far above what `window.max_bytes` allows for the rows. A server that
+# takes less answers 413.
 MOST_REQUEST_BYTES: Final = 64 << 20
 # After a 413 the limit falls to this share of the request's size. Two or three such steps reach
 # most limits.

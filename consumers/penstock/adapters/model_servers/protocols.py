@@ -58,7 +58,9 @@ def open_model(cfg: config.Config, watcher: Watcher | None = None) -> Model:
 
 
 def each_endpoint(cfg: config.Config) -> dict[str, config.Config]:
-    """From the address of each server of the model, without secrets, to a configuration for it."""
+    """From the address of each server of the model (without secrets) to the configuration with this
+    server alone.
+    """
     urls = list(dict.fromkeys([cfg.model.url, *(cfg.model.replicas or ())]))
     models = [replace(cfg.model, url=url, replicas=None) for url in urls]
     return {config.shown_url(model.url): replace(cfg, model=model) for model in models}

@@ -106,7 +106,7 @@ def complaint(raw: bytes) -> str:
 
 
 def of_server(error: PenstockError) -> PenstockError:
-    """The error for a request without rows: its refusal is about the server, not about rows."""
+    """The error for a refused request that had no rows: the server is at fault, not a row."""
     return Transient(str(error)) if isinstance(error, Poison) else error
 
 

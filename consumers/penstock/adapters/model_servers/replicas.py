@@ -56,7 +56,9 @@ class _Relieved(Unreachable):
 
 
 class ReplicatedModel:
-    """The port `Model`. `patience_s`: how long to wait for an answer if another server is left."""
+    """The port `Model`. `patience_s`: how long a server may take to answer while another healthy
+    server is left to ask.
+    """
 
     def __init__(
         self, endpoints: Sequence[Endpoint], patience_s: float, watcher: Watcher | None = None

@@ -10,7 +10,9 @@ from penstock.ports import Spans
 
 
 def open_spans(settings: config.Traces) -> Spans | None:
-    """Raises `Fatal` if the SDK is not installed."""
+    """The exporter to `traces.endpoint`; None if that is not set. Raises `Fatal` if the SDK is not
+    installed.
+    """
     if settings.endpoint is None:
         return None
     try:

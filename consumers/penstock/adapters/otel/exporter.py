@@ -34,7 +34,7 @@ MOST_WAITING: Final = 2_048
 # would wait for longer.
 BATCH: Final = 128
 DELAY_MS: Final = 1_000
-# The time for one request with its repetitions. Short, because spans that wait meanwhile are
+# The time for one request with its repetitions. It is short, because spans that wait meanwhile are
 # dropped when there are too many.
 REQUEST_S: Final = 5.0
 FLUSH_S: Final = 2.0

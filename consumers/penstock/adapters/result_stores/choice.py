@@ -43,7 +43,9 @@ RETRIES: "Final[RetryConfig]" = {
 
 
 def open_results(cfg: config.Config, template: str) -> StoreResults:
-    """Raises `Fatal` for settings that cannot be right."""
+    """The store for results whose names are made by `template`. Raises `Fatal` for settings that
+    cannot be right.
+    """
     try:
         names = parsed(template)
         if names.scheme == "file":

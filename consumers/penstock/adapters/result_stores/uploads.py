@@ -224,8 +224,8 @@ class ObstoreUpload:
             yield part
 
     async def _hand_over(self, sending: "asyncio.Future[PutResult]", part: "bytes | _End") -> None:
-        """Wait until obstore has taken the former part, then set this one. If the transfer has
-        ended, its error is raised.
+        """Wait until obstore has taken the former part, then offer this one. If the transfer has
+        ended, raise its error.
         """
         while self._next is not None and not sending.done():
             self._changed.clear()

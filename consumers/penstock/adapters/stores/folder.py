@@ -68,7 +68,7 @@ class FolderObjects:
 
 
 class FolderBody:
-    """An open file. If the name gets another file meanwhile, the open one is still read whole."""
+    """An open file. If another file takes its name meanwhile, the open file is still read whole."""
 
     version_id = None
 

@@ -37,7 +37,8 @@ from penstock.process.asyncio_additions import in_thread
 
 T = TypeVar("T")
 
-# Large, because each piece is a request, and often opens and closes the file.
+# The pieces are large, because each piece is a request, for which libraries often open and close
+# the file.
 PIECE_BYTES: Final = 4 << 20
 # A bucket may have a port, because for some schemes it is a host.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
@@ -60,7 +61,8 @@ class FsspecObjects:
         section: str,
     ) -> None:
         self._scheme = scheme
-        # Longer than the silence that one read may have, because a call may make many reads.
+        # A call may take longer than the silence that one read may have, because a call may make
+        # many reads.
         self._call_s = SLOW_SILENCES * READ_TIMEOUT_S
         try:
             self._files: Any = fsspec.filesystem(

@@ -21,7 +21,7 @@ CHUNK_BYTES: Final = 1 << 20
 # small beside the byte budget (256 MiB).
 WHOLE_BYTES: Final = 8 << 20
 CONNECT_TIMEOUT_S: Final = 5.0
-# Limits the silence, not the duration: a body whose reader waits for room may take hours.
+# This limits the silence, not the duration: a body whose reader waits for room may take hours.
 READ_TIMEOUT_S: Final = 30.0
 
 # A chunk may take this many read timeouts. If it takes longer, the body is read in small chunks, so

@@ -46,7 +46,8 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_retries", 0),
-    # Short, so that a server that is back is found within a second. Our own pauses pace the calls.
+    # The pauses between two attempts to connect. They are short, so that a server that is back is
+    # found within a second. Our own pauses pace the calls.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
@@ -171,7 +172,7 @@ class GrpcWire:
     def _refusal(self, error: grpc.aio.AioRpcError, method: str) -> PenstockError:
         said = error.details() or ""
         if self._token.text:
-            # A server may quote the request in its error, which we log and publish.
+            # A server may quote the request in its error, and we log and publish the error.
             said = said.replace(self._token.text, config.MASK)
         return refusal(error.code(), said, f"{self._target} {method}")
 
