@@ -103,7 +103,7 @@ class ServerHealth:
         return self._chance_hang_ups.odds(self.heard)
 
     def probe_hung_up(self) -> None:
-        """The server hung up on a probe. That was chance, unless the server turns out to be gone."""
+        """The server hung up on a probe: by chance, unless the server turns out to be gone."""
         self._probe_hang_ups += 1
 
     def hang_ups_were_chance(self, times: int) -> None:

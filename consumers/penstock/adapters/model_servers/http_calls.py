@@ -126,7 +126,7 @@ class ModelHttp:
         return reply
 
     async def look(self, url: URL, method: str = "GET", request: Request = _NOTHING) -> Reply:
-        """Ask a question without rows. Its deadline is `LOOK_S`, if `model.timeout_ms` is longer."""
+        """Ask a question without rows, within `LOOK_S` (or a shorter `model.timeout_ms`)."""
         return await self._with_good_token(method, url, request, min(LOOK_S, self._timeout_s))
 
     async def aclose(self) -> None:
@@ -186,7 +186,7 @@ class ModelHttp:
         return f"{config.shown_url(str(url))}: {reason}; {hint}"
 
     def _masked(self, body: bytes) -> bytes:
-        """Mask our secrets: a server may quote the request in an error, and errors are published."""
+        """Mask our secrets: a server may quote the request in an error that we publish."""
         for secret in self._url_secrets | ({self._token.text} - {None, ""}):
             body = body.replace(str(secret).encode(), config.MASK.encode())
         return body

@@ -124,7 +124,7 @@ async def signature_of(cfg: config.Config) -> Signature | None:
 
 
 async def batching_advice(cfg: config.Config) -> str | None:
-    """A warning if the server itself gathers requests into batches and so delays ours; else None."""
+    """A warning if the server itself gathers requests into batches and so delays ours, or None."""
     model, server = cfg.model, await server_batching(cfg.model)
     if server is None or requests.find(model.request).single:
         return None
