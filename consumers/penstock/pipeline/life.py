@@ -23,8 +23,8 @@ from penstock.stages.microbatch import Waiting
 
 log = logging.getLogger(__name__)
 
-# While a line is stopped, the worker looks this often for an operator's word (`penstock dlq resume`
-# or `skip`).
+# While a partition or a stream is stopped, the worker looks this often for an operator's word
+# (`penstock dlq resume` or `skip`).
 WORDS_S = 2.0
 
 
@@ -127,7 +127,7 @@ class Pipeline:
 
     @property
     def stopped(self) -> list[LineStop]:
-        """The places at which lines have been stopped."""
+        """The records at which partitions and streams have been stopped."""
         return [stop for lane in self._lanes.values() for stop in lane.stops]
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ class Pipeline:
         self._stopping.set()
 
     def _line_stopped(self, lane: Lane, stop: LineStop) -> None:
-        """Tell people that a line stopped; the other lines go on."""
+        """Tell people that a partition or a stream stopped; all others go on."""
         log.error(
             "line stopped: %s. Mend the cause, then start the worker again or say penstock dlq "
             "resume STREAM: it goes on at this object. To have it answered by its error instead, "
@@ -149,8 +149,8 @@ class Pipeline:
         self._line_stops.set()
 
     async def _mind_lines(self) -> None:
-        """Look for operators' words while lines are stopped. If the lines of all partitions of the
-        topic are stopped and no word says how to go on, the worker ends.
+        """Look for operators' words while partitions or streams are stopped. If all partitions of
+        the topic are stopped and no word says how to go on, the worker ends.
         """
         while True:
             await self._line_stops.wait()
@@ -164,7 +164,9 @@ class Pipeline:
                 self._line_stops.clear()
 
     async def _act_on_words(self) -> bool:
-        """True if a line goes on because an operator has said so since the last call."""
+        """True if a partition or a stream goes on because an operator has said so since the last
+        call.
+        """
         lanes = [lane for lane in self._lanes.values() if lane.stops]
         try:
             said = await self._source.words([lane.number for lane in lanes])
@@ -183,8 +185,8 @@ class Pipeline:
         return acted
 
     def _new_words(self, lane: Lane, words: Sequence[Word]) -> list[str]:
-        """Those of `words` that are about a stop of this lane and were not acted on before. If a
-        word is `skip`, the record at which the line stopped passes from now on.
+        """Those of `words` that are about a stop of this lane and were not acted on before. After
+        the word `skip` no stop is made any more at the record that the word names.
         """
         found: list[str] = []
         for stop in lane.stops:
@@ -197,8 +199,8 @@ class Pipeline:
         return found
 
     def _end_if_all_stopped(self) -> None:
-        """End the worker if the lines of all partitions are stopped. The source is asked for the
-        number of partitions, because some may have been added since the start.
+        """End the worker if all partitions are stopped. The source is asked for the number of
+        partitions, because some may have been added since the worker started.
         """
         stopped = [lane.stopped for lane in self._lanes.values() if lane.stopped is not None]
         if len(stopped) < max(self._settings.input_partitions, self._source.partitions()):

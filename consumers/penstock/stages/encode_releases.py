@@ -48,7 +48,7 @@ class Leaving(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The releases that a line refuses, and why."""
+    """The refused releases of one partition or stream, and why they are refused."""
 
     stop: LineStop
     releases: list[Release]
@@ -99,18 +99,18 @@ class Encode:
     def releases(
         self, lane: Lane, releases: Sequence[Release]
     ) -> tuple[list[Leaving], list[Refused]]:
-        """The releases that leave, encoded, and the releases that their lines refuse."""
+        """The releases that leave, encoded; and the refused releases."""
         passed: list[Leaving] = []
         refused: dict[str, Refused] = {}
         for whole in releases:
             line = lane.line_of(whole.ticket)
-            # The line has refused an earlier release of this step.
+            # An earlier release of the same partition or stream was refused in this step.
             if line in refused:
                 refused[line].releases.append(whole)
                 continue
             for release, made in _encoded(self._records, self._guard, whole):
                 ticket = release.ticket
-                # The line has refused an earlier part of this release.
+                # An earlier part of the same release was refused.
                 if line in refused:
                     refused[line].releases.append(release)
                     continue

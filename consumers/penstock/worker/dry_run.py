@@ -61,7 +61,7 @@ async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopS
 def _harmless(cfg: config.Config) -> config.Config:
     """The configuration without all that reaches others or ends the run early: no shadow, which
     writes to a topic of its own; no transactions, which would fence those of live workers; no
-    spans; no limits of dead letters, which would stop a line before its last message.
+    spans; no limits of dead letters, at which a partition or a stream would stop.
     """
     cfg = cfg.after_rekey().without_shadow()
     return structs.replace(
