@@ -27,7 +27,6 @@ from penstock.ports.objects import (
     Results,
     Stored,
     Upload,
-    WholeBody,
 )
 from penstock.ports.sink import Headers, Outgoing, Passage, Producers, Sink
 from penstock.ports.source import (
@@ -73,6 +72,5 @@ __all__ = [
     "Transactions",
     "Upload",
     "Where",
-    "WholeBody",
     "outgoing_traceparent",
 ]

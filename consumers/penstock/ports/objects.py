@@ -5,7 +5,7 @@ read only when it is complete. Owner: the fetchers read, the publish stage write
 """
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from penstock.core.routing.store_choice import DEFAULT
 
@@ -45,34 +45,6 @@ class Body(Protocol):
         ...
 
     async def aclose(self) -> None: ...
-
-
-class WholeBody:
-    """A body that was read already. It is one chunk, or none if the object is empty."""
-
-    __slots__ = ("_given", "data", "etag", "version_id")
-
-    def __init__(self, data: bytes, etag: str | None, version_id: str | None) -> None:
-        self.data = data
-        self.etag = etag
-        self.version_id = version_id
-        self._given = not data
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._given:
-            raise StopAsyncIteration
-        self._given = True
-        return self.data
-
-    async def aclose(self) -> None:
-        return
 
 
 class Part(NamedTuple):

@@ -18,6 +18,7 @@ from zlib import crc32
 import orjson
 
 from penstock.adapters.memory.objects import MemoryObjects
+from penstock.adapters.stores.transfer import WholeBody
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.payload import BytesRows, JsonRows, Matrix, Payload
 from penstock.errors import (
@@ -30,7 +31,7 @@ from penstock.errors import (
     Unreachable,
     WorkerDied,
 )
-from penstock.ports import Answers, Body, Listed, Location, Part, WholeBody
+from penstock.ports import Answers, Body, Listed, Location, Part
 from penstock.simulation.process_and_faults import FaultInjector, Process
 from penstock.stages.object_reader import PROBE_KEY
 

@@ -32,11 +32,12 @@ from penstock.adapters.stores.transfer import (
     READ_TIMEOUT_S,
     SLOW_SILENCES,
     WHOLE_BYTES,
+    WholeBody,
     check_pin,
 )
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import LockedOut
-from penstock.ports import Body, Listed, Location, Objects, Part, WholeBody
+from penstock.ports import Body, Listed, Location, Objects, Part
 
 # Bounds the hosts that are kept: each bucket may have its own, and bucket names come from messages.
 MAX_SITES: Final = 128

@@ -22,10 +22,10 @@ from penstock.adapters.s3.buckets import Buckets, client_options, confined
 from penstock.adapters.s3.obstore_client import ByObstore
 from penstock.adapters.stores.names import LISTED_AT_ONCE, Glob, check_bucket, is_odd, name, quoted
 from penstock.adapters.stores.obstore_errors import cloud_translated
-from penstock.adapters.stores.transfer import READ_TIMEOUT_S
+from penstock.adapters.stores.transfer import READ_TIMEOUT_S, WholeBody
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.errors import PenstockError, Poison, Transient, usage
-from penstock.ports import Body, Listed, Location, Part, WholeBody
+from penstock.ports import Body, Listed, Location, Part
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig

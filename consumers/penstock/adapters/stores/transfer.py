@@ -1,4 +1,4 @@
-"""Reads bodies: resumes a transfer that was cut off, watches a slow one, checks what came.
+"""The bodies of objects: a transfer that was cut off is resumed, a slow one watched, all checked.
 
 Rule: bytes are used only if they are certainly the next bytes of the same object. Owner: the
 clients of all stores.
@@ -7,7 +7,7 @@ clients of all stores.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from penstock.adapters.stores.names import bare, name, pin_of, wants_etag
 from penstock.adapters.stores.refusals import implausible_answer
@@ -111,6 +111,34 @@ class ResumedBody:
         if self._chunks is not None:
             await self._chunks.aclose()
         self._drop()
+
+
+class WholeBody:
+    """A body that was read already. It is one chunk, or none if the object is empty."""
+
+    __slots__ = ("_given", "data", "etag", "version_id")
+
+    def __init__(self, data: bytes, etag: str | None, version_id: str | None) -> None:
+        self.data = data
+        self.etag = etag
+        self.version_id = version_id
+        self._given = not data
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._given:
+            raise StopAsyncIteration
+        self._given = True
+        return self.data
+
+    async def aclose(self) -> None:
+        return
 
 
 async def _within(slow_s: float, chunks: AsyncGenerator[bytes]) -> bytes | None:
