@@ -103,7 +103,7 @@ class Assignments:
         """
         self._open.passing[partition].add((stream, offset))
 
-    # Assigned.
+    # The group assigns partitions.
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         if self._stopping.is_set():
@@ -190,7 +190,7 @@ class Assignments:
                 await self._wiring.publish.lane_forever(self._open.begin(partition, start))
             return
 
-    # Asked back.
+    # The group, or a stop, asks partitions back.
 
     async def suspended(self, partitions: Collection[int]) -> None:
         async with self._asking_back(partitions) as those:

@@ -32,7 +32,7 @@ CANCELLATIONS = 3
 
 
 class OpenLanes:
-    """`tasks_in`: the group in which the publishing tasks run; set before the first `start`."""
+    """`tasks_in`: the task group in which lanes publish; set before the first `start`."""
 
     tasks_in: asyncio.TaskGroup
 
@@ -89,9 +89,7 @@ class OpenLanes:
             self.close_all([partition])
 
     def cancel_takeovers(self, partitions: Collection[int]) -> None:
-        """Some of these partitions may be in the middle of a takeover, and have a task but no lane
-        yet: cancel the tasks of these.
-        """
+        """Cancel the takeovers of these partitions: the tasks of those that have no lane yet."""
         for partition in partitions:
             if partition not in self._lanes:
                 self._tasks[partition].cancel()

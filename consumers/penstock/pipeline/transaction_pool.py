@@ -84,7 +84,7 @@ class _Transaction:
 
 
 class TransactionPool:
-    """`tasks`: the group in which the transactions run."""
+    """`tasks`: the task group in which the transactions run."""
 
     tasks: asyncio.TaskGroup
 

@@ -135,7 +135,7 @@ class ObjectReader:
                 await supply.aclose()
 
     async def _read_here(self, ticket: Ticket, supply: Supply, permit: Permit) -> bool:
-        """Read the object without a decoder. False: the object needs a decoder."""
+        """Read the object without a decoder. False if the object needs one; else True."""
         if not await self._begin(ticket, supply):
             return True
         whole = await supply.whole(self._expand.inline_bytes)

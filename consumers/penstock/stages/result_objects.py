@@ -145,8 +145,8 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
-        # From each ticket whose result was begun by the releases in progress to all its rows so
-        # far. A result that was written once more is no longer in here.
+        # By ticket, for each result that the releases in progress began: all its rows so far. A
+        # result that was written once more is no longer in here.
         self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
