@@ -50,7 +50,7 @@ Where to look. Each part rests on those below it:
     tracing/        which objects are sampled, and the spans of their way
     logs            log lines, without secrets
     terminal_text   texts, times, tables and progress bars for people
-    process/        our own processes: children, ending with the parent, exits; clock, threads
+    process/        our own processes: children, signals, the end; clock, additions to asyncio
     scenes/         one picture from many streams: the predictions of a site's members at an instant
     verify/, dlq/   the judge of the topics; dead letters
     jobs/           a backlog that is announced from a list and worked off to its end
