@@ -11,7 +11,7 @@ from aiohttp import web
 from yarl import URL
 
 from penstock import config
-from penstock.adapters.result_stores.choice import open_results
+from penstock.adapters.result_stores.results import open_results
 from penstock.errors import EXIT_USAGE, Fatal
 from penstock.ports import Location
 from tests.adapters.result_stores.contract import CHUNK, LONG, ResultsContract, Shelf

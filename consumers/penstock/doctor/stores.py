@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock import config
-from penstock.adapters.result_stores.choice import leftovers_of, open_results
+from penstock.adapters.result_stores.results import leftovers_of, open_results
 from penstock.adapters.s3.signing import server_time
 from penstock.adapters.stores.choice import open_objects, open_store, places_of_caller
 from penstock.adapters.stores.names import folder_of

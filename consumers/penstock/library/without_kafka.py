@@ -20,7 +20,7 @@ from penstock import config, requests
 from penstock.adapters.inputs.left_out_objects import ExistingResults, of_shard
 from penstock.adapters.inputs.urls import ResultSink, UrlSource, references
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
-from penstock.adapters.result_stores.choice import open_results
+from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects, with_clouds
 from penstock.adapters.stores.files_and_stdin import LocalObjects, local_path
 from penstock.calls.outage import ask_store, until_answered

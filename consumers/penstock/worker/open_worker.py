@@ -20,7 +20,7 @@ from penstock.adapters.kafka.group.membership import MemberSource
 from penstock.adapters.kafka.sink import KafkaSink
 from penstock.adapters.model_servers.protocols import fitted_to_server, open_model
 from penstock.adapters.otel import open_spans
-from penstock.adapters.result_stores.choice import open_results
+from penstock.adapters.result_stores.results import open_results
 from penstock.adapters.stores.choice import open_objects
 from penstock.calls.outage import ask_store, until_answered, until_one_answered
 from penstock.decoders.pool import Pool

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from penstock import config
-from penstock.adapters.result_stores.s3_leftovers import S3Leftovers
+from penstock.adapters.result_stores.uploads import S3Leftovers
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.ports import Location
 

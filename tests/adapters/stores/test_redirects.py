@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from penstock import config
 from penstock.adapters.memory.objects import MemoryObjects
-from penstock.adapters.result_stores.uploads import ObstoreResults
+from penstock.adapters.result_stores.results import ObstoreResults
 from penstock.adapters.s3.buckets import s3_buckets
 from penstock.adapters.s3.obstore_client import ByObstore
 from penstock.adapters.stores.choice import open_objects

@@ -1,24 +1,29 @@
-"""Writes result objects to a store: by one PUT, or by parts as the rows come.
+"""Uploads one result object: by one PUT, or by parts as the rows come; removes uploads left over.
 
 Rule: a result that fits into one part is one request; of a larger result at most two parts are in
-memory. An upload that is given up is aborted. An upload that a killed worker left is aborted after
-the next upload of the same name is complete. Two workers that write the same name at once do not
-disturb each other. Requests are retried here for `PATIENCE`. Owner: the worker.
+memory. An upload that is given up is aborted. The unfinished uploads of killed workers are aborted
+as well: S3 keeps their parts for ever, invisible but paid for (Azure removes such parts after a
+week, Google by a rule of the bucket).
+
+Another worker may be writing the same name now, for example if an object is announced in two
+partitions. So an upload is aborted only if it did not grow while ours was written, and only after
+ours is complete: otherwise two workers could abort each other's uploads for ever. Requests are
+retried here for `PATIENCE`. Owner: the worker.
 """
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import obstore
 from obstore.exceptions import BaseError
 
-from penstock.adapters.result_stores.s3_leftovers import S3Leftovers, Uploads
+from penstock.adapters.s3.s3fs_client import S3fsObjects
+from penstock.adapters.s3.s3fs_errors import CLIENT_ERRORS
 from penstock.errors import PenstockError, Poison, Transient, usage
 from penstock.ports import Location, Stored
 
@@ -35,66 +40,13 @@ ABORT_S: Final = 5.0
 # S3's code for an upload that was aborted. MinIO also gives this code for an upload that is
 # complete.
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
-# Bounds the stores that are kept: each has its own connections, and a template may take bucket
-# names from the input.
-MAX_STORES: Final = 128
+# How many uploads one result looks at, because each upload costs two requests or more. Later
+# results of the same name abort the other uploads.
+AT_A_TIME: Final = 100
 
-Reach = Callable[[str], "ObjectStore"]
+# From the id of each upload to the number of parts that it had.
+Uploads = Mapping[str, int]
 Meaning = Callable[[Exception, Location], PenstockError]
-
-
-class ObstoreResults:
-    """The port `Results`. `reach` opens a bucket. `leftovers`: None if the store removes unfinished
-    uploads by itself. `name`: the store's name, for error messages.
-    """
-
-    def __init__(
-        self,
-        reach: Reach,
-        leftovers: S3Leftovers | None,
-        meaning: Meaning,
-        name: str,
-    ) -> None:
-        self._store = lru_cache(MAX_STORES)(reach)
-        self.leftovers = leftovers
-        self._meaning = meaning
-        self._name = name
-
-    def begin(self, location: Location) -> "ObstoreUpload":
-        store = self._store(location.bucket)
-        named = location._replace(store=self._name)
-        return ObstoreUpload(store, named, self.leftovers, self._meaning)
-
-    async def has(self, location: Location) -> bool:
-        try:
-            await obstore.head_async(self._store(location.bucket), location.key)
-        except FileNotFoundError:
-            return False
-        except (BaseError, OSError) as error:
-            meant = self._meaning(error, location._replace(store=self._name))
-            if isinstance(meant, Poison):
-                raise usage(
-                    f"it cannot be told if there is a result: {meant}; without the right to list "
-                    "the bucket (s3:ListBucket) stores do not say that an object is missing"
-                ) from None
-            raise meant from None
-        return True
-
-    async def try_write(self, location: Location) -> str | None:
-        """Write an empty object and remove it again. Returns why it could not be removed; None if
-        it was removed. Raises the errors of `Upload.complete`.
-        """
-        upload = self.begin(location)
-        await upload.complete()
-        try:
-            await obstore.delete_async(self._store(location.bucket), location.key)
-        except (BaseError, OSError) as error:
-            return str(self._meaning(error, location._replace(store=self._name)))
-        return None
-
-    async def aclose(self) -> None:
-        if self.leftovers is not None:
-            await self.leftovers.aclose()
 
 
 class _End(Enum):
@@ -117,7 +69,7 @@ class ObstoreUpload:
         self,
         store: "ObjectStore",
         location: Location,
-        leftovers: S3Leftovers | None,
+        leftovers: "S3Leftovers | None",
         meaning: Meaning,
     ) -> None:
         self._meaning = meaning
@@ -254,3 +206,59 @@ class ObstoreUpload:
                 f"the result cannot be written: {meant}; correct output.objects or the rights there"
             )
         return meant
+
+
+class S3Leftovers:
+    """No method raises: results must be written even if the store cannot list its unfinished
+    uploads.
+    """
+
+    def __init__(self, store: S3fsObjects) -> None:
+        self._store = store
+
+    async def seen(self, location: Location) -> Uploads:
+        """The unfinished uploads of this name, before ours begins."""
+        found: dict[str, int] = {}
+        with suppress(*CLIENT_ERRORS):
+            client: Any = await self._store.client()
+            bucket, key = location.bucket, location.key
+            listed = await client.list_multipart_uploads(Bucket=bucket, Prefix=key)
+            ids = [one["UploadId"] for one in listed.get("Uploads") or () if one["Key"] == key]
+            for upload in ids[:AT_A_TIME]:
+                found[upload] = await self._parts(client, location, upload)
+        return found
+
+    async def remove(self, location: Location, seen: Uploads) -> None:
+        """Abort the uploads that have not grown since they were `seen`: no worker writes them."""
+        for upload, parts in seen.items():
+            with suppress(*CLIENT_ERRORS):
+                client: Any = await self._store.client()
+                if await self._parts(client, location, upload) == parts:
+                    await client.abort_multipart_upload(
+                        Bucket=location.bucket, Key=location.key, UploadId=upload
+                    )
+
+    async def begun(self, bucket: str) -> Sequence[datetime] | None:
+        """When the unfinished uploads of the bucket began, for at most a thousand of them. None if
+        the store does not tell.
+        """
+        try:
+            client: Any = await self._store.client()
+            listed = await client.list_multipart_uploads(Bucket=bucket)
+        except CLIENT_ERRORS:
+            return None
+        return [one["Initiated"] for one in listed.get("Uploads") or ()]
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    async def _parts(self, client: Any, location: Location, upload: str) -> int:
+        """How many parts an upload has. All are counted (a page has a thousand): otherwise a large
+        upload of another worker would seem not to grow.
+        """
+        parts = 0
+        pages = client.get_paginator("list_parts")
+        named = {"Bucket": location.bucket, "Key": location.key, "UploadId": upload}
+        async for page in pages.paginate(**named):
+            parts += len(page.get("Parts") or ())
+        return parts

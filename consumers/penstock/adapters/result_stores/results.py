@@ -1,4 +1,4 @@
-"""Chooses the adapter that writes `output.objects`.
+"""Opens the store that `output.objects` names, to write result objects there.
 
 Rule: the store for results is chosen by the same rules as a store that is read, and is written with
 the same credentials; `file://` is a folder. Owner: the application and the library call.
@@ -6,13 +6,16 @@ the same credentials; `file://` is a folder. Owner: the application and the libr
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import BaseError
 
 from penstock import config
 from penstock.adapters.result_stores.folder import FolderResults
-from penstock.adapters.result_stores.s3_leftovers import S3Leftovers
-from penstock.adapters.result_stores.uploads import PATIENCE, ObstoreResults
-from penstock.adapters.s3.buckets import s3_buckets
+from penstock.adapters.result_stores.uploads import PATIENCE, Meaning, ObstoreUpload, S3Leftovers
+from penstock.adapters.s3.buckets import Buckets, s3_buckets
 from penstock.adapters.s3.s3fs_client import S3fsObjects
 from penstock.adapters.stores.choice import CLOUDS, place_of, places_of_caller, with_clouds
 from penstock.adapters.stores.clouds import cloud_buckets
@@ -23,13 +26,14 @@ from penstock.core.records.result_template import parsed
 from penstock.core.routing.store_choice import DEFAULT, StoreChoice
 from penstock.errors import Poison, usage
 from penstock.messages.urls import S3
+from penstock.ports import Location
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-# Both implement the port `Results`, and have `try_write` for `penstock doctor`.
-StoreResults = ObstoreResults | FolderResults
-
+# Bounds the stores that are kept: each has its own connections, and a template may take bucket
+# names from the input.
+MAX_STORES: Final = 128
 # obstore chooses each pause before a retry at random between `FIRST_WAIT` and `LONGEST_WAIT`. The
 # number of retries is so high that only `PATIENCE` ends them: twenty retries of a store that
 # answered 500 lasted 4-28 s.
@@ -40,6 +44,64 @@ RETRIES: "Final[RetryConfig]" = {
     "retry_timeout": PATIENCE,
     "backoff": {"init_backoff": FIRST_WAIT, "max_backoff": LONGEST_WAIT, "base": 2},
 }
+
+
+class ObstoreResults:
+    """The port `Results`. `reach` opens a bucket. `leftovers`: None if the store removes unfinished
+    uploads by itself. `name`: the store's name, for error messages.
+    """
+
+    def __init__(
+        self,
+        reach: Buckets,
+        leftovers: S3Leftovers | None,
+        meaning: Meaning,
+        name: str,
+    ) -> None:
+        self._store = lru_cache(MAX_STORES)(reach)
+        self.leftovers = leftovers
+        self._meaning = meaning
+        self._name = name
+
+    def begin(self, location: Location) -> "ObstoreUpload":
+        store = self._store(location.bucket)
+        named = location._replace(store=self._name)
+        return ObstoreUpload(store, named, self.leftovers, self._meaning)
+
+    async def has(self, location: Location) -> bool:
+        try:
+            await obstore.head_async(self._store(location.bucket), location.key)
+        except FileNotFoundError:
+            return False
+        except (BaseError, OSError) as error:
+            meant = self._meaning(error, location._replace(store=self._name))
+            if isinstance(meant, Poison):
+                raise usage(
+                    f"it cannot be told if there is a result: {meant}; without the right to list "
+                    "the bucket (s3:ListBucket) stores do not say that an object is missing"
+                ) from None
+            raise meant from None
+        return True
+
+    async def try_write(self, location: Location) -> str | None:
+        """Write an empty object and remove it again. Returns why it could not be removed; None if
+        it was removed. Raises the errors of `Upload.complete`.
+        """
+        upload = self.begin(location)
+        await upload.complete()
+        try:
+            await obstore.delete_async(self._store(location.bucket), location.key)
+        except (BaseError, OSError) as error:
+            return str(self._meaning(error, location._replace(store=self._name)))
+        return None
+
+    async def aclose(self) -> None:
+        if self.leftovers is not None:
+            await self.leftovers.aclose()
+
+
+# Both implement the port `Results`, and have `try_write` for `penstock doctor`.
+StoreResults = ObstoreResults | FolderResults
 
 
 def open_results(cfg: config.Config, template: str) -> StoreResults:
