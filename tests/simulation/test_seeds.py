@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.seeds import Seen, look, simulated
 
-SEEDS = 1_000
+SEEDS = 500
 SLICE = 50
 # Of these, all that a simulation does to its world is to be seen.
 TROUBLED = range(200)

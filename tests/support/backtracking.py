@@ -14,7 +14,7 @@ from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-MOST_STEPS = 60_000
+MOST_STEPS = 15_000
 SUSPECT = 6.0  # between linear and quadratic
 _WORD = "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CATEGORIES = {
