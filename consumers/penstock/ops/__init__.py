@@ -1,3 +1,3 @@
-"""For operators: a worker's page and status, checks of the topics, comparing a shadow with the live
-model, and several workers under one supervisor.
+"""What operators use: a worker's page and status, the checks of the topics, the comparison of a
+shadow with the live model, and the supervisor of several workers.
 """

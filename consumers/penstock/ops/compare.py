@@ -3,8 +3,8 @@ live model.
 
 Rule: all counts come from summary records, and each summary counts once. Disagreement records only
 give examples, because some of them may be missing. Summaries that differ in a model's version or in
-the tolerance are never added up: each such pair of rules has a comparison of its own. Memory grows
-with the number of streams and comparisons, not with rows. Owner: the command.
+the tolerance are never added up: each combination of versions and tolerance has a comparison of its
+own. Memory grows with the number of streams and comparisons, not with rows. Owner: the command.
 """
 
 from collections import deque
@@ -40,7 +40,9 @@ class Rules(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """Sums of one comparison; times in epoch milliseconds."""
+    """The sums of one comparison. `since` and `until`: the times of its first and last summary, in
+    epoch milliseconds.
+    """
 
     rules: Rules
     since: int
@@ -53,9 +55,7 @@ class Found:
         return self.sums.tally.total
 
     def surely(self, share: float) -> bool:
-        """True if the agreement is at least `share`, even at the low end of the agreement's
-        interval.
-        """
+        """True if even the low end of the agreement's confidence interval is at least `share`."""
         return self.share.interval()[0] >= share
 
     def as_json(self, worst: int) -> dict[str, Any]:
@@ -85,13 +85,15 @@ class Comparing:
     """Sums up the records of a shadow topic: `take` each record, then call `found`."""
 
     def __init__(self, streams: Sequence[str], examples: int) -> None:
-        """`streams`: globs; if there are any, only streams that match one are counted."""
+        """`streams`: globs of stream names; if there are any, only the streams that match one of
+        them are counted.
+        """
         self._streams = streams
         self._most = examples
         self._found: dict[Rules, Found] = {}
         self._examples: dict[tuple[ModelId, ModelId], deque[Disagreement]] = {}
-        # From a worker to the number of its last summary. A later summary whose number is not
-        # higher is a repeat.
+        # For each worker: the number of its last summary. If the next summary of the worker has no
+        # higher number, that summary is a repeat.
         self._last: dict[str, int] = {}
         self.strange = 0
 
@@ -107,7 +109,7 @@ class Comparing:
             self._sum_up(record)
 
     def found(self) -> list[Found]:
-        """The comparisons, the latest last, each with its latest examples."""
+        """All comparisons, each with its latest examples. The latest comparison is the last."""
         for one in self._found.values():
             one.examples = tuple(self._examples.get((one.rules.live, one.rules.shadow), ()))
         return sorted(self._found.values(), key=lambda one: one.until)
@@ -154,8 +156,8 @@ async def compare(
     examples: int,
     progress: Callable[[int, int], None],
 ) -> Comparing:
-    """Read the records that are on the shadow topic now. `since`: read only the records from this
-    time on, in epoch milliseconds.
+    """Read the records that are on the shadow topic now. `since`: a time in epoch milliseconds;
+    older records are not read.
     """
     topic, comparing = cfg.output.shadow_topic, Comparing(streams, examples)
     async with open_reader(cfg.kafka, "read_uncommitted") as reader:
@@ -184,7 +186,9 @@ def _quantiles(took: CallTimes) -> dict[str, float | None]:
 
 
 def render(found: Found, worst: int) -> RenderableType:
-    """For `rich`: the report on one comparison, with the `worst` streams that agree least."""
+    """The report on one comparison, to be printed by `rich`. `worst`: how many streams the report
+    names; it names those that agree least.
+    """
     return Group(*_parts(found, worst))
 
 

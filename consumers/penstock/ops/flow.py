@@ -32,24 +32,26 @@ from penstock.telemetry.worker import Telemetry
 SAMPLE_S: Final = 1.0
 # Rates are means over this time: long enough to be steady, short enough to be current.
 OVER_S: Final = 10.0
-# The use of each part is a mean over this shorter time, so that a limit is shown within ten
+# How busy each part is, is a mean over this shorter time, so that a limit is shown within ten
 # seconds.
 BUSY_S: Final = 5.0
 MINUTE_S: Final = 60.0
 # The time that an object may take if `window.target_p99_ms` is off.
 BOUND_S: Final = 0.1
-# A service counts as away when it has been silent for this long. Before, it may answer the next
-# request.
+# A service counts as away when it has been silent for this long. After a shorter silence, it may
+# still answer the next request.
 AWAY_S: Final = 1.0
 # If the worker can answer all waiting messages in less time than this, there is no backlog.
 LEAST_DRAIN_S: Final = 1.0
-# The history keeps the ages of more streams than the status shows, because a stream that is not
-# shown at the moment may be shown again.
+# The history keeps the ages of this many streams. These are more than the status shows, because a
+# stream that is not shown at the moment may be shown again.
 AGES_KEPT: Final = 4 * SHOWN
 
 
 class Sample(NamedTuple):
-    """The counters at one moment, and which share of each resource was in use then."""
+    """The values of the counters at one moment, and the share of each resource that was in use at
+    that moment.
+    """
 
     at_s: float
     totals: Mapping[str, float]
@@ -121,7 +123,7 @@ class Flow:
         return rates | {"over_s": round(over_s, 1)}
 
     def _of_window(self, flow: Mapping[str, Any]) -> dict[str, float | None]:
-        """What the history keeps of the window that has just ended."""
+        """The figures of the window that has just ended, for the history."""
         p99s_ms = self._telemetry.streams.whole.p99s_ms(self._now_s())
         return {
             # The last value belongs to the window that has just begun.
@@ -209,9 +211,9 @@ class Flow:
     def _arrived_per_s(
         self, records_per_s: float, now: Sample, backlog: Backlog
     ) -> tuple[float, float]:
-        """How many objects arrive a second, and how many wait in Kafka or in the worker. Kafka
-        tells only numbers of records, so an unread record counts as the mean number of objects in
-        the records that were read.
+        """Returns two numbers: how many objects arrive a second, and how many objects wait in Kafka
+        or in the worker. Kafka counts only records, so each unread record is taken to hold the mean
+        number of objects of the records that were read.
         """
         read = now.totals["records"]
         per_record = (now.totals["delivered"] + backlog.objects) / read if read else 1.0

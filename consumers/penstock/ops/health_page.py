@@ -1,5 +1,5 @@
-"""The worker's HTTP page: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines, `/` for
-people; and when the worker counts as ready.
+"""The worker's HTTP page (`/healthz`, `/readyz`, `/metrics` and `/api/status` are for machines, `/`
+is for people), and the decision whether the worker is ready.
 
 Rule: the page changes nothing, and answers at once even if a service is away. No request waits for
 Kafka, a store or a model, because `ServiceAnswers` asks them in the background. All other figures
@@ -38,8 +38,8 @@ LOOK_EVERY_S: Final = 5.0
 # A partition that has not moved for this share of `limits.stall_ms` makes the worker unready. After
 # the whole of `limits.stall_ms` the watchdog ends the worker.
 STALL_SHARE: Final = 0.5
-# If Kafka has not answered for this many sessions, the group has given this worker's partitions to
-# others.
+# If Kafka has not answered for this many session timeouts, the group has given this worker's
+# partitions to other workers.
 SESSIONS: Final = 2
 
 
@@ -52,9 +52,9 @@ async def serve_health(
     kafka: config.Kafka,
     actions: Actions | None = None,
 ) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL. A worker under a supervisor uses the socket
-    that the supervisor made for it. `kafka`: where the page asks for the partitions of the whole
-    group.
+    """Serve while the body runs; yields the page's URL. If a supervisor made a socket for this
+    worker, the page listens on that socket. `kafka`: the settings of the Kafka that the page asks
+    for the partitions of the whole group.
     """
 
     services = ServiceAnswers(pipeline, model)
@@ -123,10 +123,10 @@ class Readiness:
         self._stalled: Stalled | None = None
 
     def why_not(self) -> str | None:
-        """Why the worker is not ready, in a line for people. None: the worker is ready."""
+        """Why the worker is not ready, in one line of text. None: the worker is ready."""
         lanes = self._pipeline.wiring.lanes
-        # The model is looked at first, so that a member without a partition tells whether its model
-        # answers.
+        # The model is checked before the partitions, so that even a member without a partition
+        # tells whether its model answers.
         if not any(self._services.answers.values()):
             return "the model does not answer\n"
         if not lanes:

@@ -58,8 +58,8 @@ def as_json(document: Any, status: int = 200) -> web.Response:
 
 
 def exposition(metrics: Collector, accept: str = "") -> web.Response:
-    """Metrics in Prometheus' text format. A reader whose `Accept` names OpenMetrics gets that
-    format, which has exemplars.
+    """The metrics in Prometheus' text format. If the reader's `Accept` header names OpenMetrics,
+    the metrics have that format instead, because only OpenMetrics has exemplars.
     """
     if _OPENMETRICS in accept:
         encode, content_type = choose_encoder(accept)
@@ -82,8 +82,9 @@ def paths(
     *,
     live: Handler | None = None,
 ) -> dict[str, Handler]:
-    """The paths that every page has: for people, Kubernetes, Prometheus and programs. `live`: the
-    handler that sends the updates of a page for people.
+    """The paths that every server has, each with its handler: a page for people, probes for
+    Kubernetes, metrics for Prometheus, and the status for programs. `live`: the handler that sends
+    the updates of the page for people, if it has updates.
     """
     found = {
         "/": page,
@@ -106,7 +107,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve while the body runs; yields the URL. `listener`: the socket to use instead of
     `http.host` and `http.port`. If `http.port` is 0, a free port is taken. `actions`: paths that
-    change something. They are reached by POST, and exist only if a token is configured.
+    change something. They are reached by POST, and exist only if `http.token` is set.
     """
     host = settings.host if listener is None else listener.getsockname()[0]
     slow_clients = SlowClients(request_s)
@@ -138,8 +139,8 @@ async def serving(
 
 @asynccontextmanager
 async def serving_beside(settings: config.Http, pages: Mapping[str, Handler]) -> AsyncIterator[str]:
-    """`serving` for a process that may share its configuration with a worker. If `http.port` is
-    taken, a free port is used.
+    """Like `serving`, for a process that may have the same configuration as a worker on this
+    machine. If another process already uses `http.port`, a free port is used.
     """
     async with AsyncExitStack() as cleanup:
         try:
@@ -158,8 +159,8 @@ async def serve_figures(
     ready: Callable[[], str],
     status: Callable[[], Mapping[str, Any]],
 ) -> AsyncIterator[str]:
-    """The page of a process that has no page for people, and is ready from its start on: `/` shows
-    the status, too. `ready`: the text that `/readyz` answers.
+    """Serve the figures of a process that has no page for people and is ready from its start on.
+    The status is at `/`, too. `ready`: a function that gives the text of `/readyz`.
     """
 
     async def readyz(_: web.Request) -> web.Response:

@@ -4,8 +4,8 @@ disconnected.
 Rule: by DNS rebinding, a foreign web page can make a browser send requests to our address under the
 foreign page's host name, and can read the answers. Therefore a request is refused if its Host is
 not a name of ours. A numeric address is accepted, because rebinding needs a name, and because
-probes of Kubernetes and mapped ports of containers use numbers. If we listen on loopback, only
-loopback's own numbers are accepted. Owner: the block that serves the page.
+probes of Kubernetes and mapped ports of containers use numbers. If we listen on loopback, the only
+numeric addresses accepted are those of loopback. Owner: the block that serves the page.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ OPEN: Final = ("/", "/healthz")
 
 def host_check(bound: str, hosts: Sequence[str]) -> Middleware:
     """A middleware that refuses a request whose Host is not a name of ours. `bound`: the address
-    that we listen on. `hosts`: globs of further names that are ours.
+    that we listen on. `hosts`: globs; a name that matches one of them is ours, too.
     """
     known = ["localhost", *map(str.lower, hosts)]
     is_local = bound == "localhost" or _is_loopback(bound)
@@ -88,16 +88,16 @@ def token_check(token: str | None) -> Middleware:
 
 class SlowClients:
     """Closes two kinds of connections: those that have brought no complete request within `most_s`,
-    and those whose client has taken nothing of an answer for `most_s`, because an answer stays in
-    memory until it is taken. The middleware `note_request` notes the connections that have brought
-    a request. `watching` closes connections while the body runs.
+    and those whose client has taken nothing of an answer for `most_s`. The second kind is closed
+    because an answer stays in memory until the client takes it. The middleware `note_request` notes
+    the connections that have brought a request. `watching` closes connections while the body runs.
     """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._asked: set[web.RequestHandler] = set()
         self._since_s: dict[web.RequestHandler, float] = {}
-        # From a connection to how many bytes of its answer the client has not taken, and since when
+        # For each connection: how many bytes of its answer the client has not taken, and since when
         # this number has not changed.
         self._unread: dict[web.RequestHandler, tuple[int, float]] = {}
         self._timer: asyncio.TimerHandle | None = None

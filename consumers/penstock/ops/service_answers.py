@@ -1,5 +1,5 @@
-"""Asks Kafka in the background where the input ends, and every model whether it answers. The pages
-show the last answers and their age, so no page waits for a service.
+"""In the background, asks Kafka where the input ends, and asks every model whether it answers. The
+pages show the last answers and their age, so no page waits for a service.
 
 Rule: every question has a deadline, and is followed by a pause, however often the pages are asked.
 A question that fails affects nothing but the answers here. Owner: the worker's page.
@@ -17,7 +17,8 @@ from penstock.process.asyncio_additions import meanwhile
 
 log = logging.getLogger(__name__)
 
-# The question where the input ends costs Kafka only one small request.
+# Kafka may be asked this often where the input ends, because each question is only one small
+# request.
 LAG_EVERY_S = 2.0
 # A question costs the model server a request, so a model that answers is asked seldom. A silent
 # model is asked more often.
@@ -30,7 +31,9 @@ GROWTH_OVER_S = 10.0
 
 
 class Growth:
-    """How fast the input grows. `add` each answer of Kafka: the end of each partition."""
+    """Computes how fast the input grows. Call `add` with each answer of Kafka, which has the end of
+    each partition.
+    """
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, Mapping[int, int]]] = deque()
@@ -51,8 +54,8 @@ class Growth:
 
 
 class ServiceAnswers:
-    """The last answers, kept up to date while `watching` runs. `answers`: from a model's name to
-    whether that model answers; None: not known yet.
+    """The last answers, kept up to date while `watching` runs. `answers`: for each model's name,
+    whether that model answers; None if this is not known yet.
     """
 
     def __init__(self, pipeline: Pipeline, model: Model) -> None:
@@ -82,8 +85,8 @@ class ServiceAnswers:
         }
 
     def asked_s(self, model: str) -> float | None:
-        """How long ago the model's last finished question was asked. A question is finished by an
-        answer or a failure.
+        """How long ago the last finished question to the model was asked. A question is finished
+        when it has been answered or has failed.
         """
         at_s = self._asked_at_s.get(model)
         return None if at_s is None else round(self._clock.now() - at_s, 1)

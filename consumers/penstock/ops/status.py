@@ -1,8 +1,8 @@
 """What a worker is doing, as JSON: `/api/status`.
 
-Rule: the status changes nothing and asks no service. `ServiceAnswers` has the last answers of Kafka
-and of the models, and the status shows these. A field is null until there is an answer. Texts from
-outside stay JSON strings. Owner: the worker's page.
+Rule: the status changes nothing and asks no service. It shows the last answers of Kafka and of the
+models, which `ServiceAnswers` keeps. A field of an answer is null until the first answer. Texts
+from outside stay JSON strings. Owner: the worker's page.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class Status:
         }
 
     def _of_each(self, metric: str, label: str = "") -> Mapping[str, Mapping[str, float]]:
-        """The values of a metric by model and by one further label."""
+        """For each model: the values of a metric, by the value of one further label."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for family in self._telemetry.registry.collect():
             for sample in family.samples:
@@ -201,7 +201,7 @@ class Status:
         }
 
     def _rekeying(self) -> dict[str, Any]:
-        """How the rekeying goes, if this worker rekeys besides its own work."""
+        """The state of the rekeying, if this worker also rekeys messages."""
         rekeying = self._telemetry.rekeying
         return {} if rekeying is None else {"rekey": rekeying.status}
 
@@ -213,8 +213,8 @@ class Status:
 
     def _outages(self) -> list[dict[str, Any]]:
         """The services that do not answer. Kafka is away if commits fail, or if the last question
-        for the ends of the input failed. The question is needed because a worker without work
-        commits nothing, so its commits cannot show an outage.
+        where the input ends failed. Commits alone are not enough, because a worker without work
+        commits nothing.
         """
         outages = self._pipeline.wiring.outages
         away = {outage.service: (outage.away_s, outage.why) for outage in outages}

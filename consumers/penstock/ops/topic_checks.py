@@ -2,8 +2,8 @@
 
 Rule: the worker checks before it reads the first record, and `penstock doctor` checks the same. A
 topic that does not fit is a wrong setting and raises `Fatal`. While the worker runs, it looks again
-and again whether the topics are still there, because Kafka's clients wait for a deleted topic
-without end, and at best say that the broker does not answer. Owner: the application.
+and again whether the topics are still there. Kafka's clients would not tell: they wait for a
+deleted topic without end, and at best say that the broker does not answer. Owner: the application.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ ANSWER_S: Final = 5.0
 
 
 async def check_topics(cfg: config.Config, sink: Sink) -> dict[str, int]:
-    """Returns how many partitions each topic has. Raises `Fatal` if a topic is missing, or if
-    answers could not be written.
+    """Returns how many partitions each topic has. Raises `Fatal` if a topic is missing, or if a
+    topic would not accept the worker's answers.
     """
     counts = {topic: await sink.partitions(topic) for topic in cfg.topics}
     for topic, count in counts.items():
@@ -88,7 +88,7 @@ async def warn_of_retention(cfg: config.Config) -> None:
 
 
 def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
-    """The topics that keep records longer than `topic` does. `told`: from a topic's name to its
+    """The topics that keep records longer than `topic` does. `told`: for each topic's name, its
     `retention.ms`, where -1 means for ever.
     """
     kept_ms = {each: int(said) if int(said) >= 0 else float("inf") for each, said in told.items()}
@@ -96,8 +96,8 @@ def kept_longer(told: Mapping[str, str], topic: str) -> list[str]:
 
 
 async def mind_topics(cfg: config.Config, sink: Sink) -> None:
-    """Raises `Fatal` when an input, output or dead-letter topic has gone. While the broker does not
-    answer, no topic counts as gone.
+    """Runs until an input, output or dead-letter topic has gone, and then raises `Fatal`. While the
+    broker does not answer, no topic counts as gone.
     """
     needed = {*cfg.kafka.inputs, cfg.output.topic, cfg.output.dead_letter_topic}
     missing_s = dict.fromkeys(needed, 0.0)

@@ -1,8 +1,9 @@
 """Makes the spans of an object and of a request to the model, when these have ended.
 
-Rule: an object's times are those that the metrics count, measured on its last rows; a step that did
-not happen, or took almost no time, has no span. Attributes have the names of OpenTelemetry's
-conventions for messaging where these have one, else `penstock.*`. Owner: the tracer.
+Rule: an object's times are the times that the metrics count, and are measured on the object's last
+rows. A step that did not happen, or took almost no time, has no span. Attributes have the names of
+OpenTelemetry's conventions for messaging where these have one, else `penstock.*`. Owner: the
+tracer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,8 @@ from penstock.core.order.releases import Release
 from penstock.core.rows.ticket_origin import Trace
 from penstock.ports import Attribute, Span, SpanIdentity
 
-# A library's text may be long; receivers cut or refuse it.
+# At most this many characters of an error's text are sent. A library's text may be longer, and
+# receivers would cut or refuse it.
 MOST_MESSAGE_CHARS = 500
 # A shorter step tells nothing and costs as much to encode as a long one.
 LEAST_STEP_S = 0.0001
@@ -34,8 +36,9 @@ def object_spans(
     ns: Callable[[float], int],
     draw: Callable[[int], int],
 ) -> list[Span]:
-    """The spans of a finished object: its own, then those of its steps. `ns` converts a time of our
-    clock to the system's, in nanoseconds; `draw(n)` gives n random bits.
+    """The spans of a finished object: first the span of the whole object, then the spans of its
+    steps. `ns`: a function that converts a time of our clock to nanoseconds of the system's clock.
+    `draw`: a function; `draw(n)` gives n random bits.
     """
     ticket = release.ticket
     received_s, error = ticket.received_s, None
@@ -86,8 +89,9 @@ def batch_span(
     rows: int,
     error: Exception | None,
 ) -> Span:
-    """The span of one request, in the trace of its first sampled object and linked to all
-    `sampled` ones. `objects`: how many objects the request had, sampled or not.
+    """The span of one request to the model. It belongs to the trace of the request's first sampled
+    object, and is linked to all `sampled` objects. `objects`: how many objects the request had,
+    sampled or not.
     """
     attributes: dict[str, Attribute] = {
         "penstock.model": model,
@@ -148,5 +152,5 @@ def _steps(release: Release, released_s: float, now_s: float) -> Iterator[tuple[
             ("hold_back", last.answered_s, released_s),
         ]
     stamps.append(("publish", released_s, now_s))
-    # A time of 0 was never set, because the object did not come so far.
+    # If a time is 0, it was never set, because the object did not reach that step.
     return (one for one in stamps if one[1] > 0 and one[2] - one[1] >= LEAST_STEP_S)

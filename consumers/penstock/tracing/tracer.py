@@ -2,10 +2,11 @@
 objects when they are delivered.
 
 Rule: an object that is not sampled costs only the decision, which takes about a microsecond; no
-span is made of the object. At an object's start its trace id decides, so all workers and other
-services with the same ratio choose the same traces. At its end an error or a long time decides;
-these decisions are bounded, so that a flood of errors does not become a flood of spans. The stages
-call this from the event loop only. Owner: the wiring.
+span is made of the object. When an object begins, its trace id decides whether it is sampled, so
+all workers and other services with the same ratio choose the same traces. When an object ends, it
+can still be sampled because of an error or a long time. These later choices are limited, so that a
+flood of errors does not become a flood of spans. The stages call this from the event loop only.
+Owner: the wiring.
 """
 
 import math
@@ -41,8 +42,8 @@ class TraceTerms:
 
 
 class Tracer:
-    """Traces the objects of one worker, from `begin` to `delivered`. `draw(n)` gives a number of n
-    random bits.
+    """Traces the objects of one worker, from `begin` to `delivered`. `draw`: a function; `draw(n)`
+    gives a number of n random bits.
     """
 
     def __init__(
@@ -141,8 +142,8 @@ class Tracer:
         return True
 
     def headers(self, ticket: Ticket) -> list[tuple[str, bytes]] | None:
-        """The trace header of the records with the ticket's answers. It names the ticket's own span
-        if the ticket is sampled, else the caller's.
+        """The trace header of the records with the ticket's answers. The header names the ticket's
+        own span if the ticket is sampled, and the caller's span if not.
         """
         trace = ticket.trace
         if trace is None:
@@ -155,8 +156,8 @@ class Tracer:
         return int((at_s + self._offset_s) * 1e9)
 
     def _look_at_clock(self, now_s: float) -> None:
-        # The spans of one object are made at several times. If every small difference were
-        # followed, they would not fit together.
+        # The spans of one object are made at different moments. If we followed every small change
+        # of the offset, these spans would not fit together.
         offset_s = self._clock.wall_ms() / 1000 - now_s
         if abs(offset_s - self._offset_s) > MOST_DRIFT_S:
             self._offset_s = offset_s
@@ -166,8 +167,8 @@ _LOW_BITS: Final = (1 << 64) - 1
 # After each block of this many objects, the time above which an object counts as slow is computed
 # anew from the times of the block.
 BLOCK: Final = 200
-# At most this many objects a second are sampled for their error. Further objects would most likely
-# show the same errors.
+# At most this many objects a second are sampled because of an error. The errors of further objects
+# would most likely be the same.
 MOST_ERRORS_PER_S: Final = 50
 
 
@@ -186,8 +187,8 @@ class Ratio:
 
 
 class Slowest:
-    """Recognises the slowest `share` of objects by the times of the last full block of objects. No
-    more than `share` of all objects count as slow, even while all objects become slower.
+    """Recognises the slowest `share` of objects by the times of the last full block of objects. At
+    most `share` of all objects count as slow, even while all objects become slower.
     """
 
     def __init__(self, share: float) -> None:

@@ -1,5 +1,5 @@
-"""What people may do on the page: send dead letters back, and let a stream go on that stands still
-at a dead letter.
+"""What people may do on the page: they may send dead letters back, and may let a stream go on if it
+stands still at a dead letter.
 
 Rule: an action runs the `penstock dlq` command that people could type, with the worker's settings.
 The command runs in a process beside the worker, so it takes no time of the worker's event loop. An
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 DEMO: Final = "PENSTOCK_DEMO"
 # A command may take this long: enough to read millions of letters.
 MOST_S: Final = 300.0
-# At most this many characters of a command's output are shown, from its end.
+# Of a command's output, at most the last this many characters are shown.
 _SHOWN = 4_000
 
 Code = Annotated[str, Meta(pattern=r"^[a-z_]{1,40}\Z")]
@@ -44,8 +44,9 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which letters are sent back. `dry`: True if the letters are only listed. `glob`: True if
     `stream` is a glob instead of a name. `at_ms`: if set, only the letters that failed in this
-    millisecond. `since`: if set, only the letters up to this age, such as `15m`. `latest`: True if
-    the objects are asked for as they are now, without the version that their letters name.
+    millisecond are sent. `since`: if set, only the letters up to this age, such as `15m`, are sent.
+    `latest`: True if the objects are read as they are now, and not in the version that their
+    letters name.
     """
 
     dry: bool
@@ -58,8 +59,8 @@ class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GoOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a stream that stands still goes on: `resume` at the object where it stands, `skip` past
-    that object.
+    """How a stream that stands still goes on. With `resume` it tries the object where it stands
+    again; with `skip` it goes on after that object.
     """
 
     verb: Literal["resume", "skip"]
@@ -126,8 +127,8 @@ class Actions:
 
 
 def redrive(asked: Redrive) -> list[str]:
-    """The command's words. Each value is joined to its option by a `=`, so that the value is never
-    taken for an option.
+    """The words of the `penstock dlq` command. Each value is joined to its option by a `=`, so that
+    the command never takes a value for an option.
     """
     words = ["redrive"]
     words += ["--dry-run"] if asked.dry else []

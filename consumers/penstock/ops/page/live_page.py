@@ -2,10 +2,11 @@
 sends the updates that the document shows.
 
 Rule: the document holds no data of a worker. It says only whether the page must ask the viewer for
-a token. All pages share `frame.html`, `style.css` and `frame.js` (token, helpers, the stream of
-updates). Each other script shows one part of a page. The files are joined when this module is
-loaded. The scripts insert texts as text, never as HTML, and headers limit what the browser may run
-and load. Memory does not grow with slow viewers. Owner: the pages' servers.
+a token. All pages share `frame.html`, `style.css` and `frame.js`, which handles the token and the
+stream of updates and has the scripts' common functions. Each other script shows one part of a page.
+The files are joined when this module is loaded. The scripts insert texts as text, never as HTML,
+and headers limit what the browser may run and load. Memory does not grow with slow viewers. Owner:
+the pages' servers.
 """
 
 import asyncio
@@ -43,8 +44,8 @@ PARTS: Final = (
 
 
 def document_of(title: str, scripts: Sequence[Traversable]) -> str:
-    """The whole document, with these scripts behind the frame's own. The last script must define
-    the function `show`, which shows an update.
+    """The whole document. These scripts come after the frame's own script. The last script must
+    define the function `show`, which shows an update.
     """
     script = "".join(one.read_text() for one in (_part("frame"), *scripts, _part("start")))
     frame = _HERE.joinpath("frame.html").read_text()
@@ -98,10 +99,11 @@ MOST_VIEWERS: Final = 64
 
 
 class Live:
-    """The stream of updates, each a JSON document on one line. `look` makes an update, at most once
-    a second and only while there is a viewer; all viewers get the same bytes. `serve` handles the
-    request of a viewer, while the page is `open`. A viewer that reads slowly misses updates, and a
-    viewer that does not read at all is disconnected (`page_guards`).
+    """The stream of updates, each a JSON document on one line. `look`: a function that makes an
+    update. It is called at most once a second, and only while there is a viewer; all viewers get
+    the same bytes. While the page is `open`, `serve` handles the request of a viewer. A viewer that
+    reads slowly misses updates, and a viewer that does not read at all is disconnected
+    (`page_guards`).
     """
 
     def __init__(self, look: Callable[[], Awaitable[Any]]) -> None:

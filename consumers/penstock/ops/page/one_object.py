@@ -1,6 +1,6 @@
-"""What the page shows of single objects: `/api/way?id=ID`, the way that an answer's object took
-through this worker, and `/api/samples`, rows beside their predictions, with the pictures among
-them.
+"""What the page shows of single objects. `/api/way?id=ID` shows the way that an answer's object
+took through this worker. `/api/samples` shows rows beside their predictions; rows that are pictures
+are shown as pictures.
 
 Rule: the stages of a way are in the order of the flow, each with its time in milliseconds. An id
 that the worker does not remember is answered by 404. The paths of samples exist only if
@@ -34,7 +34,8 @@ def way_page(ways: "Ways", labels: "Labels") -> dict[str, Handler]:
 
     async def told(request: web.Request) -> web.Response:
         query = request.query
-        # Workers of another job may answer the same messages, with the same ids, on another topic.
+        # Workers of another job may answer the same messages with the same ids, but on another
+        # output topic.
         if query.get("output", labels.output_topic) != labels.output_topic:
             return forgotten()
         model = query.get("model", labels.model)

@@ -1,13 +1,13 @@
-"""What the page shows of the whole group, on all machines: every partition with its owner, as Kafka
-tells them, and every other member with its figures and its worst problem, as the member's own page
-tells them.
+"""What the page shows of the whole group, on all machines. It shows every partition with its owner,
+as Kafka reports them. It also shows every other member with its figures and its worst problem, as
+the member's own page reports them.
 
-Rule: Kafka, and the peers that `http.peers` names, are asked every few seconds, and only while
-somebody looks at this page. No page waits for an answer: it shows the last answer with its age. The
-number of peers that are asked at a time, the time for an answer and its size are bounded. A
-question that fails affects nothing else; a peer that does not answer is shown by its address, with
-the reason. Only the fields that are declared here are read of a peer's answer. Owner: the page's
-server.
+Rule: Kafka and the peers (the members that `http.peers` names) are asked every few seconds, and
+only while somebody looks at this page. No page waits for an answer: it shows the last answer with
+its age. The number of peers that are asked at a time, the time for an answer and its size are
+bounded. A question that fails affects nothing else; a peer that does not answer is shown by its
+address, with the reason. Of a peer's answer, only the fields that are declared here are read.
+Owner: the page's server.
 """
 
 import asyncio
@@ -53,7 +53,9 @@ class GroupPartitions:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """The group's partitions, or why Kafka told none. None: Kafka has not answered yet."""
+        """The group's partitions, or the reason why Kafka did not list them. None: Kafka has not
+        answered yet.
+        """
         self._wanted.set()
         if self._partitions is None and self._why is None:
             return None
@@ -106,8 +108,8 @@ class _Flow(Struct):
 
 
 class _Status(Struct):
-    """The status of a worker, or of a supervisor, whose `processes` have the status of each
-    worker.
+    """The status of a worker, or of a supervisor. `processes`: the status of each worker of a
+    supervisor; empty for a worker.
     """
 
     host: str = ""
@@ -131,7 +133,7 @@ class Peers:
     """
 
     def __init__(self, settings: config.Http) -> None:
-        """Raises `Fatal` if one of `http.peers` is no address."""
+        """Raises `Fatal` if an entry of `http.peers` is not an address."""
         self._named = [address_of(one, settings.port or PORT) for one in settings.peers or ()]
         self._headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else None
         self._wanted = asyncio.Event()
@@ -140,8 +142,8 @@ class Peers:
         self._at_s = 0.0
 
     def look(self) -> dict[str, Any] | None:
-        """The last answers. None: `http.peers` is empty, or the first round of questions is not
-        over.
+        """The last answers of all peers. None: `http.peers` is empty, or not all peers have been
+        asked once.
         """
         self._wanted.set()
         if self._members is None:
@@ -179,8 +181,8 @@ class Peers:
 
 
 async def _addresses(named: Address) -> Sequence[Address] | dict[str, Any]:
-    """The addresses to which this name resolves. If the name has no address, the entry of a silent
-    peer.
+    """The addresses to which this name resolves. If the name has no address, the entry that the
+    page shows for a silent peer is returned instead.
     """
     try:
         return await numbers_of(named)
@@ -219,7 +221,7 @@ async def _ask_peer(
 
 
 def _told(status: _Status) -> dict[str, Any]:
-    # A process that does not run has no figures.
+    # A process without a process id does not run, and so has no figures.
     workers = [one for one in status.processes if one.pid] or [status]
     lags = [one.lag for worker in workers for one in worker.assignments]
     p99s = [worker.flow.p99_ms for worker in workers if worker.flow.p99_ms is not None]

@@ -1,1 +1,1 @@
-"""What is wrong with a worker, in words, and what mends it."""
+"""Says what is wrong with a worker, and what a person can do about it."""

@@ -1,8 +1,10 @@
-"""What is wrong with a worker, in words, from its status document: cause, stream, what to do.
+"""Finds what is wrong with a worker by its status document, and says for each problem: the cause,
+the stream, and what to do.
 
 Rule: pure. Only the document is read, so the page, the commands and the tests find the same
 problems. A field that is missing or null is not known yet, and leads to no problem. The worst
-problem comes first. `limits` has the sentences about what limits the throughput. Owner: the status.
+problem comes first. The module `limits` writes the sentences about what limits the throughput.
+Owner: the status.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +30,7 @@ LATE_S: Final = 2.0
 LATE_BOUNDS: Final = 10
 # From this age on, lateness is as bad as an error.
 VERY_LATE_S: Final = 30.0
-# An outage shorter than this may be one lost request.
+# An outage that is shorter than this is no problem yet: it may be one lost request.
 AWAY_S: Final = 0.5
 # A rejection counts as a problem for this long.
 NEWS_MS: Final = 60_000
@@ -37,7 +39,7 @@ MOST_NAMED: Final = 3
 # A worker that started less than this ago is still joining its group.
 JOINING_S: Final = 20.0
 
-# From the first word of a service's name to what a person should check.
+# For the first word of each service's name: what a person should check if the service is away.
 MEND: Final = {
     "Kafka": "Check that the brokers run, and kafka.bootstrap_servers",
     "object": "Check that the store runs, and its endpoint_url",
@@ -68,7 +70,7 @@ def _of_member(member: Document, document: Document) -> list[Problem]:
     own = [Problem(**one) for one in member.get("problems", ())]
     if len(document["processes"]) == 1:
         return own
-    # A member without a partition waits in reserve beside the others.
+    # A member without a partition is no problem beside other members: it waits in reserve.
     return [one._replace(what=f"{name}: {one.what}") for one in own if one.kind != "no_partition"]
 
 
@@ -113,14 +115,16 @@ def _away(document: Document) -> Iterator[Problem]:
 
 
 def _answers_probes(document: Document, away_s: float) -> bool:
-    """True if the model has answered a question without rows since the outage began."""
+    """True if the model has answered a question since the outage began. These questions carry no
+    rows.
+    """
     asked_s = value_at(document, "model", "asked_s")
     return bool(value_at(document, "model", "answers")) and asked_s is not None and asked_s < away_s
 
 
 def _models(document: Document) -> Iterator[Problem]:
-    """Models that are silent or ill, unless an outage of a model server is among the problems
-    already.
+    """One problem for each model that is silent or ill. There is none if an outage of a model
+    server is reported already.
     """
     if any(outage["service"].startswith("model") for outage in document.get("outages") or ()):
         return
@@ -182,7 +186,9 @@ def _refused(document: Document) -> Iterator[Problem]:
 
 
 def _late(document: Document) -> Iterator[Problem]:
-    """Streams that are late, unless an outage or their own rejections explain why already."""
+    """One problem for each stream that is late, unless an outage or the stream's own rejections
+    already explain why.
+    """
     streams: Sequence[Mapping[str, Any]] = document.get("streams") or ()
     known = document.get("streams_known") or len(streams)
     told = {letter["stream"] for letter in _news(document)}
@@ -223,8 +229,8 @@ def _is_late(stream: Mapping[str, Any], document: Document) -> bool:
 
 
 def _unmatched(document: Document) -> Iterator[Problem]:
-    """Routes whose glob is most likely misspelt, so that another model answers the objects that
-    these routes are meant for.
+    """One problem for the routes whose glob is most likely misspelt. The objects that such a route
+    is meant for are answered by another model.
     """
     asked, streams = value_at(document, "routes", "asked"), document.get("streams") or ()
     for route in value_at(document, "routes", "never_matched") or ():

@@ -1,6 +1,7 @@
-"""Which part limits a worker, in words, and what to scale: model, store, Kafka, worker, skew.
+"""Says which part limits a worker (the model, the store, Kafka, the worker itself, or the skew of
+the partitions), and what to scale.
 
-Rule: pure. The limit is the one that `flow.bound_by` names; the sentence adds the figures behind
+Rule: pure. The limit is the one that `flow.bound_by` names; the sentence adds the figures that show
 it. A limit is a warning while answers are on time, and bad when they are late. Owner:
 `found_in_status`.
 """
@@ -24,8 +25,8 @@ from penstock.ops.problems.shown_problems import (
 # the oldest object is older than `BACKLOG_S`.
 OVER_BOUND: Final = 0.01
 BACKLOG_S: Final = 2.0
-# A store is slow if its first answer takes at least this long, and more than half of the time of an
-# object's whole way.
+# A store is slow if its first answer takes at least this long, and also takes more than half of the
+# time of an object's whole way.
 SLOW_STORE_MS: Final = 500.0
 # From this share of the buffer on, objects wait for room.
 FULL: Final = 0.95
@@ -34,9 +35,9 @@ FULL_LOOP: Final = 0.8
 
 
 def limit(document: Document) -> Iterator[Problem]:
-    """The limit that `flow.bound_by` names; if it names none and the store is slow, the store. If
-    the worker is the limit because its buffer is full, `buffer_full` tells of it, and not this
-    function.
+    """The problem of the limit that `flow.bound_by` names. If `flow.bound_by` names none but the
+    store is slow, the store is the limit. If the worker is the limit because its buffer is full,
+    there is no problem here, because `buffer_full` reports it.
     """
     by = value_at(document, "flow", "bound_by")
     if by == "worker" and _is_full(document) and _busy(document, "loop") < FULL_LOOP:
@@ -124,8 +125,8 @@ def _skew(document: Document) -> tuple[str, str, str | None]:
     }
     topic, number = most = max(work, key=lambda part: work[part])
     share = work[most] / (sum(work.values()) or 1)
-    # The status of a stream has the number of its partition, but not the topic. If several topics
-    # have a partition of this number, the streams of each are not known.
+    # The status of a stream has the number of its partition, but not its topic. So if several
+    # topics have a partition of this number, we cannot tell which streams belong to which of them.
     is_alone = [other for _, other in work].count(number) == 1
     streams = document.get("streams") or () if is_alone else ()
     ours = [one for one in streams if one["partition"] == number]
@@ -139,7 +140,7 @@ def _skew(document: Document) -> tuple[str, str, str | None]:
     )
 
 
-# The parts of an object's way, in words.
+# For each part of an object's way: how a sentence names it.
 WAY: Final = {
     "kafka_in": "Kafka, before the worker",
     "queue": "the queue for a fetcher",
@@ -161,8 +162,8 @@ SENTENCES: Final[Mapping[str, Callable[[Document], tuple[str, str, str | None]]]
 
 
 def over_bound(document: Document) -> Iterator[Problem]:
-    """Answers are late although nothing is the limit. The sentence says where most of the time
-    goes.
+    """A problem if answers are late although nothing is the limit. Its sentence says where most of
+    the time goes.
     """
     over = value_at(document, "flow", "over_bound") or 0.0
     if over <= OVER_BOUND or value_at(document, "flow", "bound_by") is not None:

@@ -25,9 +25,9 @@ KINDS: Final = (
 
 # The page gets one update a second, so this is three updates.
 HOLD_S: Final = 3.0
-# From each kind of problem that is measured to its line on the page. Of the kinds that share a
-# line, only one is found at a time. Kinds that are not here are states, or are shown for a minute
-# anyway.
+# For each kind of problem that is measured: the name of its line on the page. Of the kinds that
+# share a line, only one is found at a time. Kinds that are not here are states, or are shown for a
+# minute anyway.
 LINES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("away", "unanswered_rows"), "away"),
     "breaker": "breaker",
@@ -63,7 +63,7 @@ def in_order(found: Iterable[Problem]) -> list[Problem]:
 
 
 def value_at(document: Document, *path: str) -> Any:
-    """The value at this path of the document; None if a part of the path is missing."""
+    """The value in the document at this path of keys; None if a key of the path is missing."""
     found: Any = document
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -82,7 +82,7 @@ def named(stream: str) -> str:
 
 
 def seconds(number: float) -> str:
-    """`31 ms`, `4.2 s`, `7 min`, `2.5 h`."""
+    """Seconds as a text, in the unit that fits: `31 ms`, `4.2 s`, `7 min`, `2.5 h`."""
     if number < 1.0:
         return f"{number * 1000:.0f} ms"
     if number < 90.0:
@@ -95,8 +95,8 @@ def percent(share: float) -> str:
 
 
 class SteadyValue(Generic[Found]):
-    """Tells a value that is measured again and again, without flicker. The told value stays until
-    it has not been found for `HOLD_S`. Only then another value is told.
+    """Keeps a value that is measured again and again from flickering. When the told value has not
+    been measured for `HOLD_S`, another value is told; until then, the told value stays.
     """
 
     def __init__(self) -> None:
@@ -113,8 +113,8 @@ class SteadyValue(Generic[Found]):
 
 
 class _Told(NamedTuple):
-    """A measured problem that is told. `seen_s`: when the problem was last found. `bad_s`: when its
-    level was last bad.
+    """A measured problem that is shown at the moment. `seen_s`: when the problem was last found.
+    `bad_s`: when its level was last bad.
     """
 
     problem: Problem

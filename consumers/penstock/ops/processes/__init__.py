@@ -1,1 +1,3 @@
-"""Several workers under one supervisor: started, watched, replaced, and shown as one."""
+"""Several workers under one supervisor, which starts, watches and replaces them, and shows them on
+one page.
+"""

@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 
 # The pause before a restart grows while the member dies again and again.
 RESTART: Final = Backoff(first_s=1.0, most_s=60.0)
-# After a life longer than this (the longest pause), failures are counted from 1 again.
+# If a process has lived longer than this (the longest pause), its next failure counts as the first
+# again.
 CALM_S: Final = 60.0
-# The environment variable that gives each member a place of its own.
+# The environment variable that tells a member the name of its place.
 INSTANCE_ID: Final = f"{ENV_PREFIX}KAFKA__INSTANCE_ID"
 # When the process in reserve has taken a place, the next process in reserve is started after this
 # pause. Its start takes up to two CPU seconds, and the worker that took the place needs the CPU to
@@ -39,7 +40,7 @@ REST_S: Final = 10.0
 
 class Spare:
     """A worker process in reserve, which has loaded everything and waits to take a dead member's
-    place. Until it has a place, the process reads no configuration and asks no service: it costs
+    place. Until it has a place, the process reads no configuration and asks no service, so it costs
     only memory. `listeners`: the sockets of all members, because the process may take any member's
     place.
     """
@@ -51,8 +52,9 @@ class Spare:
         self._taken = asyncio.Event()
 
     def take(self, environ: Mapping[str, str]) -> asyncio.subprocess.Process | None:
-        """Let the process in reserve begin its work, with these environment variables; None if no
-        process is in reserve. A process that is still loading begins when it has loaded everything.
+        """Let the process in reserve begin its work with these environment variables, and return
+        the process; None if no process is in reserve. If the process is still loading, it begins
+        its work when it has loaded everything.
         """
         process = self._process
         if process is None or process.returncode is not None:
@@ -64,7 +66,7 @@ class Spare:
         return process
 
     async def keep(self) -> None:
-        """Keep a process in reserve until cancelled."""
+        """Keep a process in reserve, until this call is cancelled."""
         while True:
             self._process = process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -99,9 +101,9 @@ class Spare:
 
 
 class Terms(NamedTuple):
-    """What all members have in common. `place`: the name of a member's place is this text and the
-    member's number. `free`: tells the group that a place is free. `stop_s`: how long a member may
-    take to end.
+    """What all members have in common. `place`: the name of a member's place is this text followed
+    by the member's number. `free`: a function that tells the group that a place is free. `stop_s`:
+    how long a member may take to end.
     """
 
     command: Sequence[str]
@@ -109,7 +111,7 @@ class Terms(NamedTuple):
     free: Callable[[str], Awaitable[None]]
     stop_s: float
     backoff: Backoff = RESTART
-    # True if the group accepts no successor in a dead member's place before the place is freed.
+    # True if the group accepts a successor in a dead member's place only after the place was freed.
     frees_first: bool = False
     # True if a member that ends with exit code 0 has done its job, and gets no successor.
     is_job: bool = False
@@ -165,7 +167,8 @@ class Member:
                 return max(code, 0)
             failures = 1 if now() - begun > CALM_S else failures + 1
             how = f"was ended by {signal.Signals(-code).name}" if code else "was asked to end"
-            # The worker in reserve would not help a member that dies again and again.
+            # Only the first failure uses the worker in reserve: if a member dies again and again, a
+            # worker in reserve would die, too.
             successor = await self._replaced(spare, how) if failures == 1 else None
             if successor is None:
                 successor = await self._started_again(failures, how)

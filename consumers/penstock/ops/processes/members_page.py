@@ -26,7 +26,7 @@ from penstock.ops.page.one_object import SAMPLES, WAY, forgotten, gone, shown
 from penstock.ops.page.whole_group import GroupPartitions, Peers
 from penstock.ops.problems.found_in_status import problems
 
-# A member's page waits for no service. A member that takes longer than this hangs.
+# A member's page waits for no service, so a member that takes longer than this to answer hangs.
 ANSWER_S: Final = 2.0
 
 
@@ -63,8 +63,8 @@ async def serve_members(
     kafka: config.Kafka | None = None,
     actions: Actions | None = None,
 ) -> AsyncIterator[str]:
-    """Serve while the body runs; yields the page's URL. `kafka`: where the page asks for the
-    partitions of the whole group.
+    """Serve while the body runs; yields the page's URL. `kafka`: the settings of the Kafka that the
+    page asks for the partitions of the whole group.
     """
     async with aiohttp.ClientSession(
         # Connections are not kept: a kept one would be dead once its member was started again.
@@ -183,7 +183,9 @@ def _unavailable(answers: Iterable[Answer]) -> web.Response:
 
 
 class _Merged:
-    """The members' metrics, each sample with the label `process`; implements `Collector`."""
+    """Collects the metrics of all members; each sample gets the label `process`. Implements
+    `Collector`.
+    """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self._answers = answers

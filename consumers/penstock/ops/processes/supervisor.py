@@ -93,10 +93,10 @@ async def run_processes(
     has_spare: bool = False,
     job: Sequence[str] = (),
 ) -> None:
-    """Run `penstock run` `count` times, until SIGTERM or SIGINT. `job`: the options of a job, which
-    ends when all members have done it. If a member exits with an error, this process exits with the
-    same code; the member has printed the reason. Each member has a place of its own in the group;
-    without `kafka.instance_id` the places last as long as the supervisor.
+    """Run `count` processes of `penstock run`, until SIGTERM or SIGINT. `job`: the options of a
+    job, which ends when all members have done it. If a member exits with an error, this process
+    exits with the same code; the member has printed the reason. Each member has a place of its own
+    in the group. If `kafka.instance_id` is not set, the places end with the supervisor.
     """
     stop = asyncio.Event()
     on_stop(stop.set)
