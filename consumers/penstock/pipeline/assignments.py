@@ -23,8 +23,8 @@ from penstock.ports import UNDECIDED, Commit
 
 log = logging.getLogger(__name__)
 
-# If the position at which a partition is to begin again could not be read, it is read again after
-# this time.
+# A partition is to begin again, but its position could not be read: the position is read again
+# after this time.
 REWIND_AGAIN_S = 2.0
 
 
@@ -51,7 +51,8 @@ class Assignments:
         # Held while partitions are suspended or handed back, so that one such request runs at a
         # time.
         self._busy = asyncio.Lock()
-        # How often each partition was asked back, and which ones are being handed back now.
+        # `_asked_back`: how often each partition was asked back. `_leaving`: how many requests are
+        # handing each partition back now.
         self._asked_back: Counter[int] = Counter()
         self._leaving: Counter[int] = Counter()
 
@@ -98,7 +99,7 @@ class Assignments:
         return is_there and not (self._leaving[lane.number] or lane.suspended)
 
     def let_pass(self, partition: int, stream: str, offset: int) -> None:
-        """An operator wants this record to be answered by its error. So from now on neither the
+        """An operator wants this record to be answered by its error. From now on neither the
         partition nor the stream stops at the record.
         """
         self._open.passing[partition].add((stream, offset))
@@ -107,15 +108,17 @@ class Assignments:
 
     async def assigned(self, starts: Mapping[int, Commit]) -> Mapping[int, int]:
         if self._stopping.is_set():
-            return {}  # we are leaving: the next owner begins at the committed positions
+            # the worker leaves the group: the next owner begins at the committed positions
+            return {}
         if self._takeover is not None:
             self._takeover.pool.open()
         asked_back = {partition: self._asked_back[partition] for partition in starts}
         await self._check_output_partitions(starts)
         if self._stopping.is_set():
-            return {}  # a stop that began during the check does not know these partitions
+            return {}  # a stop that began during the check does not drain these partitions
         # A rebalance or a stop may have asked a partition back while the check ran. Then this
-        # assignment of it is void; after a rebalance the group assigns it anew.
+        # assignment of the partition is void. After a rebalance the group assigns the partition
+        # anew.
         ours = [
             partition
             for partition in sorted(starts)
@@ -123,8 +126,8 @@ class Assignments:
         ]
         kept = [partition for partition in ours if self._goes_on(partition, starts[partition])]
         anew = [partition for partition in ours if partition not in kept]
-        # These partitions begin at another position than the one that their suspended lanes had
-        # reached. So the work of those lanes is no longer ours.
+        # If one of these partitions still has a suspended lane, the partition begins at another
+        # position than the one that the lane had reached. So the work of that lane is dropped.
         self._open.end_soon(anew)
         first = self._open.generation + 1
         for partition in anew:
@@ -138,7 +141,9 @@ class Assignments:
         return {partition: self._lanes[partition].read_next for partition in kept}
 
     def _goes_on(self, partition: int, start: Commit) -> bool:
-        """True if the partition was suspended, and no other member has got further with it."""
+        """True if the partition's lane was suspended, and the committed position is still the one
+        that the lane had reached.
+        """
         lane = self._lanes.get(partition)
         return lane is not None and lane.suspended and lane.was_left_at(start)
 
@@ -172,7 +177,7 @@ class Assignments:
         asked_back = self._asked_back[partition]
         await self.revoked([partition])
         if self._stopping.is_set() or self._asked_back[partition] != asked_back + 1:
-            return  # a rebalance or a stop took the partition meanwhile
+            return  # meanwhile a rebalance or a stop took the partition
         again = self._takeover.live if self._takeover is not None else self._live_again
         self._open.start(partition, again(partition))
 
@@ -205,10 +210,10 @@ class Assignments:
 
     @asynccontextmanager
     async def _asking_back(self, partitions: Collection[int]) -> AsyncIterator[Sequence[int]]:
-        """Marks the partitions as being handed back until the end of the block, even if a step in
-        the block fails. The marks are needed because, while the block waits, a lane may end and its
-        partition may be taken over anew. If a rebalance comes during the drain of a stop, the
-        rebalance waits for the drain, and then finds no lane.
+        """Marks the partitions as being handed back, until the block ends or fails. The marks are
+        needed because, while the block waits, a lane may end and its partition may be taken over
+        anew. If a rebalance comes during the drain of a stop, the rebalance waits for the drain,
+        and then finds no lane.
         """
         those = tuple(partitions)  # the caller's collection may change meanwhile
         self._asked_back.update(those)
@@ -221,7 +226,9 @@ class Assignments:
 
 
 def _with_generations(partitions: Sequence[int], first: int) -> str:
-    """The partitions with their generations, which count up from `first` in this order."""
+    """A text that names the partitions and their generations. The first partition has the
+    generation `first`; each further one has the next generation.
+    """
     if not partitions:
         return "none"
     last = first + len(partitions) - 1

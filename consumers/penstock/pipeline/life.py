@@ -3,7 +3,7 @@
 Rule: every task has its parent here (one TaskGroup); the first failure ends all of them, and `run`
 raises it. A stop is a drain: take no new records, finish the objects that fit into the time budget,
 commit, drop the rest. Partitions come and go in assignments.py; wiring.py makes the stages. A line
-is a partition or, with order by stream, a stream; it stops at too many dead letters.
+is a partition or, with order by stream, a stream. A line stops when it has too many dead letters.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from penstock.stages.microbatch import Waiting
 
 log = logging.getLogger(__name__)
 
-# While a partition or a stream is stopped, the worker looks this often for an operator's word
-# (`penstock dlq resume` or `skip`).
+# While a partition or a stream is stopped, the worker looks after each such pause whether an
+# operator has said how to go on (`penstock dlq resume` or `skip`).
 WORDS_S = 2.0
 
 
 class Pipeline:
-    """`run` until `stop` is called or something fails."""
+    """`run` works until `stop` is called or a task fails."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
@@ -56,7 +56,9 @@ class Pipeline:
                 raise self._failure
 
     async def run_until(self, ended: asyncio.Event) -> None:
-        """Run until `ended` is set, then drain as at any stop; or until `run` returns by itself."""
+        """Run until `ended` is set, then drain as at any stop. If `run` returns by itself, this
+        returns as well.
+        """
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(self.run())
             waiting = tasks.create_task(ended.wait())
@@ -65,8 +67,8 @@ class Pipeline:
             self.stop()
 
     async def end(self) -> None:
-        """Call this after `run`, when all partitions are handed back. The shadow then has a moment
-        to write what it compared.
+        """Call this after `run`, when all partitions are handed back. It gives the shadow a moment
+        to write the comparisons that it has made.
         """
         if self.wiring.shadow is not None:
             await self.wiring.shadow.end()
@@ -96,8 +98,8 @@ class Pipeline:
             consuming = tasks.create_task(self._join_and_consume())
             await self._stopping.wait()
             self.wiring.consume.stop()
-            # A worker that has not joined its group has nothing to drain, and joining may take as
-            # long as the broker is away.
+            # If the worker has not joined its group yet, the joining is cancelled: there is nothing
+            # to drain, and joining may take as long as the broker is away.
             if not self.joined.is_set():
                 consuming.cancel()
             await asyncio.wait([consuming])
@@ -164,8 +166,8 @@ class Pipeline:
                 self._line_stops.clear()
 
     async def _act_on_words(self) -> bool:
-        """True if a partition or a stream goes on because an operator has said so since the last
-        call.
+        """Act on what operators have said since the last call. Returns True if a partition or a
+        stream goes on because of that.
         """
         lanes = [lane for lane in self._lanes.values() if lane.stops]
         try:
@@ -185,8 +187,9 @@ class Pipeline:
         return acted
 
     def _new_words(self, lane: Lane, words: Sequence[Word]) -> list[str]:
-        """Those of `words` that are about a stop of this lane and were not acted on before. After
-        the word `skip` no stop is made any more at the record that the word names.
+        """Returns those of `words` that are about a stop of this lane and were not acted on before,
+        as texts for the log. If a word is `skip`, the line will not stop again at the record that
+        the word names.
         """
         found: list[str] = []
         for stop in lane.stops:

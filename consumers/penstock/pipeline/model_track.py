@@ -1,8 +1,8 @@
-"""One model's own part of the pipeline: its fetchers, its window, its calls.
+"""The part of the pipeline that belongs to one model: its fetchers, its window, its calls.
 
 Rule: a model that fails or is slow holds up only its own track. Its objects have fetchers of their
-own, its rows a window and a breaker of their own; only lanes, the byte budget and publishing are
-shared. Owner: the wiring, which has a track for each model.
+own, and its rows have a window and a breaker of their own. The models share only the lanes, the
+byte budget and the publishing. Owner: the wiring, which has a track for each model.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,8 +76,8 @@ class Shared:
         away: Outage,
         shadow: Shadow | None,
     ) -> Track:
-        """Make the track of one model. `model`: its name, or None for the default model; `name`:
-        its name in records, of the default model as well.
+        """Make the track of one model. `model`: the model's name, or None for the default model.
+        `name`: the model's name in records; the default model has one, too.
         """
         clock, window = self.adapters.clock, terms.window
         fixed = BatchPlan(window.max_rows, window.max_wait_s, terms.callers)

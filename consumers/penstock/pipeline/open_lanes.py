@@ -1,13 +1,13 @@
 """The open lanes of a worker, each with the task that publishes its answers: how lanes are opened,
 suspended, drained and closed.
 
-Rule: a rebalance suspends a lane, which keeps its work, because its partition may come back. A
-partition that goes for good has its lane drained: the lane finishes the objects that fit into the
-time, and drops the rest. In both cases the worker waits for the records that are on their way to
-the broker, `delivery.drain_ms` at most, and commits all that is delivered. A lane is closed first,
+Rule: a rebalance suspends a lane, which keeps its work, because its partition may come back. If a
+partition goes for good, its lane is drained: the lane finishes the objects that fit into the time,
+and drops the rest. In both cases the worker waits, `delivery.drain_ms` at most, until the records
+on their way have reached the broker. Then it commits all that is delivered. A lane is closed first,
 then its task is cancelled and waited for, because records of its partition may still leave until
-the task has ended. With exactly once a partition has a task, but no lane yet, while it is taken
-over. Owner: the assignments, which suspend or hand back one set of partitions at a time.
+the task has ended. With exactly once, a partition that is being taken over has a task, but no lane
+yet. Owner: the assignments, which suspend or hand back one set of partitions at a time.
 """
 
 import asyncio
@@ -41,9 +41,10 @@ class OpenLanes:
         self._on_stopped = on_stopped
         self._lanes = wiring.lanes
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        # The number of lanes begun so far; the last one has this generation.
+        # The generation of the lane that was opened last: how many lanes have been opened so far.
         self.generation = 0
-        # From each partition to the streams and offsets whose dead letters an operator lets pass.
+        # For each partition: the streams and offsets of the records whose dead letters an operator
+        # lets pass.
         self.passing: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
 
     @property
@@ -89,7 +90,9 @@ class OpenLanes:
             self.close_all([partition])
 
     def cancel_takeovers(self, partitions: Collection[int]) -> None:
-        """Cancel the takeovers of these partitions: the tasks of those that have no lane yet."""
+        """Cancel the takeovers of these partitions. A takeover is the task of a partition that has
+        no lane yet.
+        """
         for partition in partitions:
             if partition not in self._lanes:
                 self._tasks[partition].cancel()
@@ -121,8 +124,8 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
             return
         for task in tasks:
             task.cancel()
-        # Tasks are cancelled more than once, because a client library that is closing may have
-        # swallowed a cancellation.
+        # Tasks are cancelled more than once, because a client library may swallow a cancellation
+        # while it closes.
         _, tasks = await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)
     if tasks:
         raise Fatal(
@@ -133,9 +136,9 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
 
 
 class HandingBack:
-    """Suspends lanes, or drains and closes them. `stopping`: set while the worker stops; after the
-    drain of a stop no lane goes on. `exactly_once`: True if transactions carry the positions, so
-    that nothing is committed here.
+    """Suspends lanes, or drains and closes them. `stopping`: set once the worker stops, because
+    then no lane goes on after the drain. `exactly_once`: True if transactions carry the positions,
+    so that nothing is committed here.
     """
 
     def __init__(
@@ -149,8 +152,8 @@ class HandingBack:
         self._drain_s = wiring.settings.times.drain_s
 
     async def suspend(self, partitions: Collection[int]) -> None:
-        """Suspend these lanes. Lanes that cannot be suspended are closed: those that have stopped,
-        and those whose records the broker does not acknowledge in time.
+        """Suspend the lanes of these partitions. Two kinds of lanes are closed instead: those that
+        have stopped, and those whose records the broker does not acknowledge in time.
         """
         ours = self._open.of(partitions)
         lanes = [self._lanes[partition] for partition in ours if partition in self._lanes]
@@ -169,11 +172,12 @@ class HandingBack:
         await self._close([partition for partition in ours if partition not in kept], late)
 
     async def drain_and_close(self, partitions: Collection[int]) -> None:
-        """Drain these lanes, then close them, even if the drain fails."""
+        """Drain the lanes of these partitions, then close them, even if the drain fails."""
         ours = self._open.of(partitions)
         held = [self._lanes[partition] for partition in ours if partition in self._lanes]
-        # A suspended lane may deliver nothing more, and what it delivered is committed. The end of
-        # its last transaction may take long, so the rebalance does not wait for that end.
+        # A suspended lane may deliver nothing more, and all that it delivered is committed, so it
+        # is not drained. Its last transaction may take long to end, so the rebalance does not wait
+        # for that.
         lanes = [lane for lane in held if not lane.suspended]
         self._open.end_soon([lane.number for lane in held if lane.suspended])
         ours = self._open.of(ours)
@@ -208,9 +212,9 @@ class HandingBack:
         the broker.
         """
         await self._open.end(partitions)
-        # The producer drops all records that it still holds, so that none arrives after the
-        # partition's next owner began. But the producer may also hold records of lanes that are not
-        # suspended.
+        # If a record of a late lane arrived after the partition's next owner began, it would be
+        # published twice. So the producer drops all records that it holds, but only while all open
+        # lanes are suspended: otherwise it may hold records of other lanes.
         is_idle = all(lane.suspended for lane in self._lanes.values())
         if late and not self._exactly_once and is_idle:
             await self._wiring.adapters.sink.forget()

@@ -1,11 +1,11 @@
 """What a worker has read from Kafka and not answered yet: how much it is, how old it is, and
 whether it still moves.
 
-Rule: `backlog_of` is for pages only, because it walks over all owed objects. A partition owes at
-most `limits.in_flight_objects` of them, or somewhat more where order is kept by stream. Ages are
-counted from the records' own timestamps. The watchdog looks a few times within its limit, and only
-at counters that exist anyway. When it ends the worker, no answer is lost, because the next worker
-begins at the last commit. Owner: the pipeline.
+Rule: `backlog_of` is for status pages only, because it walks over all owed objects. A partition
+owes at most `limits.in_flight_objects` objects, or somewhat more if order is kept by stream. Ages
+are counted from the records' own timestamps. The watchdog looks at the lanes a few times within its
+time limit, and reads only counters that exist anyway. When it ends the worker, no answer is lost,
+because the next worker begins at the last commit. Owner: the pipeline.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from penstock.telemetry.worker import Telemetry
 
 class Backlog(NamedTuple):
     """`nbytes`: the sum over the objects whose references say a size; None if no reference does.
-    `age_s`: the age of the oldest owed record; 0 if nothing is owed. `moving_age_s`: the same
-    without the partitions and streams that have stopped at too many dead letters.
+    `age_s`: the age of the oldest owed record; 0 if nothing is owed. `moving_age_s`: the same age,
+    but without the partitions and streams that have stopped because of too many dead letters.
     """
 
     streams: Mapping[str, Owed]
@@ -38,7 +38,7 @@ def backlog_of(lanes: Iterable[Lane], now_ms: int) -> Backlog:
     objects, sizes = 0, list[int]()
     oldest_ms = oldest_stopped_ms = now_ms
     for lane in lanes:
-        # From each stream to the number of its owed objects and the timestamp of the oldest object.
+        # For each stream: the number of its owed objects, and the timestamp of the oldest one.
         found: dict[str, tuple[int, int]] = {}
         for ticket in lane.unanswered():
             count, oldest = found.get(ticket.stream, (0, now_ms))

@@ -1,8 +1,8 @@
-"""The settings of a pipeline as plain values. Each stage has an object of its own, which no other
-stage reads.
+"""The settings of a pipeline as plain values. Each stage has its own object of settings, and no
+other stage reads that object.
 
-Rule: the package `settings` makes them from the configuration, which no part of the pipeline sees.
-Owner: the wiring.
+Rule: the package `settings` makes these objects from the configuration. No part of the pipeline
+sees the configuration itself. Owner: the wiring.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class TimeLimits:
     commit_interval_s: float
     drain_s: float
     broker_patience_s: float
-    patience_s: float | None  # with stores and model servers that are away
+    patience_s: float | None  # how long stores and model servers may be away
     stall_s: float | None  # a worker that makes no progress for this long is ended
 
 
@@ -65,16 +65,17 @@ class Settings:
     output_partitions: int | None = None  # None: streams are spread over all partitions
     dedupe: bool = False
     results: ResultPlan | None = None  # None: answers are records alone
-    helping: Mapping[str, HelpTerms] = field(default_factory=dict)  # the regions that we may help
+    # by region: the terms of helping it
+    helping: Mapping[str, HelpTerms] = field(default_factory=dict)
     models: Mapping[str, ModelTerms] = field(default_factory=dict)
     routes: Routes | None = None
     shadow: ShadowPlan | None = None
     traces: TraceTerms | None = None
-    samples: bool = False  # whether the page may show rows
+    samples: bool = False  # whether the status page may show rows
 
     @property
     def terms(self) -> Mapping[str | None, ModelTerms]:
-        """The terms of the default model (None) and of all others."""
+        """For each model, its terms. The key of the default model is None."""
         terms: dict[str | None, ModelTerms] = {None: self.main}
         terms.update(self.models)
         return terms

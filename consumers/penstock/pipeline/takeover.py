@@ -1,11 +1,11 @@
-"""Takes a partition over under the guarantee exactly once: when the partition is assigned, and
-again after each of its transactions that failed.
+"""Takes a partition over under the guarantee exactly once: first when the partition is assigned,
+and again after each failed transaction of the partition.
 
-Rule: once the group has handed a partition over, it refuses transactions of the worker that had the
-partition before. The transaction that this former worker had begun is decided first; then the
-committed position is read, and the work begins there. So no row is published twice, not even by a
-worker that still believes that it owns the partition. Owner: the assignments, which run `live` once
-for each assigned partition and cancel it when the partition is handed back.
+Rule: once the group has handed a partition over, Kafka refuses transactions of the partition's
+former worker. If that worker had begun a transaction, the takeover waits until it is committed or
+aborted. Then the committed position is read, and the work begins there. So no row is published
+twice, not even by a worker that still believes that it owns the partition. Owner: the assignments,
+which run `live` once for each assigned partition and cancel it when the partition is handed back.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from penstock.telemetry.worker import Telemetry
 
 log = logging.getLogger(__name__)
 
-# While an open transaction may still move the position, the position is read again after each such
-# pause.
+# As long as an open transaction may still move the committed position, this is the pause before the
+# position is read again.
 UNDECIDED_S = 0.1
 
 
 class Takeover:
-    """`begin` opens a lane at a position; `end` closes a lane, and may be called twice. After
-    `idle_s` without a release a lane commits its position alone. If the transactions of a partition
-    fail for `patience_s`, the worker ends.
+    """`begin`: a function that opens a lane at a position. `end`: a function that closes a lane; it
+    may be called twice for a lane. After `idle_s` without a release a lane commits its position
+    alone. If the transactions of a partition fail for `patience_s`, the worker ends.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Takeover:
     async def live(self, partition: int, lane: Lane | None = None) -> None:
         """Work on the partition until its lane is closed or drains. After a failed transaction the
         partition is taken over again. `lane`: a lane that is open already, at a position that no
-        open transaction can still move; None: a lane is opened here.
+        open transaction can still move. If it is None, a lane is opened here.
         """
         retry = TransactionRetry(self._patience_s, self._clock, self._jitter)
         while True:
@@ -85,7 +85,7 @@ class Takeover:
                 await asyncio.sleep(retry.pause_s(error))
 
     async def _begun(self, partition: int) -> Lane | None:
-        """A lane at the committed position; None: the partition is no longer ours."""
+        """Open a lane at the committed position. Returns None if the partition is no longer ours."""
         began_s, is_told = self._clock.now(), False
         while True:
             try:
@@ -111,6 +111,7 @@ class Takeover:
         try:
             await self._publish.lane_in_transactions(lane, transact, self._idle_s)
         finally:
-            # A lane that stopped at a dead letter stays, for the status and for operators' words.
+            # A lane that stopped at a dead letter stays open, because the status page shows it, and
+            # operators may say how it goes on.
             if lane.stopped is None:
                 self._end(lane)

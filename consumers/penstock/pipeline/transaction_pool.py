@@ -1,12 +1,12 @@
-"""Exactly once: which of the worker's producers carries which partitions' answers.
+"""Exactly once: decides which of the worker's producers carries the answers of which partitions.
 
 Rule: the partitions share a few producers. All releases that wait when a producer becomes free go
 into one transaction. So transactions grow with the load, and without load no answer waits for
-another. A partition has one release under way at a time, so its order holds whichever producer
-carries it. If a transaction fails, each of its partitions goes on from the position that Kafka has,
-and from then on has transactions of its own until one of them succeeds. At most half of the
-producers carry such transactions, so that partitions that always fail do not take the other
-partitions down with them. Owner: the assignments.
+another. A partition has only one release under way at a time, so its answers stay in order,
+whichever producer carries them. If a transaction fails, each of its partitions goes on from the
+position that Kafka has. From then on each of these partitions has transactions of its own, until
+one of them succeeds. At most half of the producers carry such transactions, so that partitions that
+always fail do not take the other partitions down with them. Owner: the assignments.
 """
 
 import asyncio
@@ -19,13 +19,15 @@ from typing import Any
 from penstock.errors import Fenced, PenstockError, Transient
 from penstock.ports import Commit, Outgoing, Passage, Producers, Where
 
-# The producers of each worker. With more of them transactions would be smaller, and a failed
-# transaction would take fewer partitions along; but each producer has up to three connections.
+# The number of producers of each worker. With more producers, transactions would be smaller, and a
+# failed transaction would take fewer partitions along; but each producer has up to three
+# connections.
 PRODUCERS = 8
 # At most this many producers carry partitions whose last transaction failed.
 SUSPECTS = PRODUCERS // 2
-# A transaction that has reached this size or this number of partitions takes no more releases. It
-# must end well within its time, and at its end the broker writes to each partition once more.
+# A transaction that has reached this size or this number of partitions takes no more releases. The
+# limits hold because a transaction must end well within its timeout, and at its end the broker
+# writes a marker to each of its partitions.
 TRANSACTION_BYTES = 8 << 20
 TRANSACTION_PARTITIONS = 64
 
@@ -91,9 +93,9 @@ class TransactionPool:
     def __init__(self, producers: Producers) -> None:
         self._producers = producers
         self._open: dict[int, Passage] = {}
-        # The producer that is idle longest stands first: for the other producers the broker may
-        # still be writing the markers of their last transaction, and their next transaction would
-        # wait for that.
+        # The producer that has been idle longest stands first. If a producer became idle only now,
+        # the broker may still be writing the markers of its last transaction, and its next
+        # transaction would wait until they are written.
         self._idle = deque(range(PRODUCERS))
         self._waiting: dict[_Share, None] = {}
         self._suspects: set[Where] = set()
@@ -106,7 +108,7 @@ class TransactionPool:
     def open(self) -> None:
         """Open the producers that are not open yet, so that the first answers need not wait for a
         producer. When a producer is opened, the broker takes back the transaction that a former
-        process of our name left open.
+        process left open under the name of this producer.
         """
         closed = [number for number in self._idle if number not in self._open]
         for number in closed:
@@ -114,16 +116,16 @@ class TransactionPool:
             self._begin(_Transaction(number, ()))
 
     def take_back_left(self) -> None:
-        """Take back open transactions of workers that are gone: partitions that have just come to
-        us may have been theirs.
+        """Take back the open transactions of workers that are gone, because partitions that have
+        just come to us may have belonged to them.
         """
         if self._taking_back is not None:
             self._taking_back.cancel()
         self._taking_back = self._started(self._producers.take_back_left())
 
     async def publish(self, where: Where, outgoing: Sequence[Outgoing], position: Commit) -> None:
-        """The records and the partition's new position become visible together, or neither. For
-        each partition one task at a time calls this.
+        """The records and the partition's new position become visible together, or neither. Only
+        one task at a time may call this for the same partition.
 
         After a failure or a cancellation the caller does not know whether records and position
         became visible: `Source.rewind` says where to go on. If the caller was cancelled before
@@ -143,8 +145,8 @@ class TransactionPool:
             raise
 
     def _look_soon(self) -> None:
-        """Begin the transactions that are due, but only after this turn of the event loop: so lanes
-        whose answers came in one batch share a transaction.
+        """Begin the transactions that are due, but only after this turn of the event loop, so that
+        lanes whose answers came in one batch share a transaction.
         """
         if not self._is_looking:
             self._is_looking = True
@@ -158,15 +160,17 @@ class TransactionPool:
             self._begin(_Transaction(self._take(), shares))
 
     def _take(self) -> int:
-        """The number of an idle producer. An open producer is preferred, because to open one may
-        take long.
+        """Take an idle producer, and return its number. An open producer is preferred, because
+        opening one may take long.
         """
         number = next((each for each in self._idle if each in self._open), self._idle[0])
         self._idle.remove(number)
         return number
 
     def _next(self) -> list[_Share]:
-        """The oldest share that may leave, and all that may leave with it."""
+        """The oldest share that may leave now, and all shares that may leave in the same
+        transaction.
+        """
         found: list[_Share] = []
         room_bytes, group = TRANSACTION_BYTES, ""
         for share in self._waiting:
@@ -195,7 +199,9 @@ class TransactionPool:
         transaction.task.add_done_callback(partial(self._end, transaction, is_alone))
 
     def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """The task of this work. None: another task has failed, so the task group ends them all."""
+        """Start a task for this work. Returns None if another task has failed, because then the
+        task group takes no more tasks.
+        """
         try:
             return self.tasks.create_task(work)
         except RuntimeError:
@@ -217,7 +223,8 @@ class TransactionPool:
                 await self._open[number].publish(outgoing, positions)
             is_spent = False
         except Transient as error:
-            # A fenced transaction did not fail by its content: a partition has another owner.
+            # If a transaction was fenced, its content is not to blame: one of its partitions has
+            # another owner now.
             if not isinstance(error, Fenced):
                 self._suspects.update(share.where for share in shares)
             failure: PenstockError = error
@@ -239,8 +246,8 @@ class TransactionPool:
             share.ended()
 
     def _end(self, transaction: _Transaction, is_alone: bool, task: asyncio.Task[None]) -> None:
-        """Called when the task of a transaction has ended, even if it was cancelled before it
-        began: its producer is free now.
+        """Called when the task of a transaction has ended, even if the task was cancelled before it
+        began. The producer of the transaction is free now.
 
         If the producer has failed, it is opened again at once, because it may have left its last
         transaction open. Readers of committed records wait until the opening of the producer takes
@@ -263,9 +270,9 @@ class TransactionPool:
             await passage.close()
 
     def stop(self) -> None:
-        """Call this once no lane is left. At most two kinds of tasks still run then, and are
-        cancelled: those that open a producer, and the one that searches for transactions of workers
-        that are gone.
+        """Call this once no lane is left. Two kinds of tasks may still run then: those that open a
+        producer, and the one that searches for transactions of workers that are gone. Both kinds
+        are cancelled.
         """
         self._is_stopping = True
         if self._taking_back is not None:

@@ -1,7 +1,7 @@
-"""The stages of a pipeline, made and joined in flow order.
+"""Makes the stages of a pipeline and joins them in the order of the flow.
 
 Rule: every stage is made here, once, from plain values, and is given the stages that it may call.
-No task runs yet. Owner: the pipeline, which runs and ends them.
+No task is started here. Owner: the pipeline, which starts and ends the tasks of the stages.
 
     consume → download → expand → microbatch → predict → publish → settle
 """
@@ -40,10 +40,10 @@ from penstock.tracing.tracer import Tracer
 
 
 class Wiring:
-    """One per pipeline. `lane` makes the lane of a partition; `lanes`: from each partition to its
-    open lane. `jitter` returns a random number from [0, 1) before every retry; `draw` returns one
-    for every batch, to decide whether the shadow gets the batch. `raises`: unforeseen exceptions
-    end the run, as tests want it.
+    """One per pipeline. `lane` makes the lane of a partition. `lanes`: for each partition, its open
+    lane. `jitter`: a function that returns a random number from [0, 1) before every retry; `draw`:
+    a function that returns such a number for every batch, to decide whether the shadow gets the
+    batch. `raises`: True in tests, so that an unforeseen exception ends the run.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Wiring:
 
     @property
     def waiting(self) -> Waiting:
-        """The rows that wait for a model call."""
+        """How many rows wait for a model call, over all models."""
         found = [track.microbatch.waiting for track in self.tracks.values()]
         return found[0]._replace(
             rows=sum(one.rows for one in found),
@@ -167,9 +167,9 @@ class Wiring:
             track.microbatch.discard_dead()
 
     def give_way(self, neighbour: Neighbour) -> None:
-        """The rows of this replay give way to those of the live group, whose state is `neighbour`.
-        The watchdog is told that rows wait on purpose, so that the watchdog does not take the
-        worker for one that hangs.
+        """Let the rows of this replay give way to the rows of the live group. `neighbour`: the
+        state of the live group. While that group is behind, the rows here wait on purpose. The
+        watchdog is told of the wait, so that it does not end the worker as one that hangs.
         """
         self.telemetry.waited(is_on_purpose=neighbour == "behind")
         if neighbour != self._neighbour:
@@ -178,7 +178,7 @@ class Wiring:
                 track.microbatch.give_way(neighbour)
 
     def _tracks(self, decoders: Decoders, dedupe: Dedupe | None) -> dict[str | None, Track]:
-        """The tracks of the default model (None) and of all others."""
+        """For each model, its track. The key of the default model is None."""
         settings, adapters = self.settings, self.adapters
         patience_s, clock = settings.times.patience_s, adapters.clock
         names = [settings.labels.model, *settings.models]
