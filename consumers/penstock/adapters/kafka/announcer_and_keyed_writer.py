@@ -1,9 +1,9 @@
-"""Writers whose messages go to the partition of their key: for `penstock scenes`, and for commands
-that announce objects on the input topic.
+"""Two writers. Both send a message to the partition that its key decides. `KeyedWriter` serves
+`penstock scenes`; `Announcer` serves commands that announce objects on the input topic.
 
 Rule: the partition of a key is chosen as Java's default partitioner chooses it (murmur2). The
-caller learns when the brokers have a message, and every wait has a deadline. Owner: the command or
-task that writes.
+caller learns when the brokers have a message. Every wait has a deadline. Owner: the command or task
+that writes.
 """
 
 import asyncio
@@ -23,13 +23,15 @@ from penstock.adapters.kafka.topics import count_partitions, max_batch_bytes
 from penstock.errors import Fatal, Transient, usage
 from penstock.ports import Clock, Outgoing
 
-# For so many keys the partition is remembered, because murmur2 in Python takes 3-7 µs a key.
+# The partitions of at most this many keys are remembered, because murmur2 in Python takes 3-7 µs a
+# key.
 REMEMBERED_KEYS = 100_000
-# An announcer waits while more messages than this are not acknowledged. So many references are
-# about 10 MB, which we hold in memory while a broker is slow.
+# An announcer waits while more messages than this are not acknowledged. While a broker is slow,
+# these messages stay in our memory: about 10 MB of references.
 MAX_PENDING = 10_000
 
-# Topic, key, value, partition (None: chosen by the key), epoch milliseconds (None: now).
+# A record to send: topic, key, value, partition (None: the key decides), and time in epoch
+# milliseconds (None: now).
 Out = tuple[str, bytes, bytes | None, int | None, int | None]
 
 
@@ -75,8 +77,9 @@ class KeyedWriter:
             self._batch_bytes[topic] = min(BATCH_BYTES, most or BATCH_BYTES)
 
     async def __call__(self, records: Sequence[Out]) -> Awaitable[Sequence[int]]:
-        """Hand over the records. The awaitable that is returned is done when the brokers have all
-        records. It gives the offset of each record, or -1 if the broker did not tell the offset.
+        """Hand over the records. Returns an awaitable that is done when the brokers have all
+        records. Its result is the offset of each record, or -1 if the broker did not tell the
+        offset.
         """
         now_ms = self._clock.wall_ms()
         parts: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -132,15 +135,15 @@ def _undelivered(topic: str, error: Transient) -> Fatal:
 
 
 def announced_on(settings: config.Kafka) -> str:
-    """The first of the input topics. To announce on another topic, use a configuration that names
-    only that topic.
+    """The topic on which objects are announced: the first input topic of the settings. To announce
+    on another topic, use a configuration that names only that topic.
     """
     return (settings.inputs or [settings.input_topic])[0]
 
 
 class Announcer:
-    """Sends messages to an input topic, at most `MAX_PENDING` ahead of the broker's
-    acknowledgements. Get one from `announcing`.
+    """Sends messages to an input topic. At most `MAX_PENDING` messages wait for their
+    acknowledgement. Get one from `announcing`.
     """
 
     def __init__(self, producer: Any, settings: config.Kafka) -> None:
@@ -181,7 +184,9 @@ class Announcer:
 
 @asynccontextmanager
 async def announcing(settings: config.Kafka) -> AsyncIterator[Announcer]:
-    """If the block ends without a failure, every message sent in it has been acknowledged."""
+    """Give the block an announcer. If the block ends without a failure, every message that it sent
+    has been acknowledged.
+    """
     producer = producer_of(settings, enable_idempotence=True, linger_ms=5)
     async with opened(producer, settings, "the announcement of objects"):
         announcer = Announcer(producer, settings)

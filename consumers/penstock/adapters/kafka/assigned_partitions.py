@@ -1,10 +1,11 @@
-"""The partitions that the group assigns to this member: their numbers, where reading goes on in
-each, and the listener by which aiokafka assigns and revokes them.
+"""The partitions that the group assigns to this member. Three classes deal with them: `Numbers`
+numbers the partitions, `Places` finds the offset at which reading goes on, and aiokafka tells
+`Listener` which partitions it assigns and revokes.
 
 Rule: if the broker has no records at the group's position, the source goes on at the earliest
-record and logs a warning. The client library may not choose the new position
-(`auto_offset_reset="none"`): the worker would not learn of the choice, and a lane that began at a
-later offset cannot go back. Owner: the source of either Kafka client. Only the source by aiokafka
+record and logs a warning. A lane that began at a later offset cannot go back, and the worker would
+not learn of a choice that the client library makes. So the library may not choose the new position
+(`auto_offset_reset="none"`). Owner: the source of either Kafka client. Only the source by aiokafka
 uses the listener.
 """
 
@@ -41,8 +42,8 @@ class Numbers:
     """Gives each partition of the input topics one number that is unique within the worker.
 
     With one topic the number is Kafka's own number of the partition. With several topics a
-    partition gets the next free number when it is first seen, and keeps it as long as the process
-    lives. The sources of several regions share one `Numbers`.
+    partition gets the next free number when it is first seen, and keeps this number as long as the
+    process lives. The sources of several regions share one `Numbers`.
     """
 
     def __init__(self, topics: Sequence[str]) -> None:
@@ -52,7 +53,9 @@ class Numbers:
         self._met: list[TopicPartition] = []
 
     def number(self, where: TopicPartition) -> int:
-        """The number of a partition; `of` gives the partition of a number."""
+        """The number of this partition. The reverse is `of`, which gives the partition that has a
+        number.
+        """
         if self._topic is not None:
             return int(where.partition)
         if where not in self._numbers:
@@ -78,14 +81,14 @@ class Gone(Exception):
 
 @contextmanager
 def for_ourselves() -> Iterator[None]:
-    """Put a read by aiokafka into this block. If the broker has no records at a position, the block
-    raises `Gone`. Errors that do no harm are suppressed.
+    """A block for a read by aiokafka. If the broker has no records at a position, the block raises
+    `Gone`. It suppresses errors that do no harm.
     """
     try:
         yield
     except kafka_errors.OffsetOutOfRangeError as error:
         if not error.args:
-            raise  # an error about records would name positions: this one is about the group
+            raise  # it names no positions, so it is about the group, not about records
         raise Gone(error.args[0]) from error
     except kafka_errors.NoOffsetForPartitionError:
         return  # aiokafka looked for a position before our `seek` had set one
@@ -94,13 +97,13 @@ def for_ourselves() -> Iterator[None]:
 
 
 class Member(Protocol):
-    """The methods of a source that are needed here. Each question to the broker may raise
+    """The methods of a source that `Places` calls. A method that asks the broker may raise
     `Transient`.
     """
 
     @property
     def assignments(self) -> int:
-        """Grows with every assignment and every revocation."""
+        """A counter that grows with every assignment and every revocation."""
         ...
 
     @property
@@ -109,8 +112,8 @@ class Member(Protocol):
     def where(self, partition: int) -> Where: ...
 
     async def committed(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """The position of the group in each partition; where the group has committed nothing, the
-        position of the earliest record.
+        """For each partition: the position that the group has committed, or the position of the
+        earliest record if the group has committed nothing.
         """
         ...
 
@@ -126,14 +129,16 @@ class Member(Protocol):
 
 
 class Places:
-    """Finds where reading goes on in partitions."""
+    """Finds the offsets at which reading goes on in partitions."""
 
     def __init__(self, member: Member, timeout_s: float) -> None:
         self._member = member
         self._timeout_s = timeout_s
 
     async def starts(self, partitions: Collection[int]) -> Mapping[int, Commit]:
-        """Ask for `committed` until an answer comes. Raises `Fatal` after `kafka.timeout_ms`."""
+        """Call the member's `committed` until the broker answers. Raises `Fatal` after
+        `kafka.timeout_ms`.
+        """
         began_s = _now_s()
         is_logged = False
         while partitions and not self._member.has_stopped:
@@ -167,12 +172,13 @@ class Places:
         if self._member.assignments != assignments:
             return  # the rebalance has set positions anew
         if offset < begin:
-            # Forward: a seek is enough, because a lane takes any later offset.
+            # The new position is later. A seek is enough, because a lane takes any later offset.
             keys = self._keys(partition, offset)
             log.warning(GONE_BEFORE, partition, offset, begin - 1, begin, extra=keys)
             await self._member.seek({partition: Commit(begin)})
         elif offset > end:
-            # Backward: the lane must be made anew, because it never takes an earlier offset.
+            # The new position is earlier. The lane must be made anew, because a lane never takes an
+            # earlier offset.
             keys = self._keys(partition, offset)
             log.warning(GONE_BEYOND, partition, offset, end, begin, extra=keys)
             await self._begin_again(partition, Commit(begin), rebalance)
@@ -218,10 +224,11 @@ class RebalancedSource(Protocol):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """aiokafka takes all partitions away before it joins, and gives some of them back after the
-    join. So the listener first suspends all partitions; after the join it revokes those that have
-    not come back. If the listener fails, aiokafka only logs the failure and stays in the group: so
-    the source keeps the failure, and the task that polls raises it.
+    """aiokafka calls this listener when it takes partitions away and when it assigns them. aiokafka
+    takes all partitions away before it joins the group, and gives some of them back after the join.
+    So the listener first suspends all partitions; after the join it revokes those that have not
+    come back. If the listener fails, aiokafka only logs the failure and stays in the group. So the
+    source keeps the failure, and the task that polls raises it.
     """
 
     def __init__(
@@ -231,8 +238,8 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._source = source
         self._places = places
         self._rebalance = rebalance
-        # The partitions that this member has. aiokafka does not name all partitions that it takes
-        # away if the topics have changed during an assignment.
+        # The partitions that this member has. We remember them, because aiokafka does not name all
+        # partitions that it takes away if the topics have changed during an assignment.
         self._held: set[int] = set()
         self._suspended: set[int] = set()
 
@@ -258,8 +265,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             self._held.update(numbers)
             starts = await self._places.starts(numbers)
             kept = await self._rebalance.assigned(starts)
-            # No read may come between `seek` and `now_ours`. Its records would be dropped, because
-            # the partitions are not ours yet, and the next read would begin after these records.
+            # No read may come between `seek` and `now_ours`. The records of such a read would be
+            # lost: they are dropped, because the partitions are not ours yet, and the next read
+            # begins after them.
             await self._source.seek(
                 {**starts, **{number: Commit(offset) for number, offset in kept.items()}}
             )

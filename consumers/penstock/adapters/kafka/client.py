@@ -40,7 +40,7 @@ REQUEST_TIMEOUT_MS = 40_000
 # A running broker accepts a connection and lists its API versions within milliseconds.
 REACH_TIMEOUT_MS = 5_000
 # The supervisor and Kubernetes give a stopping worker 10 s beyond its drain. These 10 s are divided
-# so: 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
+# as follows: 5 s for the last commit, 2 s to leave the group, 3 s to close the producer.
 COMMIT_S = 5.0
 LEAVE_S = 2.0
 CLOSE_S = 3.0
@@ -98,8 +98,8 @@ def _ssl_context(settings: config.Kafka) -> Any:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn every error of aiokafka or of the connection into one of ours, which says that `what`
-    failed.
+    """A block that turns every error of aiokafka or of the connection into one of our errors, whose
+    text says that `what` failed.
     """
     try:
         yield
@@ -116,8 +116,8 @@ def check_code(code: int, said: str | None = None) -> None:
 
 
 def reason(error: Exception) -> Exception:
-    """The error that a bare `KafkaError` hides. aiokafka's own tasks end with a bare `KafkaError`:
-    the real error is its `__cause__`, or its text contains the name of the real error.
+    """The real error behind a bare `KafkaError`, with which aiokafka's own tasks end. The real
+    error is the `__cause__` of the bare one, or the text of the bare one contains its name.
     """
     if type(error) is not kafka_errors.KafkaError:
         return error
@@ -176,8 +176,8 @@ def _remedy(error: BaseException) -> str:
 
 def _is_about_certificates(error: BaseException | None) -> bool:
     """True if TLS failed for a lasting reason, such as a certificate that is not trusted. False if
-    the connection only ended during the handshake: a broker that stops ends it, too, and another
-    try may succeed.
+    the connection only ended during the handshake: a broker that stops also ends the connection,
+    and another try may succeed.
     """
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
@@ -211,9 +211,9 @@ async def _bounded(
 
 async def reach(settings: config.Kafka) -> None:
     """Connect to one of the brokers, with the settings that all clients use, and disconnect. Raises
-    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong.
-    aiokafka's own clients raise the same error in all of these cases when they start, and log every
-    try.
+    `Unreachable` if no broker answers, and `Fatal` if credentials or certificates are wrong. We do
+    this before we start a client of aiokafka, because such a client raises the same error in all of
+    these cases, and logs every try.
     """
     arguments = connection(settings) | {"request_timeout_ms": REACH_TIMEOUT_MS}
     failure: PenstockError | None = None

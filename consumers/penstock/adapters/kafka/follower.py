@@ -17,8 +17,8 @@ from penstock.ports import Where
 
 FETCH_MAX_WAIT_MS = 100
 FETCH_BYTES = 4 << 20
-# The most records of one read. Handling so many records takes a few ms, after which the network
-# gets its turn.
+# The most records of one read. The event loop handles this many records in a few ms, and then turns
+# to the network again.
 MAX_RECORDS = 4_000
 NO_BEGINS: Final[Mapping[Where, int]] = {}
 
@@ -41,13 +41,15 @@ class Follower:
         self.partitions = tuple(part.partition for part in parts)
 
     async def more(self, wait_ms: int) -> list[Bite]:
-        """The records since the last call; if there are none, waits up to `wait_ms` for some."""
+        """Returns the records since the last call. If there are none, waits up to `wait_ms` for
+        some.
+        """
         async with within("a read of topics", wait_ms / 1000 + self._timeout_s):
             found = await self._consumer.getmany(timeout_ms=wait_ms, max_records=MAX_RECORDS)
         return [Bite(part.topic, part.partition, records) for part, records in found.items()]
 
     async def ends(self) -> Mapping[TopicPartition, int]:
-        """For each partition the present offset after its last record."""
+        """For each partition: the offset after the record that is its last one now."""
         async with within("a question about the ends of topics", self._timeout_s):
             ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(self._parts)
         return ends
@@ -64,8 +66,9 @@ async def following(
     topics: Mapping[str, int],
     begins: Mapping[Where, int] = NO_BEGINS,
 ) -> AsyncIterator[Follower]:
-    """`topics`: from the name of each topic to the number of its partitions. `begins`: from a
-    partition to the first offset that is read; the other partitions are read from offset 0.
+    """`topics`: a mapping from a topic's name to the number of its partitions. `begins`: a mapping
+    from a partition to the first offset to read. Partitions that are not in `begins` are read from
+    offset 0.
     """
     consumer = AIOKafkaConsumer(
         **connection(settings),

@@ -1,5 +1,5 @@
-"""Where a group and its member are: the group's committed positions, how far the member has read,
-and where the input ends.
+"""Asks brokers for a group's committed positions and for the ends of its input, and knows how far
+the group's member has read.
 
 Rule: nothing here joins, reads or commits. Only the broker's own -1 says that nothing is committed.
 aiokafka's functions check the error code of each partition, but not the code of the whole answer. A
@@ -38,11 +38,11 @@ from penstock.ports import UNDECIDED, Commit, Where
 
 NO_OFFSET = -1
 UNSTABLE_OFFSET_COMMIT = 88
-# When a transaction has ended, the broker writes the transaction's markers within milliseconds, and
-# then its positions are decided.
+# When a transaction has ended, the broker writes the markers of the transaction within
+# milliseconds. From then on the positions of the transaction are decided.
 TRIES, TRY_AGAIN_S = 10, 0.03
-# The deadline of the question for session and heartbeat. It is long, because the worker asks at its
-# start, when a broker may be busy.
+# The deadline of the question for the group's session and heartbeat. This deadline is long, because
+# the worker asks when it starts, and a broker may be busy then.
 TERMS_S = 10.0
 
 
@@ -53,9 +53,9 @@ async def positions(
     *,
     decided: bool = False,
 ) -> Mapping[TopicPartition, Commit | None]:
-    """For each partition the group's commit, or None if the broker says that there is none. With
-    `decided`, a partition gets `UNDECIDED` if an open transaction may move its position. Raises
-    aiokafka's errors, and `Transient` if the answer leaves out a partition.
+    """For each partition: the group's commit, or None if the broker says that nothing is committed.
+    With `decided`, the value is `UNDECIDED` if an open transaction may still move the position.
+    Raises aiokafka's errors, and `Transient` if the answer leaves out a partition.
     """
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
@@ -63,7 +63,7 @@ async def positions(
     node = await client.coordinator_lookup(CoordinationType.GROUP, group)
     request = DecidedOffsets if decided else OffsetFetchRequest
     answer = await client.send(node, request(group, list(by_topic.items())))
-    check_code(getattr(answer, "error_code", 0))  # answers have this code from version 2 on
+    check_code(getattr(answer, "error_code", 0))  # answers before version 2 lack this code
     found: dict[TopicPartition, Commit | None] = {}
     for topic, entries in DecidedOffsets.plain(answer) if decided else answer.topics:
         for number, offset, metadata, code in entries:
@@ -83,7 +83,7 @@ async def positions(
 async def decided_positions(
     client: AIOKafkaClient, group: str, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, Commit | None]:
-    """Ask for `positions`, and ask again for some 0.3 s while any of them is undecided."""
+    """Ask for the group's positions. While any of them is undecided, ask again, for some 0.3 s."""
     found: dict[TopicPartition, Commit | None] = dict.fromkeys(partitions, UNDECIDED)
     for _ in range(TRIES):
         asked = [where for where, at in found.items() if at == UNDECIDED]
@@ -95,8 +95,9 @@ async def decided_positions(
 
 
 def lines_group(group: str) -> str:
-    """The name of a second group, which has no members. Its commits hold the operator's words: what
-    the workers of `group` must do with partitions, or single streams, that have stopped.
+    """The name of a second group, which has no members. The commits of this second group hold the
+    operator's words: they tell the workers of `group` what to do with partitions, or single
+    streams, that have stopped.
     """
     return f"{group}.lines"
 
@@ -112,9 +113,9 @@ async def words(
 
 
 class GroupPositions:
-    """Asks for a group's positions by a client of aiokafka, for the source by confluent-kafka,
-    whose own library cannot send the request. `decided`: True if a position that an open
-    transaction may still move is reported as `UNDECIDED`.
+    """Asks for a group's positions. It uses a client of aiokafka, but serves the source by
+    confluent-kafka, because confluent-kafka cannot send the request. `decided`: True if a position
+    that an open transaction may still move is reported as `UNDECIDED`.
     """
 
     def __init__(self, settings: config.Kafka, *, decided: bool = False) -> None:
@@ -126,12 +127,12 @@ class GroupPositions:
         await start(self._admin, self._settings, "the start of the consumer")
 
     async def ask(self) -> None:
-        """Raises `Transient` unless the broker answers and has the input topics."""
+        """Raise `Transient` if the broker does not answer, or does not have the input topics."""
         await ask_for_inputs(client_of(self._admin), self._settings)
 
     async def terms(self) -> ConsumerTerms | None:
-        """Session and heartbeat under the protocol `consumer`. None: the broker does not tell them
-        to us.
+        """The group's session and heartbeat under the protocol `consumer`. None: the broker does
+        not tell them to us.
         """
         async with answered_within("a question about the group's terms", TERMS_S):
             return await consumer_terms(client_of(self._admin), self._settings.group)
@@ -161,17 +162,18 @@ class GroupPositions:
         await close(self._admin, LEAVE_S, "the end of the consumer")
 
 
-# A healthy broker answers within milliseconds where the group is. A broker that is loading its log
-# says at once that it is loading.
+# The deadline of a question about positions. A healthy broker answers within milliseconds. A broker
+# that is loading its log answers at once that it is loading.
 QUESTION_S = 10.0
-# Shorter than `QUESTION_S`, because the worker asks for the ends every two seconds.
+# The deadline of a question for ends. It is shorter than `QUESTION_S`, because the worker asks for
+# the ends every two seconds.
 END_OFFSETS_S = 5.0
 
 
 class SourceQuestions:
-    """The base of `KafkaSource`, which keeps `_ours` up to date. A question to the broker has a
-    deadline and raises `Transient` past it. `decided`: True if a position that an open transaction
-    may still move is reported as `UNDECIDED`.
+    """The base class of `KafkaSource`. `KafkaSource` keeps `_ours` up to date. Past its deadline, a
+    question to the broker raises `Transient`. `decided`: True if a position that an open
+    transaction may still move is reported as `UNDECIDED`.
     """
 
     def __init__(
@@ -202,8 +204,8 @@ class SourceQuestions:
         return sum(len(self._consumer.partitions_for_topic(topic) or ()) for topic in topics)
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The position of the group in each partition; where the group has committed nothing, the
-        position of the earliest record. Raises `Transient`.
+        """For each partition: the position that the group has committed, or the position of the
+        earliest record if the group has committed nothing. Raises `Transient`.
         """
         wanted = [self._numbers.of(number) for number in partitions]
         what = "a question about the committed offsets"
@@ -247,8 +249,8 @@ class SourceQuestions:
         return {each: state.position for each, state in states if state.has_valid_position}
 
     def known_ends(self) -> Mapping[int, int]:
-        """The ends of our partitions, as the last answers to fetch requests gave them. The broker
-        is not asked, unlike in `end_offsets`.
+        """The ends of our partitions, as the last answers to fetch requests told them.
+        `end_offsets` asks the broker; this property does not.
         """
         ends = ((each, getattr(state, self._end)) for each, state in self._states())
         return {each: end for each, end in ends if end}

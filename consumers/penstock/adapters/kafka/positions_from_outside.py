@@ -1,8 +1,8 @@
 """Reads and writes positions of consumer groups for commands, which are not members of the groups.
 
-Rule: while the group has members, only they may commit, and Kafka refuses a command's commit. Only
-one process at a time may write a position, because a later write replaces an earlier one. Owner:
-the command.
+Rule: while the group has members, only the members may commit, so Kafka refuses the commit of a
+command. Only one process at a time may write a position, because a later write replaces an earlier
+one. Owner: the command.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -25,8 +25,8 @@ QUESTION_S = 10.0
 
 
 class Groups:
-    """Get one from `open_groups`. A call that is not answered in time raises `Transient`, and the
-    caller repeats it.
+    """Reads and writes the positions of any group. Get one from `open_groups`. A call that is not
+    answered in time raises `Transient`, and the caller repeats the call.
     """
 
     def __init__(self, settings: config.Kafka, consumer: AIOKafkaConsumer) -> None:
@@ -34,7 +34,7 @@ class Groups:
         self._consumer = consumer
 
     async def positions(self, group: str, parts: Collection[Where]) -> Mapping[Where, Commit]:
-        """What the group has committed. Partitions without a commit are left out."""
+        """The group's commit for each partition. Partitions without a commit are left out."""
         asked = [TopicPartition(*part) for part in parts]
         async with answered_within(f"a question about group {group}", QUESTION_S):
             found = await positions(client_of(self._consumer), group, asked)
@@ -50,8 +50,8 @@ class Groups:
         return {Where(*part): end for part, end in found.items()}
 
     async def begin(self, group: str, commits: Mapping[Where, Commit]) -> None:
-        """Commit the positions at which a group without positions will begin. Raises `Fatal` if the
-        group has members: they have begun at positions of their own.
+        """Commit positions for a group that has none yet: the group will begin there. If the group
+        has members, they have already begun at other positions, so this raises `Fatal`.
         """
         if not commits:
             return
@@ -82,8 +82,8 @@ async def open_groups(
 
 
 class KeptPositions:
-    """Positions in one topic that a command keeps in Kafka for its next start, as the commits of a
-    group without members. Get one from `open_positions`.
+    """A command's own positions in one topic, which the command keeps in Kafka for its next start.
+    They are the commits of a group without members. Get one from `open_positions`.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class KeptPositions:
         self._timeout_s = timeout_s
 
     async def read(self) -> dict[int, Commit]:
-        """The positions by partition. Partitions without a position are left out."""
+        """The position in each partition. Partitions without a position are left out."""
         async with within(f"a question about group {self._group}", self._timeout_s):
             found = await positions(client_of(self._consumer), self._group, self._parts)
         return {part.partition: one for part, one in found.items() if one is not None}
 
     async def write(self, commits: Mapping[int, Commit]) -> None:
-        """Write all of these positions by one request."""
+        """Write all of these positions with one request."""
         topic = self._parts[0].topic
         said = {TopicPartition(topic, n): OffsetAndMetadata(*one) for n, one in commits.items()}
         async with within(f"the position in group {self._group}", self._timeout_s):
@@ -114,7 +114,7 @@ class KeptPositions:
                 ) from error
 
     async def spans(self) -> dict[int, tuple[int, int]]:
-        """For each partition the first offset that it holds, and the offset after the last."""
+        """For each partition: its first offset, and the offset after its last record."""
         async with within(f"a question about topic {self._parts[0].topic}", self._timeout_s):
             begins = await self._consumer.beginning_offsets(self._parts)
             ends = await self._consumer.end_offsets(self._parts)
@@ -134,12 +134,12 @@ async def open_positions(
 
 
 async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]) -> None:
-    """Tell the group's workers what to do with partitions, or single streams, that have stopped:
-    add one word of the operator to those that the partition has already.
+    """Tell the group's workers what to do with partitions, or single streams, that have stopped.
+    Each word is added to the operator's former words about its partition.
 
-    The words of a partition are the metadata of a commit, in a second group that has no members, so
-    the words survive restarts. If no worker acts on a word, the word expires with the second
-    group's positions, after the broker's `offsets.retention.minutes` (a week).
+    The words about a partition are the metadata of a commit of a second group, which has no
+    members. So the words survive restarts. If no worker acts on a word, it expires together with
+    the second group's positions, after the broker's `offsets.retention.minutes` (a week).
     """
     group = lines_group(settings.group)
     consumer = _member_of_none(settings, group)
@@ -157,5 +157,7 @@ async def tell_stopped_lines(settings: config.Kafka, words: Mapping[Where, Word]
 
 
 def _member_of_none(settings: config.Kafka, group: str) -> AIOKafkaConsumer:
-    """A consumer that may commit for the group without joining it: it assigns itself partitions."""
+    """A consumer that may commit for the group without joining it, because the consumer assigns
+    itself partitions.
+    """
     return AIOKafkaConsumer(**connection(settings), group_id=group, enable_auto_commit=False)

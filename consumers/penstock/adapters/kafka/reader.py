@@ -1,5 +1,5 @@
-"""Reads topics without a group: asks which offsets they hold, then reads these offsets and none
-beyond.
+"""Reads topics without a group. A reading first asks which offsets a topic holds, then reads these
+offsets, and no later ones.
 
 Rule: the reading commits nothing and joins no group, so it disturbs no worker. Progress is measured
 by positions and not by counting records, because offsets have gaps. Owner: the command that reads.
@@ -25,8 +25,8 @@ from penstock.errors import Unreachable
 from penstock.messages.cloud_events import structured
 from penstock.ports import Commit
 
-# The most records of one read. Handling so many records takes a few ms, after which the network
-# gets its turn.
+# The most records of one read. The event loop handles this many records in a few ms, and then turns
+# to the network again.
 MAX_RECORDS = 2_000
 FETCH_BYTES = 4 << 20
 # How long a read may wait for records. This is longer than the longest pause of a broker that moves
@@ -36,32 +36,34 @@ SILENCE_MS = 30_000
 # questions.
 READ_S = SILENCE_MS / 1000 + 10.0
 
-# The figures of a binary search, which throws away most of what it reads: so its fetches are small.
+# The figures of a binary search. The fetches are small, because the search throws away most of what
+# it reads.
 PROBE_BYTES = 256 << 10
-# How long a fetch at a partition's end waits for records; meanwhile this fetch holds up the next
-# probe.
+# How long a fetch at a partition's end waits for records. This time is short, because the next
+# probe must wait for the fetch.
 AT_THE_END_MS = 20
-# How long a probe waits for records. No record comes if only markers of transactions are left
-# before the partition's end.
+# How long a probe waits for records. The wait may be in vain: before the partition's end there may
+# be only markers of transactions, and no record.
 PROBE_SILENCE_MS = 1_000
 PROBE_S = 10.0
 
 # The pause between two questions for the group's coordinator.
 COORDINATOR_S = 0.5
 
-# From a partition to its first offset and the offset after its last record.
+# For each partition: the first offset to read, and the offset after the last one to read.
 Spans = Mapping[int, tuple[int, int]]
 
-# Partition, offset, key and value of a record.
+# A function that takes one record: its partition, offset, key and value.
 Take = Callable[[int, int, bytes | None, bytes | None], None]
 
-# Called with (offsets passed, offsets in all).
+# A function that is told the progress: the number of offsets read, and the number of offsets in
+# all.
 OnRead = Callable[[int, int], None]
 
 
 class Progress:
-    """The progress of several readings together. Call `expect` with their spans first; then each
-    reading calls `passed`.
+    """The progress of several readings together. First call `expect` with the spans of all
+    readings; then each reading calls `passed`.
     """
 
     def __init__(self, on_read: OnRead) -> None:
@@ -77,7 +79,7 @@ class Progress:
         self._on_read(self._done, self.total)
 
     def end(self) -> None:
-        """Count all offsets that are not read yet as read, because nobody needs them any more."""
+        """Call this when nobody needs the remaining offsets: they count as read."""
         self.passed(self.total - self._done)
 
 
@@ -93,7 +95,7 @@ class Reader:
         self._admin = admin
 
     async def inputs(self) -> list[str]:
-        """The input topics; with a pattern, those that match it now."""
+        """The input topics. If a pattern selects them: the topics that match it now."""
         pattern = self._settings.input_pattern
         if pattern is None:
             return self._settings.inputs
@@ -101,9 +103,9 @@ class Reader:
             return sorted(filter(re.compile(pattern).match, await self._admin.list_topics()))
 
     async def committed(self, topic: str, partitions: Iterable[int]) -> dict[int, Commit]:
-        """The group's commits by partition; partitions without a commit are left out. Waits until
-        the group has a coordinator. The brokers create the topic of commits when they are first
-        asked about a group, and before this topic exists, no broker coordinates a group.
+        """The group's commit for each partition; partitions without a commit are left out. Waits
+        until the group has a coordinator: the brokers create their topic of commits when they are
+        first asked about a group, and until it exists, no broker coordinates a group.
         """
         parts = [TopicPartition(topic, number) for number in partitions]
         async with within("a question about the committed offsets", self._timeout_s):
@@ -120,8 +122,8 @@ class Reader:
             return None
 
     async def stopped(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
-        """For each input partition that has stopped, the offset at which it stands; with order by
-        stream, the offsets of all its streams that have stopped.
+        """For each input partition that has stopped: the offset at which it stopped. With order by
+        stream: the offsets at which its streams have stopped.
         """
         return {
             partition: [commit.next_offset + beyond for beyond in mark.beyond]
@@ -142,8 +144,9 @@ class Reader:
         return {part.partition: (begins[part], ends[part]) for part in parts}
 
     async def spans_since(self, topic: str, at_ms: int, until_ms: int | None = None) -> Spans:
-        """The offsets that a topic holds now for a span of time: from the first record at or after
-        `at_ms` up to the first record at or after `until_ms`, which is not part of the span.
+        """The offsets of a span of time, as far as the topic holds them now. The span begins with
+        the first record at or after `at_ms`, and ends before the first record at or after
+        `until_ms`.
         """
         spans = await self.spans(topic)
         begins = await self._first_since(topic, spans, at_ms)
@@ -182,8 +185,8 @@ class Reader:
     async def runs(
         self, topic: str, spans: Spans, passed: Callable[[int], None] = lambda _: None
     ) -> AsyncGenerator[tuple[int, Sequence[Any]]]:
-        """Pairs of a partition and its next records; the records of one partition come in offset
-        order. `passed` is called with the number of offsets since its last call.
+        """Yields pairs of a partition and its next records; the records of one partition come in
+        offset order. `passed` is called with the number of offsets since its last call.
         """
         at = {
             TopicPartition(topic, number): begin
@@ -208,7 +211,7 @@ class Reader:
                     at = await self._advance(consumer, at, spans, bool(found), passed)
 
     async def records(self, topic: str, spans: Spans) -> AsyncGenerator[Any]:
-        """Every record; the records of one partition come in offset order."""
+        """Yields every record; the records of one partition come in offset order."""
         async with aclosing(self.runs(topic, spans, lambda _: None)) as runs:
             async for _, records in runs:
                 for record in records:
@@ -222,8 +225,8 @@ class Reader:
         found: bool,
         passed: Callable[[int], None],
     ) -> dict[TopicPartition, int]:
-        """`at`: the positions before the read, without partitions that were at their end. Returns
-        the positions after the read, again without partitions that are at their end.
+        """`at`: the positions before the read. Returns the positions after the read. Both leave out
+        partitions whose end has been reached.
         """
         after = {part: await consumer.position(part) for part in at}
         ends = {part: spans[part.partition][1] for part in at}
@@ -236,7 +239,7 @@ class Reader:
 
     @asynccontextmanager
     async def prober(self) -> AsyncIterator["Prober"]:
-        """Reads for a binary search, by one consumer that is kept between the reads."""
+        """Opens a `Prober` for a binary search. Its consumer is kept from one read to the next."""
         async with self._consumer(PROBE_BYTES, AT_THE_END_MS) as consumer:
             # aiokafka cannot stop a consumer whose tasks have not begun. If the search reads
             # nothing, the consumer would be stopped before its tasks begin.
@@ -260,13 +263,15 @@ class Reader:
 
 
 class Prober:
-    """Reads a few records at any place, again and again. Get one from `Reader.prober`."""
+    """Reads a few records at any offset, as often as the caller likes. Get one from
+    `Reader.prober`.
+    """
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
 
     async def at(self, topic: str, partition: int, offset: int) -> Sequence[Any]:
-        """Some records from this offset on, which must be before the partition's end."""
+        """Some records from this offset on. The offset must be before the partition's end."""
         part = TopicPartition(topic, partition)
         async with within(f"a read of {topic}", PROBE_S):
             if self._consumer.assignment() != {part}:

@@ -1,4 +1,5 @@
-"""Kafka's requests in versions that aiokafka does not have, after Kafka's published schemas.
+"""Some of Kafka's requests, in versions that aiokafka does not have. They follow Kafka's published
+schemas.
 
 Rule: this file knows only the fields of a request, never when or why it is sent. Where a structure
 ends with tagged fields, we send none.
@@ -51,8 +52,8 @@ def _by_topic(*of_partition: tuple[str, Any]) -> tuple[str, CompactArray]:
 
 
 class _OneVersion(Request[RequestStruct]):  # type: ignore[misc]
-    """A request of one version. A subclass gives the schemas `asks` and `answers`, and passes its
-    fields in the order of `asks`.
+    """The base class of a request in one version. A subclass gives two schemas: `asks` for the
+    request and `answers` for the answer. It passes the request's fields in the order of `asks`.
     """
 
     API_KEY = 0
@@ -91,15 +92,17 @@ class DecidedOffsets(
         TAGS,
     ),
 ):
-    """Asks for the group's positions. A position that an open transaction may move has error 88."""
+    """Asks for the group's positions. The answer has error 88 for a position that an open
+    transaction may still move.
+    """
 
     def __init__(self, group: str, topics: Sequence[tuple[str, list[int]]]) -> None:
         super().__init__(group, [(name, numbers, {}) for name, numbers in topics], True, {})
 
     @staticmethod
     def plain(answer: Any) -> list[tuple[str, list[tuple[int, int, str | None, int]]]]:
-        """For each topic, the offset, metadata and error code of each partition, in the form of
-        aiokafka's older versions.
+        """For each topic: the number, offset, metadata and error code of each partition, in the
+        form that aiokafka's older versions have.
         """
         return [
             (name, [(number, at, said, code) for number, at, _, said, code, _ in partitions])
@@ -128,8 +131,8 @@ class MembersOffsets(
         TAGS,
     ),
 ):
-    """Adds positions to a transaction of a member of the group. `topics`: for each topic its
-    partitions with offset and metadata.
+    """Adds a group's positions to a transaction, and names the member that makes the transaction.
+    `topics`: for each topic, its partitions with offset and metadata.
     """
 
     def __init__(
@@ -149,8 +152,8 @@ class MembersOffsets(
 
     @staticmethod
     def plain(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
-        """For each topic, the error code of each partition, in the form of aiokafka's older
-        versions.
+        """For each topic: the number and error code of each partition, in the form that aiokafka's
+        older versions have.
         """
         return [
             (name, [(number, code) for number, code, _ in partitions])
@@ -174,7 +177,7 @@ class ListTransactions(
         TAGS,
     ),
 ):
-    """Asks for the transactions in these states that the broker coordinates."""
+    """Asks a broker for the transactions in one of these states that it coordinates."""
 
     def __init__(self, *states: str) -> None:
         super().__init__(list(states), [], {})
@@ -216,8 +219,8 @@ class NamedHeartbeat(
     answers=HeartbeatResponse_v1.SCHEMA,
     has_tags=False,
 ):
-    """The oldest version of this request that carries the instance id. `NamedCommit` and
-    `LeaveGroup`, too, are the oldest such versions.
+    """A heartbeat, in the oldest version that carries the instance id. `NamedCommit` and
+    `LeaveGroup` are also in the oldest version that carries it.
     """
 
 

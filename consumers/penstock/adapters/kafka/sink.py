@@ -1,9 +1,10 @@
-"""The output topics by aiokafka: an idempotent producer that gets batches which we have filled.
+"""Writes to the output topics by aiokafka's idempotent producer. We fill the batches, and the
+producer sends them.
 
 Rule: records of one partition leave in the order of the calls; the caller awaits the delivery of
-every batch. A failed delivery is fatal, because the producer's sequence numbers have a gap from
-then on. Only `kafka.timeout_ms` ends the wait for a batch, never aiokafka. Owner: the publish
-tasks, one per partition.
+every batch. A failed delivery is fatal, because it leaves a gap in the producer's sequence numbers.
+Only `kafka.timeout_ms` ends the wait for a batch, never aiokafka. Owner: the publish tasks, one per
+partition.
 """
 
 import asyncio
@@ -37,8 +38,8 @@ from penstock.ports import Clock, Outgoing
 T = TypeVar("T")
 
 RETRY_PAUSE_S = 0.1
-# How long we ask whether the topic of an undelivered batch is gone. A broker that is up answers at
-# once.
+# If a batch cannot be delivered, we ask for this long whether its topic still exists. A broker that
+# is up answers at once.
 GONE_S = 2.0
 
 
@@ -48,8 +49,8 @@ class KafkaSink:
         self._timeout_s = settings.timeout_ms / 1000
         self._clock = clock
         self._compression = None if compression == "none" else compression
-        # From a topic to the most bytes of a batch. `partitions` fills this mapping; the sink and
-        # the transactional producers read it.
+        # A mapping from a topic to the most bytes of a batch. `partitions` fills this mapping; the
+        # sink and the transactional producers read it.
         self.batch_bytes: dict[str, int] = {}
         self._producer = self._make()
         self._is_anew = False
@@ -79,8 +80,8 @@ class KafkaSink:
         return await self._patiently(f"a question about topic {topic}", ask)
 
     async def _patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat the call until it succeeds, up to `kafka.timeout_ms`. aiokafka gives up earlier:
-        with a full queue it raises after 40 s.
+        """Repeat the call until it succeeds, up to `kafka.timeout_ms`. aiokafka itself gives up
+        earlier: if its queue is full, it raises an error after 40 s.
         """
         async with within(what, self._timeout_s):
             while True:
@@ -157,8 +158,9 @@ class KafkaSink:
             raise await self._undelivered(topic, error) from error
 
     async def _undelivered(self, topic: str, error: PenstockError) -> PenstockError:
-        """The reason why a batch was not taken. If a topic was deleted, Kafka's clients only say
-        that it has no leader, so the broker is asked whether the topic exists.
+        """The error to raise for a batch that was not taken. If a topic was deleted, Kafka's
+        clients only say that the topic has no leader. So the broker is asked whether the topic
+        exists.
         """
         with suppress(PenstockError, TimeoutError, kafka_errors.KafkaError):
             async with asyncio.timeout(GONE_S):

@@ -1,4 +1,4 @@
-"""The input topics by aiokafka: one member of the consumer group.
+"""Reads the input topics by aiokafka, as one member of the consumer group.
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
 `revoked` has returned. A failure in the rebalance listener ends the worker, because aiokafka would
@@ -67,26 +67,27 @@ log = logging.getLogger(__name__)
 
 # The most records of one poll. References have about 300 bytes, so 500 take a few ms to decode.
 MAX_RECORDS = 500
-# A day, so that aiokafka never leaves the group because we do not poll: the watchdog judges whether
-# the worker makes progress.
+# If we do not poll for this long, aiokafka leaves the group. The time is a day, so that this never
+# happens: not aiokafka but the watchdog judges whether the worker makes progress.
 MAX_POLL_INTERVAL_MS = 86_400_000
-# How often aiokafka asks which topics and partitions exist; its own default is five minutes. The
-# answer shows added partitions. If a broker leaves the topic out of one answer, the group has no
-# partitions until the next answer.
+# How often aiokafka asks which topics and partitions exist; its own default is five minutes. We ask
+# more often for two reasons: the answer shows added partitions; and if a broker leaves the topic
+# out of one answer, the group has no partitions until the next one.
 METADATA_MAX_AGE_MS = 10_000
-# During a rebalance `getmany` waits without a limit. When `poll` has waited this much longer than
-# asked, it gives up the call, and looks at failures and at the time that the rebalance has taken.
+# During a rebalance aiokafka's `getmany` waits without a limit. So `poll` gives up the call when it
+# has lasted this much longer than asked. Then `poll` checks for failures, and how long the
+# rebalance has taken.
 REBALANCE_LOOK_S = 1.0
 NO_PARTITION = -1
 
 
 class KafkaSource(SourceQuestions):
     """`drain_ms`: the time that a revoke may take; the group waits 10 s longer, but never more than
-    35 s. `numbers`: the numbers of partitions that the worker's sources share. `client_id`: this
-    member's name in the group. `isolation`: with "read_committed", records of open and of aborted
-    transactions are left out. `leaves`: True if a member with an instance id leaves the group when
-    it stops. `decided`: True if a position that an open transaction may still move is reported as
-    `UNDECIDED`.
+    35 s. `numbers`: the worker's numbering of partitions, which all of its sources share.
+    `client_id`: this member's name in the group. `isolation`: with "read_committed", records of
+    open and of aborted transactions are left out. `leaves`: True if a member with an instance id
+    leaves the group when it stops. `decided`: True if a position that an open transaction may still
+    move is reported as `UNDECIDED`.
     """
 
     # How the group divides the partitions; None: by `sticky`.
@@ -114,7 +115,7 @@ class KafkaSource(SourceQuestions):
             group_id=settings.group,
             group_instance_id=self._instance_id,
             enable_auto_commit=False,
-            auto_offset_reset="none",  # `Places` decides where to go on, and logs it
+            auto_offset_reset="none",  # `Places` chooses the new position, and logs it
             session_timeout_ms=settings.session_ms,
             heartbeat_interval_ms=settings.heartbeat_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
@@ -160,8 +161,8 @@ class KafkaSource(SourceQuestions):
         self._check()
         await self._join_deadline.check(self._joining_since_s)
         wanted = [self._numbers.of(number) for number in partitions if number in self._ours]
-        # If no partition is wanted, nothing is read. But in a rebalance aiokafka is called even so,
-        # because its `getmany` raises the coordinator's errors.
+        # If no partition is wanted, nothing is read. But during a rebalance we call aiokafka's
+        # `getmany` in any case, because it raises the coordinator's errors.
         if not wanted and self._joining_since_s is None:
             await asyncio.sleep(wait_ms / 1000)
             self._check()
@@ -189,8 +190,8 @@ class KafkaSource(SourceQuestions):
 
     @staticmethod
     def record(number: int, message: Any) -> Record:
-        """The record for the pipeline. Parts of a message that came in headers are put into the
-        value.
+        """Make the pipeline's record from Kafka's message. Parts of the content that came in
+        headers are put into the value.
         """
         return Record(
             number,
@@ -216,8 +217,8 @@ class KafkaSource(SourceQuestions):
         return ours
 
     async def _getmany(self, wanted: list[TopicPartition], wait_ms: int) -> dict[Any, Any]:
-        """Read the wanted partitions. If none is wanted, ask for a partition that does not exist:
-        without partitions, `getmany` would read all of them.
+        """Read the wanted partitions. `getmany` without partitions would read all of them. So if
+        none is wanted, ask for a partition that does not exist.
         """
         try:
             with translated("a read of the input topic"), for_ourselves():
@@ -241,7 +242,7 @@ class KafkaSource(SourceQuestions):
             if number in self._ours
         }
         if not offsets or generation_of(self._consumer) is None:
-            return  # Kafka would take a commit without a generation for one from outside the group
+            return  # a commit without a generation would seem to come from outside the group
         async with answered_within("the commit", min(COMMIT_S, self._timeout_s)):
             try:
                 await self._consumer.commit(offsets)
@@ -249,7 +250,8 @@ class KafkaSource(SourceQuestions):
                 return  # the partitions have a new owner, which starts at the last commit
 
     def pause(self, partition: int) -> None:
-        # aiokafka raises this error if it has just handed the partition back: no pause is needed.
+        # aiokafka raises this error if it has just handed the partition back. Then no pause is
+        # needed.
         with suppress(kafka_errors.IllegalStateError):
             self._consumer.pause(self._numbers.of(partition))
 
@@ -271,8 +273,8 @@ class KafkaSource(SourceQuestions):
     def now_ours(self, partitions: Collection[int]) -> None:
         self._ours = set(partitions)
         self.assignments += 1
-        # aiokafka tells its assignors which partitions a member got, but not in which generation:
-        # so we tell ours.
+        # aiokafka tells an assignor which partitions a member got, but not in which generation. So
+        # we tell our assignor the generation.
         if (generation := generation_of(self._consumer)) is not None:
             self._sticky.on_generation_assignment(generation)
         self._joining_since_s = None

@@ -1,10 +1,11 @@
-"""Asks brokers about topics (partitions, the largest batch, how long a record is kept), and creates
-and removes topics for commands.
+"""Asks brokers about topics: how many partitions they have, how large a batch may be, how long a
+record is kept. Also creates and removes topics for commands.
 
-Rule: "there is no such topic" is an answer; every other error code is raised. aiokafka's own
-functions log these errors and return the rest of the answer, which then looks like a smaller topic.
-A topic that is to be created and exists already is left as it is. Owner: the sink, which asks at
-the start and when partitions were added; or the command that calls.
+Rule: if an answer says that there is no such topic, that is a result; every other error code is
+raised. aiokafka's own functions only log such an error and return the rest of the answer, so the
+topic would look smaller than it is. A topic that is to be created and exists already is left as it
+is. Owner: the sink, which asks at the start and when partitions were added; or the command that
+calls.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ from penstock.errors import Fatal, Transient, usage
 
 MOST_BYTES = "max.message.bytes"
 RETENTION_MS = "retention.ms"
-# The pause between two looks whether the brokers know a topic, or which broker is the controller.
+# The pause between two questions whether the brokers know a topic, or which broker is the
+# controller.
 LOOK_S = 0.1
 _NOT_FOR_US = (
     kafka_errors.TopicAuthorizationFailedError.errno,
@@ -66,10 +68,11 @@ async def know(client: AIOKafkaClient, topic: str, count: int) -> None:
 
 
 async def ask_for_inputs(client: AIOKafkaClient, settings: config.Kafka) -> None:
-    """Raises `Transient` unless the broker answers and has the input topics."""
+    """Raise `Transient` if the broker does not answer, or does not have the input topics."""
     with translated("a question about the input topic"):
         for topic in settings.inputs or [settings.input_topic]:
-            # That a topic is missing is no error with a pattern: topics may come and go.
+            # If a pattern selects the topics, a missing topic is no error, because topics may come
+            # and go.
             if not await count_partitions(client, topic) and settings.inputs:
                 raise Transient(f"there is no topic {topic} now")
 
@@ -142,7 +145,8 @@ async def create_topics(
     """Create the topics that are missing, and wait until the brokers know them, so that a worker
     can start at once. Returns (topic, "created" or "was there") for each topic, in the given order.
 
-    Raises `Fatal`: with Kafka's reason if Kafka refuses, with exit code 3 after `kafka.timeout_ms`.
+    Raises `Fatal` in two cases: if Kafka refuses, with Kafka's reason; and after
+    `kafka.timeout_ms`, with exit code 3.
     """
     async with _admin(kafka, "the creation of topics") as admin:
         await controller_known(admin)
@@ -159,9 +163,9 @@ async def delete_topics(kafka: config.Kafka, topics: Sequence[str]) -> None:
 
 
 async def controller_known(admin: AIOKafkaAdminClient) -> None:
-    """Wait until the controller is known: the broker that creates and removes topics. While brokers
-    start or elect, an answer may name no controller. aiokafka asks only once, and without a
-    controller it would raise AttributeError.
+    """Wait until it is known which broker is the controller, which creates and removes topics.
+    While brokers start, or elect a controller, an answer may name none. aiokafka asks only once,
+    and would raise AttributeError.
     """
     client = client_of(admin)
     while client.cluster.controller is None:
@@ -170,8 +174,8 @@ async def controller_known(admin: AIOKafkaAdminClient) -> None:
 
 
 async def topics_known(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> None:
-    """Wait until the brokers know the topics. The controller knows them first; a busy broker may
-    answer for another second that there is no such topic.
+    """Wait until the brokers know the topics. The controller knows them first. Another broker, if
+    it is busy, may answer for a second more that there is no such topic.
     """
     described = await admin.describe_topics(list(topics))
     while any(each["error_code"] for each in described):
@@ -206,7 +210,9 @@ async def topic_shapes(
 
 
 async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """For each topic, the most bytes that key and value of one of our records may have together."""
+    """For each topic: the most bytes that the key and the value of one of our records may have
+    together.
+    """
     return {
         topic: min(BATCH_BYTES, most) - RECORD_OVERHEAD_BYTES
         for topic, most in (await most_bytes(kafka, topics)).items()
@@ -214,7 +220,9 @@ async def record_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, 
 
 
 async def most_bytes(kafka: config.Kafka, topics: Sequence[str]) -> dict[str, int]:
-    """For each topic, the most bytes that a batch may have; a batch can be one record."""
+    """For each topic: the most bytes that a batch may have. Even a batch of one record may not be
+    larger.
+    """
     async with _admin(kafka, "a question about the settings of topics") as admin:
         found = {topic: await max_batch_bytes(client_of(admin), topic) for topic in topics}
     return {topic: most or BATCH_BYTES for topic, most in found.items()}

@@ -1,1 +1,3 @@
-"""Exactly once: transactions of a group's members, and the end of those that a member left open."""
+"""Exactly once: the transactions of a group's members, and the aborting of transactions that a
+member left open.
+"""

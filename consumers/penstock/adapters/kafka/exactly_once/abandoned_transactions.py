@@ -1,13 +1,13 @@
 """Aborts transactions that a dead or frozen member left open. Otherwise the member's partitions and
 the readers of committed records would stand still until the broker aborts the transactions.
 
-Rule: a worker looks for open transactions while a position waits for the end of one, and also when
-it gets partitions, because a dead member may have sent records but no position yet. A transaction
-that is still open a second or two after it was first seen is aborted. If the member is alive, it
-repeats the transaction; if it is dead or frozen, the group has gone on without it. If a position
-still waits after that, transactions may be slow, so the next wait is twice as long. Without the
-right to look, or on a broker before Kafka 3.0, the broker's own time limit decides. Owner: the
-source, and the worker's producers.
+Rule: a worker looks for open transactions while a position waits for the end of a transaction. It
+also looks when it gets partitions, because a dead member may have sent records but no position yet.
+A transaction that is still open a second or two after it was first seen is aborted. If the member
+is alive, it repeats the transaction; if it is dead or frozen, the group has gone on without it. If
+a position still waits after an abort, transactions may be slow, so the next transaction may stay
+open for twice as long. Without the right to look, or on a broker before Kafka 3.0, the broker's own
+time limit decides. Owner: the source, and the worker's producers.
 """
 
 import asyncio
@@ -29,19 +29,20 @@ log = logging.getLogger(__name__)
 # on a busy broker.
 ABANDONED_S = 1.0
 MOST_S = 30.0
-# How long a transaction may stay open if no position waits for its end. This is longer than
+# How long a transaction may stay open if no position waits for its end. This time is longer than
 # `ABANDONED_S`, because no worker stands still meanwhile.
 LEFT_S = 2.0
-# How often we look: several times, because the first look may come while a coordinator loads its
-# log.
+# The number of looks. One is not enough, because the first look may come while a coordinator loads
+# its log.
 LOOKS = 3
 LOOK_EVERY_S = 0.3
 # If the last look was longer ago than this, no position has waited in between, and the transactions
 # that were seen then are forgotten.
 FORGET_S = 10.0
-# A broker answers within milliseconds. A broker that has not answered after this time is left out.
+# A broker answers within milliseconds. After this time without an answer, the look leaves the
+# broker out.
 LOOK_S = 5.0
-# A transaction writes to this topic if it has positions of a group.
+# A transaction that has positions of a group writes them to this topic.
 OFFSETS = "__consumer_offsets"
 ONGOING = "Ongoing"
 CONCURRENT_TRANSACTIONS = 51
@@ -59,12 +60,14 @@ class _Seen(NamedTuple):
 
 
 def id_of(group: str, worker: str) -> str:
-    """The beginning of the transactional ids of a worker's producers. A number follows it."""
+    """The prefix of the transactional ids of a worker's producers. In each id a number follows this
+    prefix.
+    """
     return f"{group}/{worker}/"
 
 
 def is_of(transactional_id: str, group: str) -> bool:
-    """True if the id belongs to a worker of this group. The group's name may have slashes, the
+    """True if the id belongs to a worker of this group. The group's name may contain slashes; the
     worker's name may not.
     """
     return transactional_id.rsplit("/", 2)[:-2] == [group]
@@ -72,7 +75,7 @@ def is_of(transactional_id: str, group: str) -> bool:
 
 class Abandoned:
     """Aborts abandoned transactions. Call `look` again and again while a position waits for the end
-    of one.
+    of a transaction.
     """
 
     def __init__(self, group: str) -> None:
@@ -113,7 +116,7 @@ class Abandoned:
             return False
         if now_s - self._seen.setdefault(one, now_s) < self._abandoned_s:
             return False
-        self._seen[one] = now_s  # if the broker refuses, the next try comes after the same wait
+        self._seen[one] = now_s  # if the abort is refused, we try again after the same wait
         await _take_back(client, node, one)
         return True
 
@@ -142,13 +145,13 @@ async def take_back_left(
 async def _all_open(
     client: AIOKafkaClient, group: str, spared: str | None = None
 ) -> tuple[dict[_Seen, int], bool]:
-    """Returns the open transactions, each with the broker that coordinates it, and whether all
-    brokers answered.
+    """Returns two things: a mapping from each open transaction to the broker that coordinates it;
+    and whether all brokers answered.
     """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     asked = (_open_at(client, node, group) for node in nodes)
     answers: list[list[_Seen] | None] = []
-    # With `return_exceptions`, all questions have ended before a failure is raised.
+    # `return_exceptions` makes sure that all questions have ended before a failure is raised.
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(answer, BaseException):
             raise answer
@@ -163,8 +166,8 @@ async def _all_open(
 
 
 async def _open_at(client: AIOKafkaClient, node: int, group: str) -> list[_Seen] | None:
-    """The open transactions of the group that this broker coordinates. None: the broker is away, or
-    it loads its log, or another broker coordinates the transactions now.
+    """The open transactions of the group that this broker coordinates. None: the broker is
+    unreachable, or is loading its log, or another broker coordinates the transactions now.
     """
     with suppress(Transient, TimeoutError):
         async with asyncio.timeout(LOOK_S):

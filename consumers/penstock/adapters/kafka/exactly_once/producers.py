@@ -1,10 +1,10 @@
-"""Makes the transactional producers of a worker, under the ids with which they fence former
-producers.
+"""Makes the transactional producers of a worker, and chooses their transactional ids. A producer
+fences former producers that have its id.
 
-Rule: the transactional ids are the worker's own. Another process uses one of them only to abort the
-transactions that a dead worker left open. With `kafka.instance_id` a restarted worker has the same
-ids, so its start aborts at once the transactions that the former process had begun. Owner: the
-worker's pool of producers, and the rekeyer.
+Rule: no other worker writes under a worker's transactional ids. Another process uses such an id
+only to abort the transactions that a dead worker left open. With `kafka.instance_id` a restarted
+worker has the same ids, so its start aborts at once the transactions that the former process had
+begun. Owner: the worker's pool of producers, and the rekeyer.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ LOOKS_S = 30.0
 
 
 class KafkaProducers:
-    """`batch_bytes`: from a topic to the most bytes of a batch; the sink fills this mapping.
-    `member_of`: the source's method of this name. `groups`: from a topic of another region to the
-    group that reads the topic.
+    """`batch_bytes`: a mapping from a topic to the most bytes of a batch; the sink fills this
+    mapping. `member_of`: the source's method of this name. `groups`: a mapping from a topic of
+    another region to the group that reads the topic.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ async def open_transactions(
     member_of: Callable[[str], GroupMember] | None = None,
     compression: str = "none",
 ) -> KafkaTransactions:
-    """Returns transactions whose producer is started. If the start fails, the producer is closed.
-    The start fences all former producers with this id: they cannot write any more.
+    """Start a producer, and return its `KafkaTransactions`. The start fences all former producers
+    with this id: they cannot write any more. If the start fails, the producer is closed.
     """
     producer = transactional_producer(settings, id_, compression)
     transactions = KafkaTransactions(producer, settings.group, clock, batch_bytes, member_of)
@@ -117,8 +117,8 @@ async def open_transactions(
 def transactional_producer(
     settings: config.Kafka, id_: str, compression: str = "none"
 ) -> AIOKafkaProducer:
-    """The producer is not started yet. Its start fences all producers that have started with this
-    id before.
+    """Returns a producer that is not started yet. Its start fences all producers that have started
+    with this id before.
     """
     begin_transactions_soon()
     return producer_of(

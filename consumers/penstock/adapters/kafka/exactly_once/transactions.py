@@ -1,9 +1,9 @@
 """Transactions by aiokafka: records and positions become visible together, or never.
 
-Rule: every delivery is awaited before the commit, because aiokafka commits the other batches even
-if one has failed. After a failure the producer is never used again. A producer is fenced in two
-ways: by a later start with the same transactional id, and by the group, if the transaction names
-the member that it belongs to. Owner: the worker's pool of producers, and the rekeyer.
+Rule: every delivery is awaited before the commit, because if one batch fails, aiokafka nevertheless
+commits the others. After a failure the producer is never used again. Two events fence a producer:
+another producer starts with the same transactional id; or the group goes on without the member that
+the transaction names. Owner: the worker's pool of producers, and the rekeyer.
 """
 
 import asyncio
@@ -31,16 +31,18 @@ from penstock.ports import Clock, Commit, Outgoing, Where
 
 log = logging.getLogger(__name__)
 
-# Long, because a broker that has just come back loads its transaction log before it answers.
+# This deadline is long, because a broker that has just come back loads its transaction log before
+# it answers.
 START_TIMEOUT_S = 30.0
 # The broker aborts a transaction that is not committed within this time. If a worker dies and no
 # worker gets its partitions, readers of committed records wait this long.
 TRANSACTION_TIMEOUT_S = 30.0
-# Together 5 s: as long as the last commit may take without transactions (`client.COMMIT_S`).
+# These two deadlines are 5 s together: as long as the last commit may take without transactions
+# (`client.COMMIT_S`).
 ABORT_TIMEOUT_S = 3.0
 STOP_TIMEOUT_S = 2.0
 
-# Errors that a new producer cures: it starts with the same id and gets a new epoch.
+# Errors that go away with a new producer, because it starts with the same id and gets a new epoch.
 _STALE = (
     kafka_errors.OutOfOrderSequenceNumber,
     kafka_errors.DuplicateSequenceNumber,
@@ -54,10 +56,12 @@ _STALE = (
 
 
 class KafkaTransactions:
-    """One transaction after the other, each with records and with positions of one group.
+    """Makes one transaction after the other. Each transaction has records, and positions of one
+    group.
 
-    `group`: the group of all positions, unless `member_of` is given. `member_of`: tells for a topic
-    which member of which group we are. If it is given, each transaction carries this membership.
+    `member_of`: a function that tells for a topic which member of which group we are. If it is
+    given, each transaction carries this membership. If it is not given, all positions are those of
+    `group`.
     """
 
     def __init__(
@@ -118,8 +122,8 @@ class KafkaTransactions:
         self._unfinished = True
         sent: list[asyncio.Future[Any]] = []
         for out in outgoing:
-            # aiokafka itself asks for the partitions of a topic that it does not know yet. But of a
-            # topic that it knows, it must be made to ask for added partitions.
+            # aiokafka itself asks for the partitions of a topic that it does not know yet. If it
+            # knows the topic, we must make it ask for added partitions.
             if producer.client.cluster.partitions_for_topic(out.topic):
                 await know(producer.client, out.topic, out.partition + 1)
             most = self._batch_bytes.get(out.topic, BATCH_BYTES)
@@ -128,9 +132,9 @@ class KafkaTransactions:
                 future.add_done_callback(seen)
                 sent.append(future)
         await asyncio.gather(*sent)
-        # Positions are added only after all deliveries. If they are added while a leader still
-        # verifies the transaction, the coordinator makes that leader retry, and a transaction takes
-        # 27 ms in the median instead of 12 ms.
+        # Positions are added only after all deliveries. Otherwise a partition's leader may still be
+        # verifying the transaction, the coordinator makes that leader retry, and a transaction
+        # takes 27 ms in the median instead of 12 ms.
         offsets = {
             TopicPartition(*where): OffsetAndMetadata(*position)
             for where, position in positions.items()
@@ -162,9 +166,9 @@ class KafkaTransactions:
             raise why
 
     def _behind(self, error: Exception) -> Exception:
-        """The cause of an `InvalidTxnState`. If Kafka refuses to add a partition to a transaction,
-        aiokafka writes to the partition nevertheless, and the write fails with `InvalidTxnState`.
-        The future of the transaction's end has the refusal itself.
+        """The error that caused an `InvalidTxnState`. If Kafka refuses to add a partition to a
+        transaction, aiokafka writes to the partition nevertheless, and the write fails with
+        `InvalidTxnState`. The refusal itself is in the future of the transaction's end.
         """
         ended = transaction_end_of(self._producer)
         if not isinstance(error, kafka_errors.InvalidTxnState) or ended is None:

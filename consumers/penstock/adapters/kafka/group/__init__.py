@@ -1,1 +1,3 @@
-"""Membership in a consumer group: joining, leaving, refusals, lag; both Kafka clients use this."""
+"""Membership in a consumer group: joining, leaving, refusals, and lag. Both Kafka clients use this
+folder.
+"""

@@ -1,5 +1,5 @@
-"""How the group divides its partitions: they stay with their members as far as even shares allow,
-or one member gets all of them.
+"""Two ways in which a group divides its partitions. Either partitions stay with their members as
+far as even shares allow (`sticky`), or one member gets all of them (`OneOwner`).
 
 Rule: each member tells which partitions it had, and in which generation. If two members tell that
 they had the same partition, the partition stays with the member of the later generation: the other
@@ -24,11 +24,12 @@ Had = tuple[int, Iterable[TopicPartition]]
 
 
 def sticky() -> type[StickyPartitionAssignor]:
-    """A class for one consumer, because aiokafka keeps a member's partitions in the class.
+    """Returns an assignor class that only one consumer may use, because aiokafka keeps a member's
+    partitions in the class.
 
     The class has the name "range": a group takes a member only if the member offers an assignor
-    that all others offer, and older releases and other clients offer "range". The member that is
-    asked to assign does so in its own way, and the other members accept the result.
+    that all others offer, and older releases and other clients offer "range". One member is asked
+    to divide the partitions. It does so in its own way, and the other members accept the result.
     """
 
     class Sticky(StickyPartitionAssignor):  # type: ignore[misc]
@@ -38,10 +39,10 @@ def sticky() -> type[StickyPartitionAssignor]:
         def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
             topics = {topic for one in members.values() for topic in one.subscription}
             if any(set(one.subscription) != topics for one in members.values()):
-                # Members have different topics for a while when workers with other topics replace
-                # the former ones, or when only some members know a new topic that matches
-                # kafka.input_pattern. Then not every member can take every partition, which
-                # aiokafka's own way of dividing heeds.
+                # The members' topics differ for a while when workers with other topics replace the
+                # former ones, or when only some members know a new topic that matches
+                # kafka.input_pattern. Then not every member can take every partition. aiokafka's
+                # own way of dividing heeds this.
                 return dict(super().assign(cluster, members))
             known = {topic: cluster.partitions_for_topic(topic) or () for topic in topics}
             partitions = {TopicPartition(topic, one) for topic in known for one in known[topic]}
@@ -59,11 +60,12 @@ def divided(
     partitions: Collection[TopicPartition], had: Mapping[str, Had]
 ) -> dict[str, list[TopicPartition]]:
     """The partitions of each member. Shares differ by one at most, and no partition moves without
-    need. `had`: from each member to its last generation and its partitions in that generation.
+    need. `had`: a mapping from each member to its last generation and its partitions in that
+    generation.
     """
     kept, free = _kept(partitions, had)
     least, more = divmod(len(partitions), len(had))
-    # If the division leaves a remainder, the members that had most keep one more each.
+    # If the partitions cannot be divided evenly, the members that had most get one more each.
     for place, name in enumerate(sorted(kept, key=lambda name: (-len(kept[name]), name))):
         most = least + (place < more)
         # Sorted by number before topic, so that each member keeps some partitions of every topic.
@@ -83,7 +85,9 @@ def divided(
 def _kept(
     partitions: Collection[TopicPartition], had: Mapping[str, Had]
 ) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
-    """Returns which of the partitions each member had, and the partitions that no member had."""
+    """Returns two things: a mapping from each member to those of the partitions that it had; and
+    the partitions that no member had.
+    """
     owners: dict[TopicPartition, tuple[int, str]] = {}
     for name, (generation, its) in had.items():
         for one in its:

@@ -1,8 +1,8 @@
 """Asks for a consumer group's lag, the number of its own workers, and the owner of each partition.
 
-Rule: the client that asks is a member of no group. A member counts as one of the group's own
-workers unless its client id begins with the helpers' prefix. A group that the broker does not know
-has 0 workers. Owner: the caller, which stops the client.
+Rule: the client that asks is a member of no group. A member whose client id begins with the
+helpers' prefix is a helper. All other members count as the group's own workers. A group that the
+broker does not know has 0 workers. Owner: the caller, which stops the client.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ CLOSE_S: Final = 2.0
 
 
 class _Looker:
-    """Keeps a client, and starts it before the first question. `what` names the client in the texts
-    of errors.
+    """The base of two classes that ask brokers about groups. Keeps a client, and starts it before
+    the first question. `what`: the client's name in the texts of errors.
     """
 
     def __init__(self, settings: config.Kafka, what: str) -> None:
@@ -49,8 +49,8 @@ class _Looker:
 
 
 class GroupStanding(_Looker):
-    """Tells the lag and the number of workers of any group. `helpers`: the prefix of the client ids
-    of workers that help a group.
+    """Tells the lag of any group, and the number of its own workers. `helpers`: the prefix of the
+    client ids of workers that help a group.
     """
 
     def __init__(self, settings: config.Kafka, helpers: str) -> None:
@@ -58,9 +58,7 @@ class GroupStanding(_Looker):
         self._helpers = helpers
 
     async def of(self, group: config.Kafka) -> RegionState:
-        """The lag of the group that these settings name, and the number of its own workers. Raises
-        `Transient` or `Fatal`.
-        """
+        """Asks about the group that these settings name. Raises `Transient` or `Fatal`."""
         consumer = await self._started()
         async with answered_within(f"a question about group {group.group}", LOOK_S):
             lag = await self._lag(consumer, group)
@@ -83,8 +81,8 @@ class GroupStanding(_Looker):
 
 class Placed(NamedTuple):
     """A partition of the group. `committed`: the next offset to read; None: nothing is committed.
-    `end`: the next offset to be written. `owner`: the id of the member that has the partition, at
-    the address `host`; None: no member has it, or the broker does not tell.
+    `end`: the offset that the next new record will get. `owner` and `host`: the id and the address
+    of the member that has the partition; None: no member has it, or the broker does not tell.
     """
 
     topic: str

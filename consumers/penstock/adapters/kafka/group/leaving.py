@@ -1,10 +1,11 @@
-"""When the group moves a member's partitions: at once if the member leaves, else after its session.
+"""Makes a group move a member's partitions at once, because the member leaves. Also asks for the
+group's session, after which the group moves the partitions of a member that does not leave.
 
-Rule: a member with an instance id does not leave by itself; the source that stops for good, or the
-supervisor of a dead process, leaves on its behalf. With the protocol `consumer` (KIP-848) the
-broker sets session and heartbeat, and no client may ask for a shorter session. So both figures are
-read from the broker and shown to people, because they tell how long partitions stand still after a
-crash. Owner: the source, the supervisor, and `doctor`.
+Rule: a member with an instance id does not leave by itself. A request must say that it leaves: the
+source sends it when it stops for good, and the supervisor sends it for a dead process. With the
+protocol `consumer` (KIP-848) the broker sets session and heartbeat, and no client may ask for a
+shorter session. So both figures are read from the broker and shown to people, because they tell how
+long partitions stand still after a crash. Owner: the source, the supervisor, and `doctor`.
 """
 
 import logging
@@ -23,7 +24,7 @@ from penstock.errors import PenstockError, usage
 
 log = logging.getLogger(__name__)
 
-# This answer means that the member is no longer in the group. That is what we want.
+# This answer means that the member is no longer in the group, so there is nothing left to do.
 UNKNOWN_MEMBER_ID: Final = 25
 
 

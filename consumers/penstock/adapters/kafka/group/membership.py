@@ -1,11 +1,11 @@
-"""Who a member is to its group, and what a worker does while the group does not take it as a
-member.
+"""How a member identifies itself to its group, and what a worker does while the group refuses it as
+a member.
 
-Rule: a refusal is known by its code in Kafka's protocol, so that both clients say the same about
-it. A refusal that lasts is about the configuration of this worker or of the group: the process ends
-with exit code 2. An instance id that is in use may be free again in a moment: the worker waits. A
-worker that cannot join would look healthy and never read: after a deadline the process ends with
-exit code 3. Owner: the sources of both Kafka clients.
+Rule: we recognise a refusal by its code in Kafka's protocol, so that both clients report it in the
+same words. Some refusals are lasting, because they are about the configuration of this worker or of
+the group: then the process ends with exit code 2. An instance id that is in use may be free again
+in a moment: the worker waits. A worker that cannot join would look healthy and never read: after a
+deadline the process ends with exit code 3. Owner: the sources of both Kafka clients.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from penstock.ports import Source
 log = logging.getLogger(__name__)
 
 HOSTNAME: Final = "{hostname}"
-# The instance ids that Kafka's own client accepts.
+# The pattern of the instance ids that Kafka's own client accepts.
 _ALLOWED: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -32,8 +32,9 @@ def instance_of(settings: config.Kafka) -> str | None:
     leaves. Raises `Fatal` if Kafka does not accept the id.
 
     Under its instance id a member keeps its partitions over a restart, so two members may never
-    have the same instance id. `{hostname}` in the setting tells members apart where each has a host
-    of its own, as in a StatefulSet; a supervisor adds the number of each of its processes.
+    have the same instance id. If each member runs on a host of its own, as in a StatefulSet,
+    `{hostname}` in the setting makes the ids differ. A supervisor adds to the id the number of each
+    of its processes.
     """
     if settings.instance_id is None:
         return None
@@ -47,9 +48,9 @@ def instance_of(settings: config.Kafka) -> str | None:
 
 
 class GroupMember(NamedTuple):
-    """A transaction carries generation, member id and instance id. The broker refuses a transaction
-    if the group has gone on without the member. `generation`: with the protocol `consumer` it is
-    the member's epoch.
+    """A worker's membership in one group. Each transaction carries it, so that the broker can
+    refuse the transaction if the group has gone on without the member. `generation`: with the
+    protocol `consumer` it is the member's epoch.
     """
 
     group: str
@@ -67,7 +68,7 @@ class GroupMember(NamedTuple):
 
 class MemberSource(Source, Protocol):
     def member_of(self, topic: str) -> GroupMember:
-        """Who this worker is now to the group that reads this topic."""
+        """This worker's present membership in the group that reads this topic."""
         ...
 
 
@@ -83,7 +84,7 @@ _SAID: Final[Mapping[int, str]] = {
         "Stop all members of kafka.group, then start them with one kafka.client, "
         "kafka.group_protocol and version; or give this worker a kafka.group of its own."
     ),
-    # The broker also answers with this code if the group has the other protocol.
+    # The broker sends this code also if the group has the other protocol.
     GROUP_ID_NOT_FOUND: (
         'the group does not have kafka.group_protocol = "consumer" but members of "classic", and '
         "the broker's group.consumer.migration.policy or their way of assigning does not let the "
@@ -113,20 +114,21 @@ def refusal(code: int) -> Fatal:
 
 # The pause between two tries to get an instance id that is in use.
 AGAIN_S: Final = 1.0
-# How much longer than its session a dead member may keep its id: the broker looks for ended
-# sessions by a clock of its own.
+# A dead member may keep its instance id this much longer than its session, because the broker
+# measures sessions by a clock of its own.
 MARGIN_S: Final = 5.0
-# During one wait the group refuses us every few seconds. When the group accepts us, we learn of it
-# only if we get partitions. So a refusal that comes this long after the last one begins a new wait.
+# During one wait the group refuses us every few seconds. If the group accepts us without giving us
+# partitions, we do not learn that the wait is over. So a refusal that comes this long after the
+# last one begins a new wait.
 APART_S: Final = 30.0
 
 
 class InstanceIdWait:
     """Waits for an instance id that the group still counts as in use.
 
-    With the protocol `consumer` the broker gives an id to one member at a time, and a member that
-    was killed counts until its session is over. If the id stays in use for longer, another member
-    lives under it, and the process ends with exit code 3.
+    With the protocol `consumer` the broker gives an instance id to one member at a time, and a
+    killed member keeps its id until its session is over. If the id stays in use for longer, a
+    living member has it, and this process ends with exit code 3.
     """
 
     def __init__(self, session_s: float) -> None:
@@ -141,7 +143,9 @@ class InstanceIdWait:
         self._since_s = None
 
     async def pause(self, instance_id: str | None) -> None:
-        """Wait between two tries. Raises `Fatal` when the whole wait has lasted too long."""
+        """Pause between two tries to get the id. Raises `Fatal` when all pauses together have
+        lasted too long.
+        """
         now_s = asyncio.get_running_loop().time()
         is_apart = now_s - self._last_s > APART_S
         self._last_s = now_s
@@ -174,11 +178,11 @@ class JoinDeadline:
     """Ends a worker that cannot join its group.
 
     A join may take the time that members have to hand their partitions back, plus twice the
-    session. If the worker is no member after that, although the broker answers other questions, the
-    worker ends, because waiting longer does not help. While the broker does not answer or has no
-    input topic, the worker waits, up to `kafka.timeout_ms`; the check of topics tells people about
-    a missing topic. `ask` puts a question to the broker, and raises `Transient` unless it is
-    answered.
+    session. If the worker is no member after that time, although the broker answers other
+    questions, waiting longer does not help, so the worker ends. While the broker does not answer or
+    has no input topic, the worker waits, up to `kafka.timeout_ms`. (The check of topics tells
+    people about a missing topic.) `ask`: a function that asks the broker something, and raises
+    `Transient` if no answer comes.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The only folder that touches what aiokafka keeps to itself."""
+"""The only folder that uses private parts of aiokafka."""

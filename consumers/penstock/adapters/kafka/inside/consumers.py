@@ -1,5 +1,6 @@
-"""What is private in aiokafka's consumers: reads their connections, generation and known ends, and
-sets when a consumer asks a broker for records, and how long the broker may wait before it answers.
+"""Uses the private parts of aiokafka's consumers, for two purposes. Some functions read a
+consumer's connections, its generation, and the ends of partitions that it knows. Others set when a
+consumer asks a broker for records, and how long the broker may wait before it answers.
 
 Rule: aiokafka makes the requests; we set its pauses, and tell the worker if aiokafka's loop fails.
 
@@ -7,11 +8,11 @@ A broker gets one request at a time. If the request names every partition that w
 may wait long (`WHOLE_MS`): a record of any of them ends the wait. If the request leaves out a
 partition, because the partition is paused or its former records have not been taken yet, the broker
 may wait only briefly (`PART_MS`), because this partition cannot be asked for before the answer.
-aiokafka has one figure for both cases, and the short one would cost an idle worker fifty requests a
-second.
+aiokafka has only one figure for both cases. If it were always `PART_MS`, an idle worker would make
+fifty requests a second.
 
-This file uses private parts of aiokafka 0.14, because there is no public way. Owner: the source;
-all clients for `client_of`.
+This file uses private parts of aiokafka 0.14, because there is no public way. Owner: the source.
+`client_of` serves all clients of aiokafka.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ from penstock.errors import Fatal
 
 # The default of aiokafka's `fetch_max_wait_ms`. librdkafka has the same default.
 WHOLE_MS = 500
-# If a request leaves out a partition, the next request, which may name it, is made after at most
-# this time.
+# If a request leaves out a partition, the broker answers it after at most this time. The next
+# request may then name that partition.
 PART_MS = 20
 # The pause after an answer that came early and empty. Without it, a broker that refuses the request
 # would be asked 1,500 times a second.
@@ -64,14 +65,16 @@ def generation_of(consumer: AIOKafkaConsumer) -> int | None:
 
 
 def member_of(consumer: AIOKafkaConsumer, group: str, instance_id: str | None) -> GroupMember:
-    """Who the consumer is to the group now. While it has not joined, its generation is below 0."""
+    """The consumer's present membership in the group. The generation is below 0 until the consumer
+    has joined.
+    """
     coordinator = consumer._coordinator
     return GroupMember(group, coordinator.generation, coordinator.member_id, instance_id)
 
 
 def ask_patiently(consumer: AIOKafkaConsumer) -> None:
-    """Set, before each request, how long the broker may wait. aiokafka builds its requests in one
-    function, which reads the figure, so wrapping that function is enough.
+    """Set, before each request, how long the broker may wait. One function of aiokafka builds all
+    requests and reads this time, so wrapping that function is enough.
     """
     fetcher = consumer._fetcher
     decide = fetcher._get_actions_per_node
@@ -88,8 +91,8 @@ def ask_patiently(consumer: AIOKafkaConsumer) -> None:
 
 async def ask_with_pauses(consumer: AIOKafkaConsumer, failed: Callable[[Fatal], None]) -> None:
     """Make aiokafka pause after a refused request, and while a partition has no leader. Call this
-    before partitions are assigned. If aiokafka's loop fails, nothing is read any more: then
-    `failed` gets the reason, which aiokafka would only log.
+    before partitions are assigned. If aiokafka's loop fails, nothing is read any more, and aiokafka
+    would only log the reason. So `failed` is called with the reason.
     """
     fetcher = consumer._fetcher
     fetcher._fetch_task.cancel()

@@ -1,11 +1,12 @@
-"""Makes aiokafka name the member in its requests: by the instance id in heartbeats and commits, by
-the whole membership in the positions of transactions (KIP-447).
+"""Makes aiokafka name the member in its requests: heartbeats and commits carry the instance id, and
+a transaction's positions carry the whole membership (KIP-447).
 
-Rule: aiokafka 0.14 heartbeats and commits with the member id alone. Two workers with one instance
-id would then expel each other for ever, because each is only told that it is unknown, and joins
-again. With the instance id, the broker tells the worker that joined first that it is fenced. And
-aiokafka sends a transaction's positions without the member, so the broker would accept positions
-even from a worker that the group has gone on without. Owner: the source, and the transactions.
+Rule: aiokafka 0.14 heartbeats and commits with the member id alone. If two workers then had one
+instance id, the broker would tell each in turn only that its member id is unknown; each would join
+again, and so expel the other, for ever. If requests carry the instance id, the broker tells the
+worker that joined first that it is fenced. Likewise, aiokafka sends a transaction's positions
+without the membership. Then the broker would accept positions from a worker even after the group
+has gone on without that worker. Owner: the source, and the transactions.
 """
 
 from collections import defaultdict
@@ -43,9 +44,9 @@ def name_each_request(consumer: AIOKafkaConsumer, fenced: Callable[[], object]) 
 
 
 def watch_topics(consumer: AIOKafkaConsumer) -> None:
-    """Call this after each assignment, so that this member looks for added partitions. Otherwise
-    only the group's leader looks for them. But a leader that is restarted under its instance id is
-    not told that it leads, so no member would look.
+    """Call this after each assignment, so that this member looks for added partitions. In aiokafka
+    only the group's leader looks for them. But a leader that is restarted under its instance id
+    does not learn that it leads, so no member would look.
     """
     coordinator = consumer._coordinator
     if coordinator._group_subscription is None:
@@ -77,12 +78,12 @@ def _codes(answer: Any) -> set[int]:
     }
 
 
-# The codes with which the broker says that the group has gone on without this member.
+# With these codes the broker says that the group has gone on without this member.
 UNKNOWN_MEMBER: Final = 25
 NO_MEMBER: Final = (22, UNKNOWN_MEMBER, 27, 82, 110)
 # With the protocol `consumer`, a member learns its new epoch by its next heartbeat. Until that
-# heartbeat the broker answers with this code. The member still has the partitions that it has not
-# handed back, so the request is made again.
+# heartbeat the broker answers with this code. The member still has all partitions that it has not
+# handed back, so the request may be made again.
 STALE_EPOCH: Final = 113
 
 
@@ -130,7 +131,7 @@ class _Handler(TxnOffsetCommitHandler):  # type: ignore[misc]
 
 def _fail(sender: Any, why: Exception) -> None:
     """Fail the transaction: the caller who waits for the positions gets `why`. Nobody waits for the
-    transaction's end, so the future of that end is marked as seen.
+    transaction's end, so its future is marked as seen.
     """
     transactions = sender._txn_manager
     ended = transactions.wait_for_transaction_end()
@@ -139,8 +140,8 @@ def _fail(sender: Any, why: Exception) -> None:
 
 
 def commit_as(producer: AIOKafkaProducer, member: Callable[[], GroupMember]) -> None:
-    """Call this before the producer starts. `member` tells who we are to the group; it is called
-    whenever positions are sent.
+    """Call this before the producer starts. `member`: a function that returns our membership in the
+    group; it is called whenever positions are sent.
     """
     sender = producer._sender
 

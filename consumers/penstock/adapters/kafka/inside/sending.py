@@ -1,11 +1,11 @@
-"""Makes producers, fills their batches, sets the pauses between a producer's questions, and gives
-producers up.
+"""Makes producers, fills their batches, sets the pauses between their questions to brokers, and
+ends them.
 
 Rule: aiokafka sends, but the caller decides how long a batch waits, and how large it is. A batch
-has the same bytes as one that aiokafka's own `append` has filled; a test compares them. Our filling
-skips the work that `append` repeats for each record: our filling takes 0.12 µs a record, `append`
-0.27 µs. This file uses private parts of aiokafka 0.14's producer, batch and accumulator, and a
-constant of the module of its sender, because there is no public way.
+that we fill has the same bytes as one that aiokafka's own `append` fills; a test compares them. We
+skip work that `append` repeats for each record: we need 0.12 µs a record, `append` needs 0.27 µs.
+This file uses private parts of aiokafka 0.14's producer, batch and accumulator, and a constant of
+the module of its sender, because there is no public way.
 """
 
 import asyncio
@@ -38,7 +38,9 @@ MARKERS_S = 0.003
 
 
 def producer_of(settings: config.Kafka, **options: Any) -> AIOKafkaProducer:
-    """The producer is not started yet. It keeps its batches until its owner gives it up."""
+    """Returns a producer that is not started yet. Its batches do not expire: it keeps them until
+    its owner gives it up.
+    """
     producer = AIOKafkaProducer(**connection(settings), **options)
     keep_batches(producer)
     ask_for_leaders_with_pauses(producer)
@@ -55,7 +57,8 @@ def batches(
     is_transactional = transactions is not None and transactions.transactional_id is not None
     start = 0
     while start < len(outgoing.values):
-        # `create_batch` would use the producer's batch size, but this topic may allow less.
+        # aiokafka's `create_batch` would use the producer's batch size, but this topic may allow
+        # less.
         batch = BatchBuilder(
             batch_bytes, accumulator._compression_type, is_transactional=is_transactional
         )
@@ -64,12 +67,13 @@ def batches(
 
 
 def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int) -> int:
-    """Append the records from `start` on, as many as fit and at least one. Returns the index of
-    the first record that did not fit.
+    """Append records to the batch, from index `start` on: as many as fit, and at least one. Returns
+    the index of the first record that did not fit.
     """
     first: int = batch._relative_offset
     index = first
-    # `map` calls `append` for each record, because a call that is written in the loop takes longer.
+    # `map` calls `append` for each record, because this is faster than a call in the body of the
+    # loop.
     for appended in map(
         batch._builder.append,
         count(first),
@@ -87,15 +91,15 @@ def fill(batch: BatchBuilder, timestamp_ms: int, outgoing: Outgoing, start: int)
 
 
 def begin_transactions_soon() -> None:
-    """Shorten aiokafka's pause before a transaction that follows another one: the pause is longer
-    than a whole transaction.
+    """Shorten aiokafka's pause between two transactions, because it is longer than a whole
+    transaction.
     """
     sender.BACKOFF_OVERRIDE = MARKERS_S
 
 
 def ask_for_leaders_with_pauses(producer: AIOKafkaProducer) -> None:
-    """Make the producer pause between two questions for a leader. Otherwise aiokafka's loop asks in
-    each turn in which the leader of a waiting batch is unknown.
+    """Make the producer pause between two questions for a leader. Otherwise aiokafka's loop asks
+    for the leader of a waiting batch in every turn until it knows the leader.
     """
     accumulator = producer._message_accumulator
     drain = accumulator.drain_by_nodes
@@ -124,9 +128,9 @@ def keep_batches(producer: AIOKafkaProducer) -> None:
 
 
 async def give_up(producer: AIOKafkaProducer) -> None:
-    """End the producer. Batches that it has not sent are lost. aiokafka's own `stop` first sends
-    all waiting batches, however long that takes. `give_up` may be called after `stop`, even if
-    `stop` has failed.
+    """End the producer. Batches that it has not sent are lost. aiokafka's own `stop` does not lose
+    them: it first sends all waiting batches, however long that takes. `give_up` may be called after
+    `stop`, even if `stop` has failed.
     """
     producer._closed = True
     for future in _left_behind(producer):
@@ -154,8 +158,8 @@ def _left_behind(producer: AIOKafkaProducer) -> Iterator[asyncio.Future[Any]]:
 
 
 def transaction_end_of(producer: AIOKafkaProducer) -> asyncio.Future[Any] | None:
-    """The future of the transaction's end, which has the reason if the transaction fails. None: the
-    producer has no transactions.
+    """The future of the transaction's end. If the transaction fails, this future has the reason.
+    None: the producer has no transactions.
     """
     transactions = producer._txn_manager
     return None if transactions is None else transactions.wait_for_transaction_end()
