@@ -1,1 +1,1 @@
-"""Answers to the bytes of a result object, in lines or in columns; and to Arrow blocks."""
+"""Encodes answers: as the bytes of a result object, in lines or in columns, or as Arrow blocks."""

@@ -2,10 +2,10 @@
 
 Rule: a block holds the same fields as its rows' records would. Fields that are the same for all
 rows stand once, in the metadata of the schema (`BlockHead`). The columns `row` and `prediction` are
-always there, other columns only if a row has a value in them. A block is no larger than the topic
-takes: if a block of a single row is too large, an error takes the place of the answer; if the block
-is still too large, the attributes and then the object's name are left out. `records` turns a block
-into the records of its rows. Owner: the publish stage. Source: Arrow Columnar Format, "IPC
+always there, other columns only if a row has a value in them. A block is never larger than the
+topic accepts. If a block of a single row is too large, it gets an error instead of the answer. If
+it is still too large, the attributes are left out, and then the object's name. `records` turns a
+block into the records of its rows. Owner: the publish stage. Source: Arrow Columnar Format, "IPC
 Streaming Format".
 """
 
@@ -37,7 +37,7 @@ HEAD: Final = b"penstock.block"
 # record of a result.
 RECORD: Final = b"penstock.record"
 _ALWAYS: Final = ("row", "prediction")
-# A message of length 0, which ends a stream.
+# A message of length 0. It ends an Arrow stream.
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _NO_ROWS: Final = pa.RecordBatch.from_arrays(
     [pa.nulls(0, SCHEMA.field(name).type) for name in _ALWAYS],
@@ -46,7 +46,9 @@ _NO_ROWS: Final = pa.RecordBatch.from_arrays(
 
 
 def block(head: bytes, rows: Any) -> bytes:
-    """A block of `rows`, a batch with the columns of `SCHEMA`; `head` is a `RecordFrame.head`."""
+    """A block of `rows`, a batch with the columns of `SCHEMA`; `head`: the bytes that
+    `RecordFrame.head` returns.
+    """
     return _written(HEAD, head, needed(rows))
 
 
@@ -73,13 +75,14 @@ def _written(key: bytes, about: bytes, rows: Any) -> bytes:
     return b"".join((schema.serialize(), rows.serialize(), _END_OF_STREAM))
 
 
-# By how many bytes a block without rows is larger than the JSON record in it; 64 are for padding.
+# A block without rows is larger than the JSON record in it by at most this many bytes, of which 64
+# are for padding.
 FRAME_BYTES: Final = len(alone(b"")) + 64
 
 
 def records(value: bytes) -> Iterator[bytes]:
-    """The records of a block as JSON, each as if it had a value of its own. Raises `ValueError`,
-    and pyarrow's own errors.
+    """The records of a block as JSON, each as if it were alone in a value. Raises `ValueError`, or
+    one of pyarrow's own errors, if the block cannot be read.
     """
     with pa.ipc.open_stream(value) as reader:
         batches = list(reader)
@@ -128,7 +131,7 @@ def _record(head: dict[str, Any], row: dict[str, Any], last_rows: int | None) ->
 
 
 class ArrowRecords(Records):
-    """`Records` with up to `most_rows` rows in each value."""
+    """The form `Records`, with up to `most_rows` rows in each value."""
 
     def __init__(
         self,
@@ -172,7 +175,8 @@ class ArrowRecords(Records):
         """
         frame, key = self._frame_of(ticket), ticket.stream.encode()
         start, most = 0, self._most_rows
-        # Columns are dropped once for all blocks, because there may be many small blocks.
+        # Columns without values are dropped once for all blocks together, because there may be many
+        # small blocks.
         slim = needed(rows)
         while start < rows.num_rows:
             count = min(most, rows.num_rows - start)
@@ -191,8 +195,8 @@ class ArrowRecords(Records):
     def _too_large(
         self, ticket: Ticket, row: Any, last_rows: int | None, nbytes: int, out: Encoded
     ) -> bytes:
-        """A block for a single row whose own block is too large: an error takes the place of the
-        answer. The head of the block is shortened until the block fits.
+        """The block for a single row whose block with its answer is too large. The block has an
+        error instead of the answer, and its head is shortened until the block fits.
         """
         number, member = row["row"][0].as_py(), row["member"][0].as_py()
         code, message = row["error_code"][0].as_py(), row["error_message"][0].as_py()

@@ -12,13 +12,13 @@ from penstock.core.rows.blocks import Block
 from penstock.core.rows.payload import NO_TIME, Kept
 from penstock.core.rows.rejections import Rejection
 
-# How many bytes are compressed, or handed to the store, at a time.
+# This many bytes are compressed at a time, and this many are handed to the store at a time.
 STEP_BYTES = 1 << 20
 
 
 class Rows(NamedTuple):
-    """Consecutive rows of one member; `answers` are JSON. `errors`: from the index of a rejected
-    row to the reason; the answer of such a row is `null`.
+    """Consecutive rows of one member. `answers`: JSON texts. `errors`: for the index of each
+    rejected row, the reason; the answer of a rejected row is `null`.
     """
 
     first_row: int
@@ -56,9 +56,10 @@ def times_of(rows: Rows) -> Sequence[int | None]:
 
 
 class Encoding(Protocol):
-    """One result object. Call `add` with rows in order. When `is_due` is true, call `take`, which
-    gives the bytes that are ready. `close` gives the rest. `take` and `close` may be called in a
-    thread, but only one of the three at a time.
+    """Encodes one result object. Call `add` with the rows in order. When `is_due` is true, call
+    `take`, which returns the bytes that are ready. At the end, `close` returns the remaining bytes.
+    `take` and `close` may run in another thread, but only one of the three methods may run at a
+    time.
     """
 
     @property

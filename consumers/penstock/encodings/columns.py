@@ -1,10 +1,11 @@
-"""Answers as columns: batches of Arrow, for Arrow blocks too, and result objects in Parquet.
+"""Encodes answers as columns: as Arrow batches, which Arrow blocks use, too, and as result objects
+in Parquet.
 
-Rule: the columns are the same for every object and every model: `prediction` is JSON text, so that
+Rule: the columns are the same for every object and every model. `prediction` is JSON text, so that
 no row can contradict the types of an earlier one. Of a Parquet file at most one row group is in
-memory, limited in rows and bytes; of earlier groups only their part of the footer. Where a group
-ends depends on its rows alone, and not on how many rows were added at a time. Owner: the writer of
-one result object.
+memory, and its rows and bytes are limited. Of the earlier groups only the entries for the footer
+stay in memory. Where a group ends depends on its rows alone, and not on how many rows were added at
+a time. Owner: the writer of one result object.
 """
 
 import io

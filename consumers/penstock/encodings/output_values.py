@@ -12,12 +12,12 @@ import msgspec
 from msgspec import Raw
 
 _decode_array = msgspec.json.Decoder(list[Raw]).decode
-# An Arrow IPC stream begins like this, and no JSON does.
+# Every Arrow IPC stream begins with these bytes, and no JSON text does.
 _ARROW: Final = b"\xff\xff\xff\xff"
 
 
 def records_of(value: bytes) -> Sequence[bytes]:
-    """The records as JSON, each as if it had a value of its own."""
+    """The records as JSON, each as if it were alone in a value."""
     if value[:1] == b"[":
         try:
             return [bytes(record) for record in _decode_array(value)]

@@ -1,10 +1,11 @@
-"""The formats of result objects, found by name: JSON lines, plain or packed, CSV, and Parquet.
+"""The formats of result objects, found by their names: JSON lines, gzipped JSON lines, CSV, and
+Parquet.
 
 Rule: a line of JSON is the record's JSON without the fields that are constant for the object. A
 line of CSV has the same columns for every object and every model: `prediction` is JSON in one cell.
-Lines are joined in bulk; packed with gzip they are cut into steps of one size. Parquet stands in
-`columns`, which loads pyarrow and so is imported only if Parquet is asked for. Owner: the writer of
-one result object.
+Lines are joined in bulk; if they are packed with gzip, they are cut into steps of one size. Parquet
+is in the module `columns`, which loads pyarrow and is therefore imported only if Parquet is asked
+for. Owner: the writer of one result object.
 """
 
 import zlib
@@ -15,15 +16,17 @@ from penstock.encodings.base import STEP_BYTES, Encoding, Rows, columns_of, time
 from penstock.messages.prediction import as_text, failure
 
 HEADER: Final = b"row,member,event_time,prediction,columns,error_code,error_message\n"
-# With this number zlib writes gzip's container, without name and time, so that equal lines give
-# equal bytes.
+# With this number zlib writes gzip's container. The container has no name and no time, so equal
+# lines give equal bytes.
 _GZIP: Final = 31
 # Level 3 takes a third of the time of level 6, and makes a tenth more bytes.
 _LEVEL: Final = 3
 
 
 def find(name: str) -> Callable[[], Encoding]:
-    """`name` is one of `core.records.result_template.FORMATS`."""
+    """A function that makes the encoding of this format. `name`: one of
+    `core.records.result_template.FORMATS`.
+    """
     if name == "parquet":
         from penstock.encodings.columns import ParquetRows  # noqa: PLC0415 (loads pyarrow)
 
@@ -34,7 +37,7 @@ def find(name: str) -> Callable[[], Encoding]:
 
 
 class Lines:
-    """Plain lines; `encode` makes the lines of consecutive rows."""
+    """Plain lines. `encode`: a function that makes the lines of consecutive rows."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -79,7 +82,7 @@ def _format_of(member: str | None) -> bytes:
 
 
 class Gzip:
-    """Lines of another encoding, packed in steps of exactly `STEP_BYTES`."""
+    """Packs the lines of another encoding with gzip, in steps of exactly `STEP_BYTES`."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -142,7 +145,9 @@ class CsvLines(Lines):
 
 
 def cell(text: bytes) -> bytes:
-    """The cell, in quotes if it has a quote, a comma or a line break."""
+    """The text as a cell of CSV. The cell is in quotes if the text has a quote, a comma or a line
+    break.
+    """
     if b'"' in text or b"," in text or b"\n" in text or b"\r" in text:
         return b'"%b"' % text.replace(b'"', b'""')
     return text

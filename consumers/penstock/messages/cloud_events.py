@@ -2,8 +2,8 @@
 
 Rule: an announcement is recognised by its structure alone, as S3's are. Only an event about a new
 object makes a reference. Names of objects are taken literally, except in Azure's URLs, which are
-percent-encoded. A CloudEvent in binary mode, and some Pub/Sub messages, have a part in Kafka's
-headers: `structured` first puts the parts into one value.
+percent-encoded. A CloudEvent in binary mode has a part of its content in Kafka's headers, and so
+have some Pub/Sub messages; `structured` first puts the parts into one value.
 
 Sources: Google, "Pub/Sub notifications for Cloud Storage"; Microsoft, "Azure Blob Storage as an
 Event Grid source"; Cloudflare, "R2 event notifications"; Backblaze, "Event Notifications Reference
@@ -98,7 +98,9 @@ class _B2Event(Struct, rename="camel"):
 
 
 class CloudEvent(Struct):
-    """A CloudEvent in structured mode. Names without underscores are the specification's."""
+    """A CloudEvent in structured mode. The names of the fields are those of the specification,
+    which have no underscores.
+    """
 
     type: str
     specversion: str
@@ -131,7 +133,9 @@ def cloud_event(value: bytes) -> CloudEvent:
 
 
 def is_of_cloud(event: CloudEvent) -> bool:
-    """True if the data is a notification of a cloud's store, and not another kind of message."""
+    """True if the event's data is a notification of a cloud's object store, and not another kind of
+    message.
+    """
     return event.type.startswith((*_GOOGLE, *_AZURE))
 
 
@@ -144,9 +148,9 @@ def of_cloud_event(event: CloudEvent) -> Iterator[Reference]:
 
 
 def of_google_object(value: bytes) -> Iterator[Reference]:
-    """The object resource alone, as written by a Kafka connector that drops the attributes. It has
-    `timeDeleted` if the object is gone, and a `metageneration` above 1 if only metadata changed:
-    neither makes a reference.
+    """The reference of an object resource that came alone, because a Kafka connector dropped the
+    attributes of its message. The resource makes no reference if it has `timeDeleted` (the object
+    is gone) or a `metageneration` above 1 (only metadata changed).
     """
     resource = _google.decode(value)
     if resource.time_deleted is None and resource.metageneration in (None, "1"):
@@ -154,7 +158,9 @@ def of_google_object(value: bytes) -> Iterator[Reference]:
 
 
 def of_attributes(attributes: bytes) -> Iterator[Reference]:
-    """The object that the attributes of a Pub/Sub message name; the payload is not needed."""
+    """The reference to the object that the attributes of a Pub/Sub message name. The payload of the
+    message is not needed.
+    """
     named = _attributes.decode(attributes)
     if named.event_type in _FINALIZED:
         yield Reference(
@@ -167,7 +173,7 @@ def of_attributes(attributes: bytes) -> Iterator[Reference]:
 
 
 def of_grid(value: bytes) -> Iterator[Reference]:
-    """An event in Event Grid's own schema."""
+    """The reference of an event in Event Grid's own schema."""
     event = _grid.decode(value)
     if event.event_type == _BLOB_CREATED:
         yield _of_blob(_blob.decode(event.data), event.event_time)

@@ -1,8 +1,8 @@
-"""The input topic's values, to and from bytes.
+"""Decodes and encodes the values of the input topic.
 
-Rule: the shape is recognised by structure alone, never by a header, and `decode` raises only
-`SchemaError`. Our own forms take one typed decode; a value with none of their fields is tried as a
-notification.
+Rule: the form of a value is recognised by its structure alone, never by a header, and `decode`
+raises only `SchemaError`. A value in one of our own forms is decoded once, with types. A value
+without any field of these forms is tried as a notification.
 """
 
 from typing import Any, NamedTuple
@@ -26,9 +26,9 @@ __all__ = [
 
 
 class References(NamedTuple):
-    """The objects that one message names, at least one, in the order of their answers. `announced`:
-    True if the store of the objects sent the message. Then the message's Kafka key is the name of
-    an object, not of a stream.
+    """The objects that one message names, in the order of their answers; there is at least one.
+    `announced`: True if the store of the objects sent the message. If so, the message's Kafka key
+    is the name of an object, and not of a stream.
     """
 
     items: tuple[Reference, ...]
@@ -65,8 +65,8 @@ class _Message(_Fields):
 
 
 class _OtherNames(Struct):
-    """Fields that only a notification has. They are looked for in a message with a `bucket` but
-    without a `key`.
+    """Fields that only a notification has. They are looked for if a message has a `bucket` but no
+    `key`.
     """
 
     kind: str | UnsetType = UNSET
@@ -108,8 +108,8 @@ def _decode(value: bytes, wrappings: int = 0) -> References | Inline | Ignored:
     message = _decoder.decode(value)
     if message.specversion is not UNSET:
         return _from_cloud_event(value, wrappings)
-    # Notifications of other clouds have a `bucket`, as references have, but another name for the
-    # key.
+    # Notifications of other clouds have a `bucket`, like references, but their field for the key
+    # has another name.
     named = message.bucket is not None and _is_reference(message, value)
     names_one = named or message.key is not None or message.url is not None
     if names_one + (message.objects is not UNSET) + (message.inline is not UNSET) > 1:
@@ -177,7 +177,8 @@ def _reference(fields: _Fields) -> Reference:
         store=store or None,
         stream=fields.stream,
         event_time=fields.event_time,
-        version_id=fields.version_id or None,  # stores send an empty one for unversioned buckets
+        # stores send an empty version for a bucket without versions
+        version_id=fields.version_id or None,
         etag=fields.etag or None,
         size=fields.size,
         format=fields.format,

@@ -1,7 +1,8 @@
-"""The JSON that commands print: how far a group or a replay is, and what the replay answered.
+"""The JSON that commands print: how much of its work a group or a replay has done, and how a
+replay's answers differ.
 
-`penstock progress --json` prints a `Progress`, `penstock replay --json` a `Replayed`. Rule: fields
-are only added. Owner: the command.
+`penstock progress --json` prints a `Progress`; `penstock replay --json` prints a `Replayed`. Rule:
+fields are only added. Owner: the command.
 """
 
 from typing import Annotated, Any
@@ -12,8 +13,8 @@ from penstock.messages.reference import Count
 
 
 class StoppedLine(Struct, frozen=True):
-    """A partition that has stopped at this offset, because of too many dead letters. With order by
-    stream, it is a stream of this partition that has stopped.
+    """A partition that has stopped at this offset, because of too many dead letters. If answers are
+    ordered by stream, only a stream of this partition has stopped.
     """
 
     topic: str
@@ -22,12 +23,12 @@ class StoppedLine(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """`begun_ms`: when the job of `penstock run --until-end` began; null: there is no job, and the
-    counts are of all that the topics hold. `references` counts messages by their offsets. `rate`
-    (now) and `average` (since the job began) are references a second; `left_s` is the time that is
-    left at the average rate (without a job, at the rate of now), null if nothing moves.
-    `answered_by_errors` counts references, and `errors` counts them by code; both are null if there
-    are too many letters to read.
+    """`begun_ms`: when the job of `penstock run --until-end` began; null: there is no job, and
+    everything that the topics hold is counted. `references` counts messages by their offsets.
+    `rate` (now) and `average` (since the job began) are references a second. `left_s` is the time
+    until the end at the average rate; without a job, at the present rate. It is null if nothing
+    moves. `answered_by_errors` counts references, and `errors` counts them by code; both are null
+    if there are too many letters to read.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -45,8 +46,8 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class ReplayedPartition(Struct, frozen=True):
-    """The range (half open) of an input partition that is replayed. `next_offset`: the next message
-    of the partition that is to be answered.
+    """The part of an input partition that is replayed, as a half-open range. `next_offset`: the
+    offset of the next message that is to be answered.
     """
 
     topic: str
@@ -65,8 +66,8 @@ class ReplayedStream(Struct, frozen=True):
 
 
 class Example(Struct, frozen=True):
-    """A row that is answered differently now. `then` and `now` are its predictions, or errors in
-    their place.
+    """A row that is answered differently now. `then` is its earlier answer and `now` its new one;
+    each is a prediction or an error.
     """
 
     id: str
@@ -79,8 +80,8 @@ class Difference(Struct, frozen=True):
     """How the earlier answers and the new ones differ, row by row. `agreement`: the share of
     compared rows that agree; with 95 % confidence the true share is between `low` and `high`.
     `equal` rows have the same bytes. `only_then` and `only_now` rows have no counterpart.
-    `repeated` rows came again, and count once. `unseen` rows could not be compared, because their
-    counterparts were too far away on the other topic.
+    `repeated` rows came more than once, and each counts once. `unseen` rows could not be compared,
+    because their counterparts were too far away on the other topic.
     """
 
     rows: Count
@@ -98,11 +99,12 @@ class Difference(Struct, frozen=True):
 
 
 class Replayed(Struct, kw_only=True):
-    """`complete`: True if the whole range is answered; if it is not, the same command goes on with
-    it. `messages`: how many offsets the range has; `done`: how many of them are answered, by this
-    run of the command and earlier ones. `rows`, `rejected` (by code), `skipped` (objects of other
-    streams), `idle_s` (waiting for the live group) and `took_s` are of this run only. `model` and
-    `until_ms` are null if they were not given.
+    """`complete`: True if the whole range is answered; if it is not, the same command continues the
+    replay. `messages`: how many offsets the range has; `done`: how many of them are answered, by
+    this run of the command or by earlier runs. The following fields are of this run only: `rows`;
+    `rejected` (by code); `skipped` (the number of objects of other streams); `idle_s` (the time for
+    which the replay waited for the live group); and `took_s`. `model` and `until_ms` are null if
+    they were not given.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1

@@ -1,8 +1,8 @@
-"""The dead-letter topic's values: coordinates of everything that could not be answered.
+"""The values of the dead-letter topic. They say what could not be answered, and where it lies.
 
 Rule: `reference` can be published to the input topic as it is, and asks for exactly the failed
-rows. The bytes of a message are kept only if the message gave no reference. Owner: the publish
-stage.
+rows. The bytes of a message are kept only if no reference could be read from the message. Owner:
+the publish stage.
 """
 
 from base64 import b64encode
@@ -28,9 +28,9 @@ class DeadLetter(Struct, kw_only=True):
 
     `object_index` counts the objects of the message, from 0. `rows`: half-open ranges; None: all
     rows that were asked for. `failed_at`: epoch milliseconds. `attempts` counts all tries.
-    `value_b64` is the message itself. Only a letter without a `reference` has it. If several such
-    letters are about one message, only the first of them has it. `value_b64` is left out if it is
-    too large for the topic.
+    `value_b64` is the message itself. Only a letter without a `reference` has this field. If
+    several such letters are about one message, only the first of them has it. The field is left out
+    if it is too large for the topic.
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -74,11 +74,13 @@ def dead_letter(
     value: bytes | None,
     again: bool = True,
 ) -> bytes:
-    """A dead letter as the value of a record. `rows` None: everything that the reference asks for.
+    """A dead letter as the value of a record. `rows`: the failed rows; None: all rows that the
+    reference asks for.
 
-    `value`, the original message, is used only if `reference` is None. The letter's reference names
-    the stream, so that the object stays in that stream under any Kafka key. Without `again` the
-    letter gets no reference: `reference` then only says which object and which rows failed.
+    `value`: the original message, which is used only if `reference` is None. The letter's reference
+    names the stream, so that the object stays in that stream under any Kafka key. `again`: if it is
+    False, the letter gets no reference, and `reference` only says which object and which rows
+    failed.
 
     Raises `SchemaError` for rows that no reference may have.
     """

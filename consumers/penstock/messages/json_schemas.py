@@ -26,8 +26,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """From a file's name to its JSON Schema: one for each topic, and one for each command that
-    prints JSON.
+    """For each file's name, its JSON Schema. There is one schema for each topic, and one for each
+    command that prints JSON.
     """
     return {
         f"reference{SUFFIX}": _input(),

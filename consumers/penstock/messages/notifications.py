@@ -1,5 +1,6 @@
-"""Announcements by object stores: S3's `Records`, EventBridge, and SNS or SQS around them.
-Announcements of other clouds are recognised here and read by `cloud_events`.
+"""Reads the announcements of object stores: S3's `Records` and EventBridge's events, which may be
+wrapped by SNS or SQS. Announcements of other clouds are recognised here, and `cloud_events` reads
+them.
 
 Rule: an announcement is recognised by its structure alone, and only "object created" makes a
 reference. Senders of `Records` (AWS, MinIO, Ceph) form-encode the keys; EventBridge does not.
@@ -21,7 +22,8 @@ from penstock.messages.cloud_events import (
 )
 from penstock.messages.reference import Reference, SchemaError
 
-# S3 to SNS to SQS to a function's `Records` is three levels. Each level doubles the escapes.
+# The way from S3 through SNS and SQS to a function's `Records` wraps a message three times. Each
+# wrapping doubles the escapes.
 MAX_WRAPPINGS = 4
 
 
@@ -46,7 +48,9 @@ class _Sns(Struct):
 
 
 class _Event(Struct, rename="camel"):
-    """One of `Records`: an S3 event, or what a function gets from SQS (`body`) or SNS (`Sns`)."""
+    """One entry of `Records`: an S3 event, or a message that a function gets from SQS (`body`) or
+    from SNS (`Sns`).
+    """
 
     event_name: str = ""
     event_time: str | None = None
@@ -68,7 +72,9 @@ class _BridgeDetail(Struct):
 
 
 class _Notification(Struct):
-    """The top-level fields of all forms of notifications; a message has those of one form."""
+    """The top-level fields of all forms of notifications. A message has only the fields of its own
+    form.
+    """
 
     records: list[_Event] | UnsetType = field(default=UNSET, name="Records")
     detail_type: str | UnsetType = field(default=UNSET, name="detail-type")

@@ -1,9 +1,10 @@
-"""The output topic's values: Structs for readers, and the frame that writes records in bulk.
+"""The values of the output topic: Structs for programs that read them, and the frame that writes
+records in bulk.
 
 Rule: fields that are the same for a whole object are encoded once; for each row only its number and
-its answer are inserted. The contract gives the order of fields. In an Arrow block, the head and the
-columns of a row together are the row's record; no field is in both. Owner: the publish stage, which
-has one frame for each object.
+its answer are inserted. The order of the fields is part of the contract. In an Arrow block, a row's
+record is split: some fields are in the head of the block, all others are in columns. Owner: the
+publish stage, which has one frame for each object.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +15,12 @@ from msgspec import Meta, Struct
 
 from penstock.messages.reference import Count, EventTime, OutputTime, decoder_of
 
-# A server may answer with a whole traceback; a record must stay far below the topic's limit.
+# An error message is cut to this length. A server may answer with a whole traceback, but a record
+# must stay far below the topic's limit.
 MAX_MESSAGE_CHARS = 1_000
 
-# The most bytes that the row number (twice), the row count and the names of their fields take.
+# In a record, the row number (which stands there twice), the row count and the names of their
+# fields take at most this many bytes together.
 _NUMBERS_BYTES = 128
 
 
@@ -30,8 +33,8 @@ class Source(Struct, frozen=True):
 
 
 class ObjectId(Struct, frozen=True, omit_defaults=True):
-    """The object that was read. `version`: its version id or entity tag, None if unknown; `store`:
-    the store, as the reference named it.
+    """The object that was read. `version`: the object's version id or entity tag; None if it is
+    unknown. `store`: the name of the store, as in the reference.
     """
 
     bucket: str
@@ -48,9 +51,10 @@ class Failure(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """Where an object's answers are written: `rows` of them, of which `errors` have no prediction.
-    `version`: the result's version id or entity tag, None if unknown; `checksum`: the checksum of
-    the result's bytes, as `sha256:` and hexadecimal digits.
+    """The result object in which an object's answers are written. `rows`: how many answers it has;
+    `errors`: how many of them have no prediction. `version`: the result's version id or entity tag;
+    None if it is unknown. `checksum`: the checksum of the result's bytes, written as `sha256:` and
+    hexadecimal digits.
     """
 
     url: str
@@ -68,8 +72,8 @@ class Prediction(Struct, kw_only=True):
     `row` counts from 0 over the whole object; `rows` is the object's row count; only the object's
     last record has `last` and `rows`. `object` is None for inline rows, and for a message that is
     not a reference. `prediction` is any JSON; if it is None and there is an `error`, the row was
-    rejected. A marker with `duplicate_of` says that its object was announced before: the answers
-    are those whose ids begin with the text of `duplicate_of`.
+    rejected. If a marker has `duplicate_of`, its object was announced before, and its answers are
+    the records whose ids begin with the text of `duplicate_of`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -93,10 +97,10 @@ class Prediction(Struct, kw_only=True):
 
 
 class BlockHead(Struct, kw_only=True):
-    """What the rows of a block have in common; all are of one object. A row's id is this `id`, a
-    slash and its `row`. `last`: True if the last of these rows is the object's last row; then
-    `rows` is the object's row count. `event_time`: the time of all rows that have none in the
-    column `event_time`.
+    """The fields that all rows of a block have in common; the rows are of one object. The id of a
+    row is this `id`, a slash, and the row's number. `last`: True if the last of these rows is the
+    object's last row; then `rows` is the object's row count. `event_time`: the time of all rows
+    that have none in the column `event_time`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -120,9 +124,9 @@ _encode = msgspec.json.Encoder().encode
 class RecordFrame:
     """Encodes the records of one object. Answers are JSON text and are inserted as they are.
 
-    `object_index` counts the objects of one message; `bucket` None: there is no object. A row costs
-    0.16 µs. Joining its parts costs the same; f-strings, and formatting whole blocks, cost 2.5
-    times that.
+    `object_index`: the index of the object in its message. `bucket`: None if there is no object. A
+    row takes 0.16 µs. To join its parts would take as long; f-strings would take 2.5 times as long,
+    and so would formatting whole blocks.
     """
 
     __slots__ = ("_before_row", "_bulk", "_id", "_input", "_tail")
@@ -168,7 +172,7 @@ class RecordFrame:
 
     @property
     def nbytes(self) -> int:
-        """An upper bound for a record's bytes, without its answer and its member."""
+        """A record has at most this many bytes, its answer and its member not counted."""
         return len(self._id) + len(self._before_row) + len(self._tail) + _NUMBERS_BYTES
 
     def head(self, last_rows: int | None) -> bytes:
@@ -210,8 +214,8 @@ class RecordFrame:
         return values
 
     def marker(self, rows: int, error: tuple[str, str] | None) -> bytes:
-        """The record that ends an object if no last row does. `error`: (code, message) of a
-        failure; None: there was none.
+        """The record that ends an object if the object has no last row. `error`: the code and the
+        message of a failure; None if there was no failure.
         """
         return self._record(b"-", None, b"null", rows, b"null", error)
 
@@ -221,15 +225,15 @@ class RecordFrame:
         return b'%b,"result":%b}' % (marker[:-1], _encode(result))
 
     def duplicate(self, offset: int, object_index: int, row: int | None) -> bytes:
-        """The marker of an object that was answered before, by the same partition; the arguments
-        name the first of the earlier answers.
+        """The marker of an object that was answered before, for an earlier message of the same
+        partition. The arguments name the first of the earlier answers.
         """
         first = f"{self._input}/{offset}/{object_index}/{'-' if row is None else row}"
         marker = self.marker(0, None)
         return b'%b,"duplicate_of":%b}' % (marker[:-1], _encode(first))
 
     def _format(self, member: str | None) -> bytes:
-        """The bulk format for rows of a member, kept until the member changes."""
+        """The format for many rows of one member. It is kept until the member changes."""
         if self._bulk is None or self._bulk[0] != member:
             self._bulk = (member, self._until_answer(member) + b'"prediction":%b}')
         return self._bulk[1]
@@ -287,5 +291,5 @@ def printable(message: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with its lone surrogates replaced, which names have that are not UTF-8."""
+    """The text with its lone surrogates replaced. Names that are not UTF-8 have lone surrogates."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,7 +1,8 @@
 """The values of the input topic: a reference to an object, or a few rows inline.
 
-Rule: an instance is always valid; building a wrong one, from JSON or by hand, raises `SchemaError`,
-which says what to mend. The messages of the other topics raise `SchemaError` as well.
+Rule: an instance is always valid. An attempt to build a wrong one, from JSON or in code, raises
+`SchemaError`, whose text says what to mend. The messages of the other topics raise `SchemaError`,
+too.
 """
 
 import re
@@ -24,8 +25,8 @@ OutputTime = (
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The years 1 to 9999, the range of ISO-8601 and `datetime`. Microseconds given by mistake are
-# outside.
+# The years 1 to 9999, which are the range of ISO-8601 and `datetime`. If a sender gives
+# microseconds by mistake, the time is outside this range, and is refused.
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 
@@ -36,7 +37,8 @@ Milliseconds = Annotated[int, Meta(ge=EARLIEST_MS, le=LATEST_MS)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Stop = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 
-# Real attributes nest far less, and encoders and readers bear far more.
+# Attributes may nest this deep. Real attributes nest far less, and encoders and readers can handle
+# far more.
 MAX_DEPTH = 32
 
 # Each record of an object repeats names and attributes, and must stay below the topic's limit (1
@@ -44,8 +46,8 @@ MAX_DEPTH = 32
 MAX_NAME_CHARS = 4_096
 MAX_ATTRIBUTES_BYTES = 64 << 10
 
-# A dead letter repeats the ranges twice, with up to 41 characters each: 0.17 MB. All else in it is
-# below 0.4 MB.
+# A dead letter has the ranges twice. One range has up to 41 characters, so these ranges take up to
+# 0.17 MB each time. Everything else in the letter takes less than 0.4 MB.
 MAX_RANGES = 4_096
 
 # ISO-8601 allows any number of decimals of a second; with nine and a zone a time has 35 characters.
@@ -62,8 +64,8 @@ Ranges = Annotated[tuple[tuple[Count, Stop | None], ...], Meta(min_length=1, max
 
 
 class SchemaError(ValueError):
-    """A value has none of the shapes it may have; the text says what is wrong and what was
-    expected.
+    """A value has none of the forms that it may have. The error's text says what is wrong and what
+    was expected.
     """
 
 
@@ -71,11 +73,12 @@ class Reference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One object to answer. Raises `SchemaError` for an empty name, a bad time, or rows out of
     order.
 
-    `store`: the name of a configured store, or the kind of store, by the scheme of its URL (`gs`,
-    or `az@account` with the account). `event_time`: epoch milliseconds or ISO-8601, which becomes
-    epoch milliseconds. `rows`: half-open ranges of the wanted rows, ascending and disjoint; None:
-    all rows. `size` in bytes. `etag` as the sender wrote it, with or without quotes. `model`: which
-    of several models answers; None: the routes decide.
+    `store`: the name of a configured store, or the kind of the store as in the scheme of a URL
+    (such as `gs`, or `az@account` with the account). `event_time`: epoch milliseconds or ISO-8601,
+    which becomes epoch milliseconds. `rows`: half-open ranges of the wanted rows, ascending and
+    disjoint; None: all rows. `size`: in bytes. `etag`: as the sender wrote it, with or without
+    quotes. `model`: the model that answers, if there are several; None: the routes choose the
+    model.
     """
 
     bucket: Annotated[str, Meta(min_length=1)]
@@ -136,7 +139,9 @@ class Inline(Struct, frozen=True, kw_only=True):
 
 
 def _check_text(*texts: str | None) -> None:
-    """Refuse lone surrogates, which no message can carry. Names that are not UTF-8 have some."""
+    """Refuse texts with lone surrogates, because no message can carry these. Names that are not
+    UTF-8 have lone surrogates.
+    """
     for text in texts:
         if text and len(text) > MAX_NAME_CHARS:
             raise SchemaError(
@@ -162,8 +167,8 @@ def _check_version(*versions: str | None) -> None:
 
 
 def epoch_ms(event_time: object) -> int | None:
-    """A time as milliseconds since 1970; a text without a time zone is UTC. None: it is not a time,
-    or not of the years 1 to 9999.
+    """A time as milliseconds since 1970; a text without a time zone is UTC. None: the value is not
+    a time, or not within the years 1 to 9999.
     """
     if type(event_time) is int:
         return event_time if EARLIEST_MS <= event_time <= LATEST_MS else None
@@ -187,7 +192,9 @@ def output_time(event_time: EventTime) -> OutputTime:
 
 
 def day_of(event_time: EventTime) -> str:
-    """The day (UTC) of a time. A Kafka record's time may be any number."""
+    """The day of a time, in UTC. The time may be any number, because a Kafka record's time may be
+    any number.
+    """
     moment_ms = epoch_ms(event_time) if isinstance(event_time, str) else event_time
     moment_ms = min(max(moment_ms or 0, EARLIEST_MS), LATEST_MS)
     return (EPOCH + timedelta(milliseconds=moment_ms)).date().isoformat()
@@ -245,8 +252,8 @@ def _check_attributes(attributes: dict[str, Any]) -> None:
 
 
 def decoder_of(kind: Any, what: str) -> Callable[[bytes], Any]:
-    """A function that decodes values of this type, or raises `SchemaError` with the text "not
-    `what`".
+    """A function that decodes values of the type `kind`. If a value cannot be decoded, the function
+    raises `SchemaError` with the text "not `what`".
     """
     decode = msgspec.json.Decoder(kind).decode
 

@@ -1,5 +1,5 @@
-"""The values of the scene topic and of its late topic: Structs for readers, and functions that
-write.
+"""The values of the scene topic and of its late topic: Structs for programs that read them, and
+functions that write them.
 
 Rule: answers are JSON text and are inserted as they came; the same decision always gives the same
 bytes. Owner: `penstock scenes`, which writes a scene down before it publishes it.
@@ -20,16 +20,16 @@ NULL = Raw(b"null")
 TOO_LARGE = "result_too_large"
 
 Status = Literal["present", "rejected", "missing", "evicted"]
-# complete: every member is in the scene. members: every expected member is in the scene, and the
-# other members are evicted. quorum: enough members are in the scene, and the patience ran out.
-# deadline: the time ran out.
+# Why a scene closed. complete: every member is in the scene. members: every expected member is in
+# the scene, and the other members are evicted. quorum: enough members are in the scene, and the
+# patience is over. deadline: the deadline is over.
 ClosedBy = Literal["complete", "members", "quorum", "deadline"]
 
 
 class Seat(Struct, kw_only=True, omit_defaults=True):
-    """A member's place in a scene. `id`: the id of its prediction; `model`: which model predicted.
-    Without an id the member is missing (expected, but not there in time) or evicted (silent for
-    longer than its lease). `prediction` is any JSON.
+    """A member's place in a scene. `id`: the id of its prediction. `model`: the model that made the
+    prediction. A member without an id is missing (expected, but not there in time) or evicted
+    (silent for longer than its lease). `prediction` is any JSON.
     """
 
     status: Status
@@ -43,10 +43,11 @@ class Seat(Struct, kw_only=True, omit_defaults=True):
 class Scene(Struct, kw_only=True, omit_defaults=True):
     """One record of the scene topic: the predictions of all members for one instant. `id` is
     `site/time`; `time`: epoch milliseconds; `span_ms`: the time between the scene's earliest and
-    its latest member. A later `revision` adds members that came late. `closed_by` is `complete`
-    only if every member is in the scene; `missing` and `evicted` count the members with these
-    statuses. If there is an `error`, members have a status and an id, but no prediction. With
-    `inline`, `event_time` and `attributes` the scene is also an input for a second `penstock run`.
+    its latest prediction. A higher `revision` of the same scene adds members that came late.
+    `closed_by` is `complete` only if every member is in the scene; `missing` and `evicted` count
+    the members with these statuses. If there is an `error`, members have a status and an id, but no
+    prediction. If it has `inline`, `event_time` and `attributes`, the scene is also a valid input
+    message for a second `penstock run`.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -67,9 +68,10 @@ class Scene(Struct, kw_only=True, omit_defaults=True):
 
 class Late(Struct, kw_only=True):
     """One record of the late topic. `reason`: why a prediction is in no scene, or why the scene
-    with this `id` was published without predictions. For a prediction, `scene` is the scene in
-    which it would have been, `model` the model that predicted, and `record` the prediction's own
-    record as it came, or null if that record was too large for this topic.
+    with this `id` was published without predictions. If the record is about a prediction, it has
+    three more fields. `scene`: the scene in which the prediction would have been. `model`: the
+    model that made the prediction. `record`: the prediction's own record as it came; null if that
+    record was too large for this topic.
     """
 
     v: Annotated[int, Meta(ge=1)]
@@ -88,7 +90,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def seat_json(status: Status, id: str, event_time: int | None, model: str, **answer: Raw) -> Raw:
-    """The place of a member that answered; `answer` is its `prediction`, or its `error`."""
+    """The place of a member that answered. `answer`: its `prediction` or its `error`, under that
+    name.
+    """
     named = {"model": model} if model else {}
     seat = {"status": status, "id": id, "event_time": event_time}
     return Raw(_encode(seat | named | answer))
@@ -106,8 +110,8 @@ def encode_scene(
     error: Failure | None = None,
     inline: list[float | None] | None = None,
 ) -> bytes:
-    """`seats`: from a member's name to its encoded place, for members that answered. `absent`: from
-    the name of each other member to its status.
+    """`seats`: for the name of each member that answered, its encoded place. `absent`: for the name
+    of each other member, its status.
     """
     members: dict[str, Any] = {
         name: seats[name] if name in seats else {"status": absent[name]}

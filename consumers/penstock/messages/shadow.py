@@ -1,7 +1,8 @@
 """The shadow topic's values: rows on which two models disagree, and summaries of all compared rows.
 
-Rule: the counts of a comparison are the sums over its summaries, each counted once by its `id`.
-Disagreements are examples, some of which may be missing. Owner: the shadow stage.
+Rule: the counts of a comparison are sums over its summaries. Summaries with the same `id` are
+repeats, and count once. Disagreements are examples, some of which may be missing. Owner: the shadow
+stage.
 """
 
 from collections.abc import Callable
@@ -22,8 +23,7 @@ class ModelId(Struct, frozen=True, omit_defaults=True):
 
 
 class Said(Struct, frozen=True, omit_defaults=True):
-    """What a model answered; if `prediction` is null and there is an `error`, the row was
-    rejected.
+    """The answer of a model. If `prediction` is null and there is an `error`, the row was rejected.
     """
 
     model: str
@@ -50,12 +50,13 @@ class Disagreement(Struct, kw_only=True, tag_field="kind", tag="disagreement"):
 
 
 class Summary(Struct, kw_only=True, tag_field="kind", tag="summary"):
-    """What one worker compared between `since` and `until` (epoch milliseconds). Records with the
-    same `id` are the same summary. `streams`: from a stream's name to its rows and its agreed rows;
-    some streams count together as `(others)`. These numbers add up to `rows` and `agreed`.
+    """The counts of one worker's comparison between `since` and `until` (epoch milliseconds).
+    Records with the same `id` are repeats of one summary. `streams`: for each stream's name, the
+    number of its compared rows and of its agreed rows; some streams count together as `(others)`.
+    The sums over all streams are `rows` and `agreed`. Two kinds of rows were not compared:
     `dropped` rows, for which there was no room, and `unanswered` rows, which the shadow did not
-    answer, were not compared. `unsent` counts disagreements without a record. `live_took` and
-    `shadow_took` count calls by time: key k counts calls of up to 0.1 ms * 10^(k/20).
+    answer. `unsent` counts disagreements without a record. `live_took` and `shadow_took` count
+    calls by time: the entry with the key k counts calls of up to 0.1 ms * 10^(k/20).
     """
 
     v: Annotated[int, Meta(ge=1)] = 1
@@ -83,7 +84,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def said(model: str, version: str | None, prediction: bytes, error: str | None) -> Said:
-    """`prediction` is JSON text, inserted as it is."""
+    """`prediction`: JSON text, which is inserted as it is."""
     return Said(model, Raw(prediction), version, None if error is None else printable(error))
 
 

@@ -1,8 +1,8 @@
 """The trace that a message belongs to: reads and writes W3C's `traceparent`.
 
-Rule: a malformed header counts as absent, as the specification demands, and never costs a record.
-The SDK's reader is not used, because it takes 7 µs for each message. Sources: W3C "Trace Context",
-section 3.2; CloudEvents, "Distributed Tracing" extension.
+Rule: a malformed header counts as absent, as the specification demands. The record with the header
+is never refused because of it. The SDK's reader is not used, because it takes 7 µs for each
+message. Sources: W3C "Trace Context", section 3.2; CloudEvents, "Distributed Tracing" extension.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ HEADER: Final = "traceparent"
 _HEX: Final = b"0123456789abcdef"
 _LENGTH: Final = 55
 _DASH: Final = ord("-")
-# The last digits of flags whose lowest bit, "sampled", is set.
+# If the last digit of the flags is one of these, their lowest bit, "sampled", is set.
 _ODD: Final = b"13579bdf"
 # The attributes of a CloudEvent are looked for only in messages up to this size, because longer
 # messages carry rows.
@@ -23,8 +23,8 @@ _QUOTED: Final = b'"traceparent"'
 
 
 class Caller(NamedTuple):
-    """The span that caused a message; `is_sampled`: True if the service of that span records the
-    span.
+    """The span that caused a message. `is_sampled`: True if the service that made this span also
+    records it.
     """
 
     trace_id: int
@@ -49,8 +49,8 @@ def in_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
 
 
 def in_cloud_event(value: bytes | None) -> bytes | None:
-    """The attribute of a CloudEvent in structured mode, or of one that `structured` has put into
-    one value.
+    """The attribute `traceparent` of a CloudEvent in structured mode. The event may have been put
+    into one value by `structured`.
     """
     if value is None or len(value) > MOST_EVENT_BYTES or _QUOTED not in value:
         return None
@@ -62,7 +62,8 @@ def in_cloud_event(value: bytes | None) -> bytes | None:
 
 def read(text: bytes) -> Caller | None:
     if len(text) != _LENGTH or text[:2] != b"00":
-        # A later version of the header may be longer, with a dash before the rest.
+        # A header of a later version may be longer; if so, a dash stands before the additional
+        # part.
         is_later = len(text) >= _LENGTH and text[:2] not in (b"00", b"ff")
         if not is_later or text[_LENGTH:][:1] not in (b"", b"-"):
             return None

@@ -1,7 +1,8 @@
-"""The parts of an object's URL: the kind of store, the bucket, the key.
+"""Splits an object's URL into its parts: the kind of store, the bucket, and the key.
 
-Rule: all schemes for one kind of store mean the same. The text after `bucket/` is the key, taken
-literally, since keys may hold `?`, `#` and `%`. Only `https` URLs are percent-encoded.
+Rule: all schemes for one kind of store mean the same. The text after `bucket/` is the key, and is
+taken literally, because keys may hold `?`, `#` and `%`. Only keys in `https` URLs are
+percent-encoded.
 """
 
 import re
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 from penstock.messages.reference import SchemaError
 
 S3: Final = "s3"
-# The names that Hadoop and fsspec have for these clouds.
+# The schemes that Hadoop and fsspec use for these clouds.
 _SCHEMES: Final = {
     "s3a": S3,
     "s3n": S3,
@@ -28,7 +29,9 @@ _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(?:blob|dfs)\.[a-z0-9.-]+")
 
 
 class ObjectUrl(NamedTuple):
-    """`store` as in a reference: a scheme, with the account if the URL names one; None: S3."""
+    """The parts of a URL. `store`: as in a reference, a scheme, with the account if the URL names
+    one; None: S3.
+    """
 
     store: str | None
     bucket: str
@@ -52,8 +55,8 @@ def split_url(url: str) -> ObjectUrl:
 
 
 def split_place(url: str) -> tuple[str, str | None, str, str]:
-    """Scheme, account, bucket and key of a URL. Each may be empty, because the `url` of a store's
-    section may name only some of them.
+    """Scheme, account, bucket and key of a URL. Each part may be empty, because the `url` in a
+    store's section of the configuration may name only some of them.
     """
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()

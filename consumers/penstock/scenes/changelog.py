@@ -47,7 +47,7 @@ class Claim:
 
     def written(self, offset: int) -> range:
         """Note that our new record got this offset. Returns the offsets between our former record
-        and the new one: an empty range, unless other workers wrote in between.
+        and the new one. The range is empty unless other workers have written in between.
         """
         others = range(self._next, offset)
         self._next = offset + 1
@@ -92,7 +92,8 @@ class State(NamedTuple):
 
 
 class ClaimedPartitions:
-    """The partitions of the changelog that this worker has claimed and may write."""
+    """The partitions of the changelog that this worker has claimed, so that it may write to them.
+    """
 
     def __init__(self, send: Send, changelog: Changelog, topic: str) -> None:
         self._send = send
@@ -122,9 +123,9 @@ class ClaimedPartitions:
         return found
 
     async def append(self, states: Sequence[State]) -> dict[str, int]:
-        """Write the states. A worker that has lost a partition to us may have written states there
-        meanwhile. Returns the sites of such states, each with its partition. Raises `Fatal` if we
-        have lost a partition ourselves.
+        """Write the states. Another worker that has lost a partition to us may still have written
+        states to that partition. Returns the sites of such states, each with its partition. Raises
+        `Fatal` if this worker has lost a partition itself.
         """
         outs = [
             Out(self._topic, each.site.encode(), self._sealed(each), each.partition)

@@ -1,6 +1,6 @@
-"""A scenes worker on our own Kafka adapters: one loop re-keys predictions, another loop decides
-about scenes. A loop reads a topic, hands its records over in batches, and commits a batch when its
-results are delivered.
+"""A scenes worker on our own Kafka adapters. One loop re-keys predictions, and another loop decides
+about scenes. Each loop reads one topic, hands its records over in batches, and commits a batch when
+the results of the batch are delivered.
 
 Rule: the engine holds the parts that both loops share, and runs the loops from start to stop. A
 loop hands batches over and commits them in order. Records of an assignment that is over are
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # How often the ledger looks for deadlines that are over.
 TICK_S = 0.01
-# How long a rebalance waits for batches in progress.
+# A rebalance waits at most this long for batches in progress.
 DRAIN_MS = 5_000
 
 
@@ -139,7 +139,8 @@ async def _nothing(_: Collection[int]) -> None:
 
 
 POLL_MS = 200
-# A crash repeats at most the records of this time. Repeats are recognised by their ids.
+# Offsets are committed this often, so a crash repeats at most the records of this time. Repeats are
+# recognised by their ids.
 COMMIT_S = 0.5
 # How many batches may be handed over before the results of the first one are delivered, so that the
 # next batches are read meanwhile.
@@ -160,10 +161,10 @@ class Source(Followed, Protocol):
 
 
 class TopicLoop:
-    """`work` takes a batch and returns an awaitable, which ends when the batch may be committed.
-    The loop calls `taken` with new partitions, before their first record. At each rebalance the
-    loop calls `given` with all its partitions, after their last record, and then `taken` again with
-    the partitions that stay.
+    """Reads one topic. `work`: a function that takes a batch and returns an awaitable; the
+    awaitable ends when the batch may be committed. The loop calls `taken` with new partitions,
+    before their first record. At each rebalance the loop calls `given` with all its partitions,
+    after their last record, and then `taken` again with the partitions that stay.
     """
 
     def __init__(self, source: Source, work: Work, taken: Change, given: Change) -> None:

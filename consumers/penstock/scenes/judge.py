@@ -23,10 +23,10 @@ EXAMPLES = 5
 
 
 class Report(Struct):
-    """`models`: from a model's name to the number of its predictions. `closed_by`: from a reason to
-    the number of scenes that closed for it. `without_predictions`: scenes that were too large to
-    hold their predictions. `wait_ms`: median, 99th percentile and maximum of the time from the last
-    member's record to the scene's record.
+    """`models`: for each model's name, the number of its predictions. `closed_by`: for each reason,
+    the number of scenes that closed for it. `without_predictions`: the number of scenes that were
+    too large to hold their predictions. `wait_ms`: the median, the 99th percentile and the maximum
+    of the time from the record of a scene's last member to the scene's record.
     """
 
     predictions: int
@@ -53,10 +53,10 @@ class Report(Struct):
 
 
 class Judge:
-    """Feed all predictions, then the scenes, then the late predictions, each in offset order; then
-    call `report`. `drops`: True if late predictions are dropped, so that they are on no topic.
-    `model`: the name of the model whose predictions make scenes; None: the predictions of any model
-    do.
+    """Feed it all predictions, then all scenes, then all late predictions, each kind in the order
+    of offsets. Then call `report`. `drops`: True if late predictions are dropped, so that they are
+    on no topic. `model`: the name of the model whose predictions make scenes; None: the predictions
+    of any model do.
     """
 
     def __init__(self, streams: Streams, *, drops: bool, model: str | None = None) -> None:
@@ -71,7 +71,7 @@ class Judge:
         self._last: dict[str, int] = {}
         self._places: dict[str, str] = {}
         self._late: dict[str, int] = {}
-        # The scenes that hold no predictions, and the letters about such scenes.
+        # The ids of two things: scenes that hold no predictions, and letters about such scenes.
         self._bare: set[str] = set()
         self._letters: set[str] = set()
         self._by_ours: set[str] = set()
@@ -164,8 +164,9 @@ class Judge:
         )
 
     def _key(self, id: str, model: str | None) -> str:
-        """The name of a prediction. Several models may answer a row under one id. The name of the
-        first model's prediction is the id, and the names of the others have the model after the id.
+        """The name by which the judge knows a prediction. Several models may answer a row under one
+        id, so the id is the name only for the first model's prediction. For another model, its name
+        follows the id.
         """
         is_first = model in (None, self._first_model.get(id, model))
         return id if is_first else f"{id} by {model}"
@@ -183,7 +184,8 @@ class Judge:
         self._last[site] = time
 
     def _in_itself(self, scene: Scene) -> None:
-        """Compare the scene's counts and its reason with the members that it lists."""
+        """Compare the scene's counts, and its reason for closing, with the members that it lists.
+        """
         count = Counter(seat.status for seat in scene.members.values())
         if (scene.missing, scene.evicted) != (count["missing"], count["evicted"]):
             self._broken("wrong count of the absent", scene.id)
@@ -193,7 +195,7 @@ class Judge:
             self._bare.add(scene.id)
 
     def _place(self, scene: Scene) -> list[str]:
-        """Note in which scene each prediction is. A later revision of the scene lists the same
+        """Note for each prediction in which scene it is. A later revision of a scene may list its
         predictions again.
         """
         keys = []
@@ -208,8 +210,9 @@ class Judge:
         return keys
 
     def _by_model(self, scene: Scene) -> None:
-        """Check the model of the scene's predictions. Other models are allowed until the site's
-        first scene by `scenes.model`, because the setting may be newer than the topic.
+        """Check which model made the scene's predictions. Other models than `scenes.model` are
+        allowed in a site's scenes before its first scene by this model, because the setting may be
+        newer than the topic.
         """
         models = {seat.model for seat in scene.members.values() if seat.id is not None}
         if scene.site in self._by_ours and models != {self._model}:

@@ -1,4 +1,5 @@
-"""The sites of a worker's partitions: decide, write down, publish, in this order.
+"""Handles the sites of a worker's partitions: it decides, writes the decisions down, and publishes
+them, in this order.
 
 Rule: a decision is written to the changelog before it is published, and the records that led to the
 decision are committed after both. Therefore a crash at any point repeats the same bytes. If the
@@ -42,7 +43,8 @@ class Keyed(NamedTuple):
 
 class Ledger:
     """Decides about the sites of the partitions that this worker owns. Call `handle` for each
-    batch, and `tick` often. `is_behind()` is true while old, unhandled records lie in Kafka.
+    batch, and `tick` often. `is_behind`: a function that returns True while old, unhandled records
+    lie in Kafka.
     """
 
     def __init__(
@@ -73,8 +75,8 @@ class Ledger:
         self.sites: dict[str, Site] = {}
 
     async def give_up(self) -> None:
-        """Wait for the batch in progress, then forget our partitions, because other workers may get
-        them.
+        """Wait for the batch in progress. Then forget our partitions, because other workers may get
+        them now.
         """
         self._ready.clear()
         async with self._lock:
@@ -108,7 +110,7 @@ class Ledger:
             ours = self._claimed.partitions
             for keyed in batch:
                 if keyed.partition not in ours:
-                    continue  # read before a rebalance; the new owner reads it again
+                    continue  # it was read before a rebalance, so the new owner reads it again
                 found = self._rekey.placed(keyed.value, keyed.recorded_ms)
                 if found is None or found[1].site != keyed.site:
                     await self._key_again(keyed)
@@ -206,9 +208,9 @@ class Ledger:
                 self._due.put(site.name, at)
 
     async def _write_again(self, names: dict[str, int]) -> None:
-        """Write our states of these sites again, because a frozen worker has written states of
-        these sites after that worker had lost the partition. Our state must be the last one of each
-        site, because compaction keeps only the last one.
+        """Write our states of these sites again. A worker that was frozen has written states of
+        these sites after it had lost the partition. Compaction keeps only the last state of each
+        site, so the last one must be ours.
         """
         while names:
             ours = self.sites

@@ -1,7 +1,7 @@
 """The interfaces by which the ledger reaches Kafka.
 
-Rule: our own engine sends by `KeyedWriter`, the Faust engine by Faust's producer. Both read the
-changelog by `KafkaChangelog`. Owner: the ledger.
+Rule: our own engine sends records through `KeyedWriter`, and the Faust engine sends them through
+Faust's producer. Both engines read the changelog through `KafkaChangelog`. Owner: the ledger.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ Fits = Callable[[str, bytes, int], bool]
 
 
 class Send(Protocol):
-    """Hands records to Kafka, those of one partition in order. Returns an awaitable, which ends
-    when all records are delivered. Its result is the offset of each record, negative if Kafka did
-    not tell the offset. The awaitable raises if a record was not delivered.
+    """Hands records to Kafka. Records of the same partition stay in order. Returns an awaitable,
+    which ends when all records are delivered. Its result is the offset of each record, negative if
+    Kafka did not tell the offset. The awaitable raises if a record was not delivered.
     """
 
     async def __call__(self, records: Sequence[Out], /) -> Awaitable[Sequence[int]]: ...
@@ -47,7 +47,8 @@ class Changelog(Protocol):
     def read(
         self, ends: Mapping[int, int], begins: Mapping[int, int] | None = None
     ) -> AsyncIterator[Logged]:
-        """The records of each partition in order, from its offset in `begins` (or from the first
-        record) to before its offset in `ends`.
+        """The records of each partition, in order. They begin at the partition's offset in
+        `begins`, or at its first record if it is not in `begins`. They end before the partition's
+        offset in `ends`.
         """
         ...

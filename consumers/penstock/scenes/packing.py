@@ -33,7 +33,7 @@ _numbers = msgspec.json.Decoder(float)
 class SceneRecords:
     """Encodes the records of scenes. `inline`: a JSON pointer to a number in each prediction; a
     scene's record then has one row of these numbers, besides the predictions. None: the record has
-    no such row. `fill`: the number that the row has for a member whose number is missing.
+    no such row. `fill`: stands in that row for a member without a number.
     """
 
     def __init__(self, inline: str | None = None, fill: float | None = None) -> None:
@@ -71,8 +71,8 @@ class SceneRecords:
 
 
 def _seat(arrival: Arrival, answer: Answer | None) -> Raw:
-    """A member's place in the record. If `answer` is None, the place has no answer, and its status
-    comes from the arrival.
+    """A member's place in the record. If `answer` is None, the place has no answer, and the arrival
+    tells its status.
     """
     id, time, model = arrival.id, arrival.time, arrival.model
     if answer is None:
@@ -94,8 +94,8 @@ def _index(step: str) -> int:
 
 
 def _number(answer: Raw, steps: Sequence[str]) -> float | None:
-    """The number that the steps lead to. None if they lead to no number, or to one that is too
-    large for a model.
+    """The number to which the steps lead. None if they do not lead to a number, or if the number is
+    too large for a model.
     """
     try:
         for step in steps:

@@ -1,5 +1,5 @@
-"""The page of a scenes worker: `/healthz`, `/readyz`, `/metrics` and `/api/status` for machines,
-`/` for people.
+"""The page of a scenes worker. `/healthz`, `/readyz`, `/metrics` and `/api/status` are for
+machines; `/` is for people.
 
 Rule: the page changes nothing, and its figures are collected at each request. The counters of a
 site are part of its state, so the next worker that has the site goes on counting from them. Owner:

@@ -22,8 +22,8 @@ from penstock.scenes.ledger_ports import Fits, Out
 
 class Late:
     """Makes the letters of the late topic. A letter holds the prediction's record if the topic
-    accepts so large a letter. If not, the letter's id says where the record is. With `scenes.late =
-    "drop"` no letter is made.
+    accepts so large a letter. If not, the letter's id says where the record is. If `scenes.late` is
+    "drop", no letter is made.
     """
 
     def __init__(self, topic: str, fits: Fits, *, is_dropped: bool) -> None:
@@ -61,8 +61,8 @@ class Late:
         scene: str | None = None,
         model: str | None = None,
     ) -> list[Out]:
-        """The letter to write; none with `scenes.late = "drop"`. The letter's `record` is null if
-        `record` is empty or too large.
+        """The letter to write; none if `scenes.late` is "drop". The letter's field `record` is null
+        if the argument `record` is empty or too large.
         """
         if self._is_dropped:
             return []
@@ -100,8 +100,8 @@ class Rekey:
 
     def out(self, value: bytes | None, where: str, at_ms: int) -> list[Out]:
         """The record for the repartition topic, or the letter for the late topic; nothing if a
-        refused prediction is dropped. `where` (topic/partition/offset) names a record that has no
-        id.
+        refused prediction is dropped. `where`: topic/partition/offset of the record, which a letter
+        uses as the name of a record without an id.
         """
         value = value or b""
         try:

@@ -34,7 +34,7 @@ def names(scenes: config.Scenes) -> Names:
 
 
 def rules_of(scenes: config.Scenes) -> Rules:
-    """The rules of `[scenes]`. Raises `Fatal` (exit 2) for settings that contradict each other."""
+    """The rules of `[scenes]`. Raises `Fatal` (exit 2) if settings contradict each other."""
     check(scenes)
     leader = scenes.anchor.removeprefix(LEADER) if scenes.anchor.startswith(LEADER) else None
     return Rules(
@@ -58,7 +58,7 @@ def rules_of(scenes: config.Scenes) -> Rules:
 
 
 def check(scenes: config.Scenes) -> None:
-    """Raises `Fatal` (exit 2) for settings that are wrong or contradict each other."""
+    """Raises `Fatal` (exit 2) if a setting is wrong, or if settings contradict each other."""
     try:
         groups = re.compile(scenes.site).groupindex
     except re.error as error:

@@ -1,7 +1,7 @@
 """Makes the parts that both engines have in common: topic names, re-keying and ledger.
 
-Rule: both engines get these parts here, so they differ only in how they reach Kafka. Owner: the
-engine.
+Rule: both engines get these parts from here, so the engines differ only in how they reach Kafka.
+Owner: the engine.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,9 @@ class Parts(NamedTuple):
 def parts_of(
     cfg: config.Config, send: Send, fits: Fits, clock: Clock, is_behind: Callable[[], bool]
 ) -> Parts:
-    """Make the parts for an engine that sends records by `send`. `is_behind()` is true while old,
-    unhandled records lie in Kafka. Raises `Fatal` for settings that contradict each other.
+    """Make the parts for an engine that sends its records through `send`. `is_behind`: a function
+    that returns True while old, unhandled records lie in Kafka. Raises `Fatal` for settings that
+    contradict each other.
     """
     scenes, topics = cfg.scenes, names(cfg.scenes)
     late = Late(topics.late, fits, is_dropped=scenes.late == "drop")

@@ -1,8 +1,9 @@
-"""Figures of sites for people: the last scenes, each member's skew, completeness over time.
+"""Figures of sites for people: each site's last scenes, the skew of each member, and the
+completeness over time.
 
-Rule: the figures are computed from decided scenes, and decide nothing. They cost time once per
-scene, not per prediction. Their memory is bounded, and is freed with the site. A line is logged
-when a member is evicted, and another when the member is back. Owner: the ledger.
+Rule: the figures are computed from decided scenes, and no decision depends on them. They cost time
+once per scene, and not per prediction. Their memory is bounded, and is freed with the site. A line
+is logged when a member is evicted, and another when the member is back. Owner: the ledger.
 """
 
 import logging
@@ -25,8 +26,8 @@ SKEW_WEIGHT = 0.05
 
 
 class Step:
-    """The scenes of ten seconds: how many there were, how many of them were complete, and how many
-    of all their members' places were taken.
+    """Counts the scenes of ten seconds: how many there were, how many of them were complete, how
+    many places for members they had together, and how many of these places were taken.
     """
 
     def __init__(self, since_ms: int) -> None:

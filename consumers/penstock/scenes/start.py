@@ -1,5 +1,5 @@
-"""`penstock scenes`: checks its topics, then runs its engine. For `penstock topics create`, this
-module creates the topics.
+"""`penstock scenes`: checks the topics, then runs the engine. `penstock topics create` uses this
+module, too, to create the topics of scenes.
 
 Rule: if a topic is missing or does not fit, the error says how to mend it. Owner: the command.
 """
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # Settings of the changelog. Only the last record of each site is needed, and a worker that takes
 # over reads the whole topic, so Kafka should compact it soon. But each record must stay for a
-# minute. Another worker may write a record after that worker has lost the partition, and the
-# partition's owner must see this record.
+# minute. The reason: a worker that has lost a partition may still write a record to it, and the
+# partition's new owner must see this record.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "60000",
@@ -56,8 +56,8 @@ class _Engine(Protocol):
 
 
 def fitting(most_bytes: Mapping[str, int]) -> Fits:
-    """A function that says whether a topic accepts a record. `most_bytes`: from a topic's name to
-    the largest record that the topic accepts.
+    """A function that says whether a topic accepts a record. `most_bytes`: for each topic's name,
+    the size of the largest record that the topic accepts.
     """
     return lambda topic, key, value_bytes: len(key) + value_bytes < most_bytes[topic]
 

@@ -1,8 +1,8 @@
 """Counters, gauges and histograms for the hot path: plain numbers until the metrics are read.
 
-Rule: to add a value takes 0.1 to 0.3 µs; with the library's own types it takes up to 2 µs, for
-locks and checks. Both give the same text when the metrics are read. Only the event loop's thread
-adds and reads. Owner: the telemetry.
+Rule: to add a value takes 0.1 to 0.3 µs. The library's own types take up to 2 µs, because of locks
+and checks. When the metrics are read, both give the same text. Only the event loop's thread adds
+and reads. Owner: the telemetry.
 """
 
 import time
@@ -19,22 +19,23 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-# For the rows of a batch.
+# The buckets for the number of rows of a batch.
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-# For model calls and the waits before them, which may be as short as 1 ms.
+# The buckets for the times of model calls and of the waits before these calls. Such a time may be
+# as short as 1 ms.
 CALL_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
-# For the whole way of an object. The buckets are narrow where the bounds of live streams are,
-# because a quantile is no more exact than its bucket.
+# The buckets for the time of an object's whole way. They are narrow near the latency targets that
+# live streams have, because a quantile is no more exact than its bucket.
 LATENCY_BUCKETS_S = (
     0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
 
 
 def latency_buckets_s(bound_s: float | None) -> Sequence[float]:
-    """The buckets of latencies, one of which ends at `bound_s`, so that the share of answers within
-    the bound is exact.
+    """The buckets of latencies. One bucket ends at `bound_s`, so that the share of answers within
+    this bound is exact.
     """
     return sorted({*LATENCY_BUCKETS_S, *([bound_s] if bound_s is not None else [])})
 
@@ -59,7 +60,9 @@ class Total(_Metric):
 
 
 class TotalOf(_Metric):
-    """A counter that another part keeps; `read` is called when the metrics are read."""
+    """A counter that another part keeps. `read`: a function that gives the count; it is called when
+    the metrics are read.
+    """
 
     def __init__(
         self, name: str, meaning: str, read: Callable[[], float], registry: CollectorRegistry
@@ -72,8 +75,8 @@ class TotalOf(_Metric):
 
 
 class TotalBy(_Metric):
-    """A counter with one label. `totals`: from each value of the label to its count. `known`:
-    values of the label that are shown from the start, with 0.
+    """A counter with one label. `totals`: for each value of the label, its count. `known`: values
+    of the label that are shown from the start, with the count 0.
     """
 
     def __init__(
@@ -99,7 +102,9 @@ class TotalBy(_Metric):
 
 
 class Level(_Metric):
-    """A gauge without labels. A value of None is not known: the gauge then is not shown."""
+    """A gauge without labels. If its value is None, the value is not known, and the gauge is not
+    shown.
+    """
 
     _value: float | None = None
 
@@ -111,7 +116,9 @@ class Level(_Metric):
 
 
 class LevelBy(_Metric):
-    """A gauge with labels. `set` replaces all values: labels that are not among them are gone."""
+    """A gauge with labels. `set` replaces all values. Labels without a new value are no longer
+    shown.
+    """
 
     def __init__(
         self, name: str, meaning: str, labels: Sequence[str], registry: CollectorRegistry
@@ -141,7 +148,7 @@ class Spread(_Metric):
         # One more bucket for values above all bounds.
         self._counts = [0] * (len(buckets) + 1)
         self.sum = 0.0
-        # From each bucket to the last value in it that has a trace.
+        # For each bucket: the last value in it that has a trace.
         self._examples: dict[int, Exemplar] = {}
 
     @property
@@ -153,8 +160,8 @@ class Spread(_Metric):
         self.sum += value
 
     def example(self, value: float, trace_id: str) -> None:
-        """Remember the trace of an observed value. Only the format OpenMetrics shows it, as the
-        exemplar of the value's bucket.
+        """Remember the trace of an observed value. The trace is shown as the exemplar of the
+        value's bucket, but only in the format OpenMetrics.
         """
         bucket = bisect_left(self._bounds, value)
         self._examples[bucket] = Exemplar({"trace_id": trace_id}, value, time.time())
@@ -171,9 +178,9 @@ class Spread(_Metric):
 
 
 class Used:
-    """How much of an allowance is in use, over all the time and not only at the moments when
-    somebody looks. `share_s`: the sum over time of the share in use (from 0 to 1) times the seconds
-    for which it was in use.
+    """How much of an allowance is in use. All of the time counts, and not only the moments at which
+    the metrics are read. `share_s`: the sum over time of the share in use (from 0 to 1) times the
+    seconds for which it was in use.
     """
 
     def __init__(self, now_s: float) -> None:

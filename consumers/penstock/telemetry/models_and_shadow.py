@@ -1,9 +1,9 @@
 """Metrics of the calls to each of several models, and metrics of a shadow model.
 
-Rule: the stage that calls a model need not know whether there are other models: a call to one of
-several is counted for that model, and for all of them together. Of a shadow, its calls are counted,
-and what became of the rows that were sent to it. Owner: the worker's telemetry, which makes these
-metrics only if there are several models, or a shadow.
+Rule: the stage that calls a model need not know whether there are other models. If there are, a
+call to a model is counted twice: for that model, and for all models together. For a shadow, two
+things are counted: its calls, and what became of the rows that were meant for it. Owner: the
+worker's telemetry, which makes these metrics only if there are several models, or a shadow.
 """
 
 from typing import Protocol
@@ -28,7 +28,9 @@ class CallsTelemetry(Protocol):
 
 
 class ModelsTelemetry:
-    """The metrics that have a label for the model. `whole` counts for all models together."""
+    """The metrics that have a label for the model. `whole`: the metrics that count for all models
+    together.
+    """
 
     def __init__(self, whole: CallsTelemetry, registry: CollectorRegistry) -> None:
         self.whole = whole
@@ -57,8 +59,8 @@ class ModelsTelemetry:
         )
 
     def health_of(self, name: str, *, is_open: bool, calls: int) -> None:
-        """Note the health of model `name`, and set the gauges of all models together: whether any
-        breaker is open, and the sum of the allowed calls.
+        """Note the health of model `name`. Then set the two gauges of all models together: whether
+        any breaker is open, and the sum of the allowed calls.
         """
         self._health[name] = (is_open, calls)
         self.whole.model_health(
@@ -68,7 +70,9 @@ class ModelsTelemetry:
 
 
 class ModelTelemetry:
-    """Counts the calls to one of several models. Labels are looked up once, not at every call."""
+    """Counts the calls to one of several models. The labels are looked up once, and not at every
+    call.
+    """
 
     def __init__(self, models: ModelsTelemetry, name: str) -> None:
         self._models = models

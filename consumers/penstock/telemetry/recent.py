@@ -1,9 +1,10 @@
-"""What a worker remembers of the last minutes, in memory that does not grow: rates and latencies,
-their history, and the way of each of the last objects.
+"""What a worker remembers of the last minutes: rates and latencies, their history, and the way of
+each of the last objects. The memory for this does not grow.
 
 Rule: time is cut into windows of ten seconds. To add a delivery takes a few steps of arithmetic;
-latencies are sorted once per window, and when somebody asks. A latency is known to 2.5 %. Owner:
-the worker's telemetry, for the whole worker and for each stream; the pages' flow owns the history.
+latencies are sorted once per window, and when figures are asked for. A latency is known to 2.5 %.
+Owner: the worker's telemetry, which has a `Recent` for the whole worker and one for each stream;
+the `Flow` of the pages owns the history.
 """
 
 from array import array
@@ -14,7 +15,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 WINDOW_S: Final = 10.0
-# The current window and five before it: a minute at most, 50 s at least.
+# The number of windows that count as the last minute: the current one and five before it. Together
+# they last 50 to 60 s.
 MINUTE: Final = 6
 # How many windows of history there are: ten minutes.
 HISTORY: Final = 60
@@ -22,12 +24,12 @@ HISTORY: Final = 60
 _STEPS: Final = 20.0
 # The figures of the worker that have a history.
 NAMES: Final = ("p99_ms", "rows_per_s", "backlog_s", "utilisation")
-# This many ways take 5 MB. They reach back 80 seconds at 200 objects a second, and four hours at
-# one object a second.
+# So many ways are kept. They take 5 MB, and reach back 80 seconds at 200 objects a second, or four
+# hours at one object a second.
 MOST_WAYS: Final = 16_384
 _PACKED: Final = Struct("<9f3I")
 
-# The number of objects whose latency is in a bucket, by bucket.
+# For each bucket of latencies: the number of objects in it.
 Counts = dict[int, int]
 
 
@@ -46,7 +48,9 @@ def add(whole: Counts, part: Counts, sign: int = 1) -> None:
 
 
 def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
-    """The latency at each of these ascending shares, such as 0.5 and 0.99; None: no objects."""
+    """For each share (such as 0.5 and 0.99): the latency that this share of the objects did not
+    exceed; None if there are no objects. `shares` must ascend.
+    """
     total, seen = sum(counts.values()), 0
     found: list[float | None] = []
     for bucket in sorted(counts):
@@ -57,10 +61,10 @@ def quantiles_ms(counts: Counts, *shares: float) -> list[float | None]:
 
 
 class Recent:
-    """The deliveries of one stream, or of all streams, by window. The caller adds to `objects`,
-    `rows` and `counts`, which are those of the current window, and calls `turn` before the first
-    delivery of a later window. `p99_ms`: the 99th percentile of the last closed window that had
-    objects.
+    """The deliveries of one stream, or of all streams, by window. `objects`, `rows` and `counts`
+    are the figures of the current window: the caller adds to them, and calls `turn` before the
+    first delivery of a later window. `p99_ms`: the 99th percentile of the last closed window that
+    had objects.
     """
 
     __slots__ = (
@@ -89,13 +93,13 @@ class Recent:
     def turn(self, window: int) -> None:
         """Close the window that was current, and begin this later one."""
         (p99_ms,) = quantiles_ms(self.counts, 0.99)
-        # In the windows between the two nothing was delivered. Their places in the history still
-        # hold figures of ten minutes before, which must go.
+        # Nothing was delivered in the windows between the former window and the new one. Their
+        # places in the history still hold figures of ten minutes before, so these are removed.
         for passed in range(max(self.window, window - HISTORY), window):
             self._p99s_ms[passed % HISTORY] = nan
         if p99_ms is not None:
             self.p99_ms = p99_ms
-            # If the window is too old for the history, its place belongs to a later one.
+            # If the window is too old for the history, a later window already uses its place.
             if window - self.window <= HISTORY:
                 self._p99s_ms[self.window % HISTORY] = p99_ms
             self._closed.append((self.window, self.counts))
@@ -126,7 +130,9 @@ class Recent:
         return (objects + objects_before * share) / over_s, (rows + rows_before * share) / over_s
 
     def p99s_ms(self, now_s: float) -> list[float | None]:
-        """The 99th percentile of each window, the newest last; None: no delivery in it."""
+        """The 99th percentile of each window, the newest window last. None stands for a window
+        without a delivery.
+        """
         last = window_of(now_s)
         first = max(last - HISTORY + 1, window_of(self._began_s))
         closed = (self._p99s_ms[window % HISTORY] for window in range(first, self.window))
@@ -153,7 +159,8 @@ class History:
     def note(
         self, worker: Mapping[str, float | None], streams: Sequence[Mapping[str, Any]]
     ) -> None:
-        """`worker`: a value for each of `NAMES`. `streams`: those that the status shows now."""
+        """`worker`: a value for each of `NAMES`. `streams`: the streams that the status shows now.
+        """
         self._windows += 1
         self._worker.append(worker)
         for one in streams:
@@ -181,7 +188,9 @@ class History:
 
 
 class TimeSpent(NamedTuple):
-    """Where an object's time went, in seconds; `kafka_in` counts from the record's timestamp."""
+    """How many seconds an object spent in each part of its way. `kafka_in` begins at the record's
+    timestamp.
+    """
 
     kafka_in: float = 0.0
     queue: float = 0.0
@@ -195,8 +204,8 @@ class TimeSpent(NamedTuple):
 
 class Way(NamedTuple):
     """`rows`, `objects`: how many rows and objects were in the request that answered the object's
-    last rows. `request`: the number of that request in its batch. All three are 0 if no model
-    answered these rows.
+    last rows. `request`: the position of that request among the requests of its batch, from 1. All
+    three are 0 if no model answered these rows.
     """
 
     spent: TimeSpent
@@ -217,7 +226,7 @@ class Ways:
 
     def add(self, of: str, model: str | None, way: Way) -> None:
         kept = self._packed
-        # An object that is delivered again is the newest.
+        # If an object is delivered again, its way becomes the newest one.
         kept.pop((of, model), None)
         kept[of, model] = _PACKED.pack(*way.spent, *way[1:])
         if len(kept) > self._most:

@@ -1,4 +1,4 @@
-"""What the rekeyer counts. `penstock rekey` shows these counts, and so does a worker that rekeys.
+"""The counts of the rekeyer. They are shown by `penstock rekey`, and by a worker that rekeys.
 
 Owner: the worker, or the command that starts the rekeyer.
 """
@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from penstock.telemetry.metric_types import TotalBy
 
-# All messages but `ignored` ones are passed on. Messages that are `split`, `late`, `cut` or
-# `unforeseen` count as `passed` as well.
+# Only `ignored` messages are not passed on. A message that is `split`, `late`, `cut` or
+# `unforeseen` counts as `passed`, too.
 KINDS = ("passed", "ignored", "split", "late", "cut", "unforeseen")
 
 

@@ -1,5 +1,5 @@
-"""Which replica gave objects and answers. For a worker in a region also: which region gave objects,
-and which regions the worker helps.
+"""Metrics of the replicas that gave objects and answers. A worker in a region also has metrics of
+the regions that gave objects, and of the regions that it helps.
 
 Rule: one count for each read, and one for each change from one replica to another. A region's bytes
 are the sum over its stores, computed when the metrics are read. Owner: the worker's telemetry; the
@@ -20,8 +20,8 @@ ELSEWHERE = "elsewhere"
 
 
 class ReplicasTelemetry:
-    """Counts the bytes that every store with replicas gave (in a worker of a region: every store),
-    and how often a replica was asked instead of a store or a model server.
+    """Counts the bytes that each store with replicas gave; in a worker of a region, the bytes of
+    each store. Also counts how often a replica was asked instead of a store or a model server.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -59,8 +59,8 @@ class ReplicasTelemetry:
 
 
 class RegionTelemetry(Collector):
-    """The further metrics of a worker that is in a region. `name`: the worker's own region.
-    `region_of`: from a store's name to its region.
+    """The metrics that only a worker in a region has. `name`: the worker's own region. `region_of`:
+    for each store's name, its region.
     """
 
     def __init__(
@@ -103,14 +103,16 @@ class RegionTelemetry(Collector):
         return found
 
     def local_share(self) -> float:
-        """The share of bytes from the worker's own region; 1 while nothing was read."""
+        """The share of the read bytes that came from the worker's own region; 1 if nothing was read
+        yet.
+        """
         found = self.bytes_by_region()
         total = sum(found.values())
         return found.get(self.name, 0) / total if total else 1.0
 
     def seen(self, region: str, lag: int | None, *, is_helped: bool) -> None:
-        """Show the state of another region. `lag`: the records that the region's group has not
-        committed; None: Kafka did not tell.
+        """Show the state of another region. `lag`: how many records the region's group has not
+        committed; None if Kafka did not tell.
         """
         if lag is not None:
             self._lag.labels(region).set(lag)

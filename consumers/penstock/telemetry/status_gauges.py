@@ -1,5 +1,5 @@
-"""Gauges that show figures of the status: what the worker holds and owes, its flow, what limits it,
-its worst streams.
+"""Gauges that show figures of the status: the worker's unfinished work, its flow, what limits it,
+and its worst streams.
 
 Rule: the worker's page sets these gauges whenever the metrics are read, from figures that were
 computed for all pages together. A figure that is not known is not shown. One gauge, the retention,
@@ -43,7 +43,7 @@ class StatusGauges:
         self.input_retention = Level(
             "penstock_input_retention_seconds", "How long the input topic keeps a record", reg
         )
-        # From each key in the status to its gauge.
+        # For each key in the status: its gauge.
         self._of_flow = {
             "backlog_bytes": Level(
                 "penstock_backlog_bytes",

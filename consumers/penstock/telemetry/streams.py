@@ -1,8 +1,8 @@
-"""What was delivered and rejected of each stream lately, for any number of streams.
+"""For each stream, what was delivered and rejected lately. There may be any number of streams.
 
-Rule: to add an object costs less than a microsecond; which streams are shown is decided when
-somebody asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others
-are summed. If there are more than `MOST_STREAMS`, the stream that was silent longest is forgotten.
+Rule: to add an object costs less than a microsecond; which streams are shown is decided only when a
+page asks. At most `SHOWN` streams are shown one by one, those in most trouble first; all others are
+summed. If there are more than `MOST_STREAMS` streams, the one that was silent longest is forgotten.
 Owner: the worker's telemetry; the publish stage adds.
 """
 
@@ -31,8 +31,8 @@ SILENT_WINDOWS: Final = 360
 
 
 class Owed(NamedTuple):
-    """The objects of a stream that are read from Kafka and not answered, and the age of the
-    oldest.
+    """How many objects of a stream are read from Kafka but not answered yet, and the age of the
+    oldest of them.
     """
 
     objects: int
@@ -44,7 +44,9 @@ NOTHING_OWED: Final = Owed(0, 0.0, -1)
 
 
 class StreamFigures(Recent):
-    """One stream. `rejected`: its rows and objects that were answered by an error."""
+    """The figures of one stream. `rejected`: how many of its rows and objects were answered by an
+    error.
+    """
 
     __slots__ = ("last_code", "last_message", "partition", "rejected", "rejected_window")
 
@@ -69,8 +71,8 @@ class Told(NamedTuple):
 
 
 class Streams:
-    """The figures of each stream, and in `whole` those of all streams together, which `count`
-    brings up to date.
+    """The figures of each stream. `whole` has the figures of all streams together; `count` brings
+    `whole` up to date.
     """
 
     def __init__(self, most: int = MOST_STREAMS) -> None:
@@ -126,7 +128,8 @@ class Streams:
             self._count_whole()
             self.whole.turn(window)
         self._window, self._ends_s = window, (window + 1) * WINDOW_S
-        # Streams stand in the order in which they last began a window.
+        # The streams are in the order in which they last began a window, so the first one was
+        # silent longest.
         while self._streams:
             first = next(iter(self._streams.values()))
             if first.window > window - SILENT_WINDOWS:
@@ -134,7 +137,7 @@ class Streams:
             self._streams.popitem(last=False)
 
     def _begun(self, stream: str, found: StreamFigures | None, now_s: float) -> StreamFigures:
-        """The figures of a stream that is new, or had nothing in this window yet."""
+        """The figures of a stream that is new, or had no delivery in this window yet."""
         if found is not None:
             found.turn(self._window)
             self._streams.move_to_end(stream)
@@ -145,8 +148,8 @@ class Streams:
         return found
 
     def count(self, now_s: float) -> None:
-        """Add the latencies that came since the last `count` to the figures of the whole. In bulk
-        this takes a fifth of the time that it would take one by one.
+        """Add the latencies since the last `count` to the figures of the whole. To add them in bulk
+        takes a fifth of the time of adding them one by one.
         """
         self.turn(now_s)
         self._count_whole()
@@ -157,8 +160,8 @@ class Streams:
         add(self.whole.counts, Counter(buckets))
 
     def told(self, owed: Mapping[str, Owed], stopped: Set[str], now_s: float) -> Told:
-        """What the pages show. `owed`: from each stream to what it owes; `stopped`: the streams
-        that stand still at a dead letter.
+        """What the pages show. `owed`: for each stream, its objects that are not answered yet;
+        `stopped`: the streams that stand still at a dead letter.
         """
         self.count(now_s)
         worst = self._worst(owed, stopped)

@@ -42,12 +42,14 @@ class SpanCounts(Protocol):
 
 
 class Telemetry:
-    """Each method counts what its name says has happened. Times are in seconds, sizes in bytes."""
+    """Each method counts one kind of event, which its name tells. Times are in seconds, sizes in
+    bytes.
+    """
 
     def __init__(self, bound_s: float | None = None) -> None:
-        """`bound_s`: the target of the latency, which gets a bucket of its own."""
-        # Counts the tries at services that are away, and the waits on purpose. The watchdog takes
-        # each of them for progress.
+        """`bound_s`: the target of the latency. A bucket of the latencies ends at this target."""
+        # Counts the tries at unavailable services, and the deliberate waits. The watchdog counts
+        # each of these as progress.
         self.retries = 0
         self.bound_s = bound_s
         self.streams = Streams()
@@ -177,14 +179,14 @@ class Telemetry:
         self._decoder_deaths.inc(signal)
 
     def retried(self, stage: str, *, is_away: bool = True) -> None:
-        """Count a request that is made again. `is_away`: the service is unavailable, and the wait
-        for it has no end of its own.
+        """Count a request that is made again. `is_away`: True if the service is unavailable, so
+        that the worker waits for it without a time limit.
         """
         self.retries += is_away
         self._retries.inc(stage)
 
     def waited(self, *, is_on_purpose: bool) -> None:
-        """A wait that `is_on_purpose` counts like a retry at an unavailable service."""
+        """Note a wait. If it `is_on_purpose`, it counts like a try at an unavailable service."""
         self.retries += is_on_purpose
 
     def rejected(self, code: str, count: int) -> None:
@@ -222,22 +224,24 @@ class Telemetry:
 
     @property
     def rejections(self) -> Mapping[str, float]:
-        """Rows and objects that were answered by an error, by code."""
+        """For each error code: how many rows and objects were answered by that error."""
         return self._rejected.totals
 
     @property
     def spent_s(self) -> Mapping[str, float]:
-        """The time that delivered objects spent, by part of their way."""
+        """For each part of an object's way: the seconds that all delivered objects together spent
+        there.
+        """
         return self._spent.totals
 
     @property
     def batches(self) -> Mapping[str, float]:
-        """The number of batches, by the reason they closed for."""
+        """For each reason to close a batch: how many batches were closed for it."""
         return self._batches.totals
 
     @property
     def totals(self) -> dict[str, float]:
-        """The counters of which the status shows rates."""
+        """The values of the counters whose rates the status shows."""
         return {
             "records": self._records.value,
             "objects": self._objects.value,
@@ -281,7 +285,9 @@ class Telemetry:
         )
 
     def in_region(self, name: str, region_of: Mapping[str, str]) -> RegionTelemetry:
-        """Further metrics for a worker in region `name`; `region_of`: the region of each store."""
+        """Make the further metrics of a worker in region `name`. `region_of`: for each store's
+        name, its region.
+        """
         by_store = self.replicas.bytes_by_store
         self.region = RegionTelemetry(name, region_of, by_store, self.registry)
         return self.region

@@ -1,7 +1,7 @@
 """A prediction that has arrived: the fields of its record that a scene needs.
 
-Rule: the answer stays JSON text and is not decoded. A record that no worker can have written does
-not count as a prediction, and is refused. Owner: the site that gets the prediction.
+Rule: the answer stays JSON text and is not decoded. A record does not count as a prediction if no
+worker can have written it; such a record is refused. Owner: the site that gets the prediction.
 """
 
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from penstock.messages.prediction import Source
 from penstock.messages.reference import MAX_INTEGER, MAX_NAME_CHARS, Count, SchemaError, epoch_ms
 from penstock.messages.scene import NULL
 
-# The position of an object's marker: after all rows of the object.
+# The row number that an object's marker gets, so that it stands after all rows of the object.
 MARKER_ROW = 1 << 62
-# An id is a topic's name, of at most 249 characters, and four numbers.
+# The longest id. An id has a topic's name (at most 249 characters) and four numbers.
 MAX_ID_CHARS = 512
 Position = tuple[int, int, int]
 
@@ -29,12 +29,12 @@ class _Record(Struct):
     prediction: Raw
     model: str = ""
     event_time: Raw = NULL
-    error: Raw = NULL  # not `Raw | None`, which msgspec takes to mean null only
+    error: Raw = NULL  # not `Raw | None`: msgspec would then accept only null
 
 
 class Answer(NamedTuple):
-    """The part of a prediction that a scene shows, as JSON text. `error`: None unless the
-    prediction is a rejection.
+    """The part of a prediction that a scene shows, as JSON text. `error`: the error of a rejection;
+    None for any other prediction.
     """
 
     prediction: Raw
@@ -111,8 +111,8 @@ def without_answer(arrival: Arrival) -> Arrival:
 
 
 def _object_index(id: str) -> int:
-    """The object's index, which stands before the row in an id; 0 in an id of another form. Raises
-    `ValueError` if the number is too large.
+    """The index of the object in its message. In an id, the index stands before the row. If the id
+    has another form, the index is 0. Raises `ValueError` if the number is too large.
     """
     index = id.rsplit("/", 2)[-2:-1]
     if not index or not index[0].isdecimal():

@@ -1,10 +1,11 @@
-"""The time by which a worker decides: which sites are due, and when the clock stands still because
-the worker is behind.
+"""The time by which a worker decides. This module knows which sites are due, and stops the clock
+while the worker is behind.
 
 Rule: a site is due once, at the earliest of the times with which it was put. A worker is behind if
-the records of a partition are old when they are handled, and more records follow. It is not enough
-that more records follow, because a few records are always on their way, and the last offset may be
-the mark of a transaction instead of a record. Owner: the ledger; the engine owns the `Backlog`.
+two things are true: the records of a partition are old when they are handled, and more records
+follow. The second alone proves nothing, because a few records are always on their way, and the last
+offset may be the mark of a transaction instead of a record. Owner: the ledger; the engine owns the
+`Backlog`.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -62,8 +63,8 @@ class Backlog(Generic[Where]):
         self._handled.clear()
 
     def is_behind(self, ends: Mapping[Where, int], now_ms: int) -> bool:
-        """True if the worker is behind. `ends`: from a partition to the offset after its last
-        record, for the partitions of which this offset is known.
+        """True if the worker is behind. `ends`: for each partition, the offset after its last
+        record. Partitions whose end is not known are left out.
         """
         since = now_ms - BEHIND_MS
         return any(
@@ -73,9 +74,9 @@ class Backlog(Generic[Where]):
 
 
 class WaitingClock:
-    """A clock that stands still while there is a backlog. The members whose predictions still lie
-    in Kafka must not count as late, because it is this worker that is late. `now_ms` must be a
-    clock that never jumps, unlike the system's time.
+    """A clock that stands still while there is a backlog. During a backlog, predictions wait in
+    Kafka because this worker is late, so the members that sent them must not count as late.
+    `now_ms` must be a clock that never jumps, unlike the system's time.
     """
 
     def __init__(self, now_ms: Callable[[], int], is_behind: Callable[[], bool]) -> None:

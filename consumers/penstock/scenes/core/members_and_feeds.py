@@ -1,9 +1,10 @@
-"""The members of a site, and which of them are expected; and how far each feed of a site has come.
+"""Knows two things about a site: which members it has and which of them are expected, and how far
+each of its feeds has come.
 
-Rule: members are either listed in the settings, or learned from predictions. With a list, the
-members are those on the list now, whatever the state remembers. Each prediction renews its member's
-lease. A member is expected while its lease runs. When the lease ends, the member is evicted; its
-next prediction brings it back. Owner: the `Site`.
+Rule: members are either listed in the settings, or learned from predictions. If there is a list,
+the members are those that are on the list now, whatever the state remembers. Each prediction renews
+its member's lease. A member is expected while its lease runs. When the lease ends, the member is
+evicted; its next prediction brings it back. Owner: the `Site`.
 """
 
 from collections.abc import Collection
@@ -21,9 +22,9 @@ class Members:
         self._listed = rules.listed.get(site)
 
     def resume(self, passed_ms: int) -> None:
-        """Go on after a time during which no worker listened. The leases of expected members begin
-        anew, because this time does not count as silence of the members. If the list in the
-        settings has changed, follow the new list.
+        """Go on after a time during which no worker listened. This time does not count as silence
+        of the members, so the leases of expected members begin anew. If the list in the settings
+        has changed, follow the new list.
         """
         state = self._state
         for member in state.members.values():
@@ -55,7 +56,7 @@ class Members:
         return None
 
     def _add_listed(self) -> None:
-        """Add the members that are new on the list. Their leases start now."""
+        """Add each member of the list that is not a member yet. Their leases start now."""
         for name in self._listed or ():
             self._state.members.setdefault(name, Member(self._state.now))
 
@@ -113,17 +114,17 @@ class Members:
 
     @property
     def is_settled(self) -> bool:
-        """True if all members are known. Learned members count as known only when `deadline_ms` has
-        passed since the last new member came. Otherwise the first member alone would make a scene
-        complete.
+        """True if all members are known. If members are learned, all count as known only when
+        `deadline_ms` has passed since the last new member came. Without this wait, the first member
+        alone would make a scene complete.
         """
         since_change = self._state.now - self._state.changed
         return self._listed is not None or since_change >= self._rules.deadline_ms
 
     def all_in(self, taken: Collection[str]) -> ClosedBy | None:
-        """Returns `complete` if every member has a place in the scene, `members` if only evicted
-        members have none, and None if an expected member has none. `taken`: the names of the
-        members with a place.
+        """Returns `complete` if every member has a place in the scene; `members` if only evicted
+        members have no place; and None if an expected member has no place. `taken`: the names of
+        the members with a place.
         """
         found: ClosedBy = "complete"
         for name, member in self._state.members.items():
@@ -134,8 +135,9 @@ class Members:
         return found
 
     def event_time(self) -> int | None:
-        """The site's event time: the latest time that at least two members have reached, so that
-        one wrong clock cannot move it. If the site has a single member, that member's time.
+        """The site's event time: the latest time that at least two members have reached. Two are
+        required so that one wrong clock cannot move the event time. If the site has a single
+        member, its event time is that member's time.
         """
         said = sorted(
             member.said
@@ -160,9 +162,9 @@ class Members:
 
     def pace(self, name: str, since: int) -> int | None:
         """By how many milliseconds the fastest member other than `name` is ahead of the wall clock;
-        usually negative. Only members that were heard since `since` count. Returns None if fewer
-        than two such members are left: where only two clocks differ, nothing shows which of the two
-        is wrong.
+        usually negative. Only members that were heard since `since` count. Returns None if there
+        are fewer than two such members: if only two clocks can be compared, nothing shows which of
+        them is wrong.
         """
         paces = [
             member.said - member.heard
@@ -173,10 +175,10 @@ class Members:
 
 
 class FeedProgress:
-    """Recognises repeats: a record at or before its feed's last position is a repeat, because with
-    at-least-once delivery a feed may go back and repeat records. The event time of a repeat is
-    never later than the latest event time of its feed. A record with a lower position but a later
-    event time is therefore no repeat: it shows that the input topic was created again.
+    """Recognises repeats. With at-least-once delivery a feed may go back, so a record at or before
+    its feed's last position is a repeat. The event time of a repeat is never later than the latest
+    event time of its feed. A record with a lower position but a later event time is therefore no
+    repeat: it shows that the input topic was created again.
     """
 
     def __init__(self, rules: Rules, state: SiteState) -> None:

@@ -1,11 +1,13 @@
-"""The open scenes of a site: which one a prediction belongs to, and when and why a scene closes.
+"""The open scenes of a site. This module says to which open scene a prediction belongs, and when
+and why a scene closes.
 
-Rule: a prediction's scene is found by a grid, by a leader, or by the smallest span; times are
-corrected by `scenes.offsets_ms`. A scene closes at once when all members are in it. If members are
-missing, the scene closes after the patience if a quorum is in it, and otherwise at the deadline.
-Two kinds of scenes wait for the deadline and not for the patience: those with a single member that
-is far ahead of all others, and those of the past to which members are still on their way. This
-module judges a scene, the site changes it. Owner: the `Site`.
+Rule: a prediction's scene is found in one of three ways: by a grid of times, by the time of a
+leader, or by the smallest span. The times are corrected by `scenes.offsets_ms` first. A scene
+closes at once when all members are in it. If members are missing, the scene closes after the
+patience if a quorum is in it, and otherwise at the deadline. Two kinds of scenes wait for the
+deadline instead of the patience: a scene with a single member that is far ahead of all others, and
+a scene of the past that members can still reach. This module only judges when a scene must close;
+the site closes or drops it. Owner: the `Site`.
 """
 
 from bisect import bisect_left
@@ -37,9 +39,9 @@ def insert(scenes: list[Open], scene: Open) -> None:
 
 def near(scenes: list[Open], member: str, time: int, rules: Rules) -> Open | None:
     """The scene for a prediction of this member and time, among the open scenes within the
-    tolerance. It is a scene without this member, the one whose span stays smallest with the
-    prediction. If all of these scenes have the member already, it is the first of them. None: no
-    open scene is within the tolerance.
+    tolerance. Among those in which the member has no place yet, it is the scene whose span stays
+    smallest with the prediction. If the member has a place in each of them, it is the first of
+    them. None: no open scene is within the tolerance.
     """
     within = [scene for scene in scenes if abs(time - scene.time) <= rules.tolerance_ms]
     free = [scene for scene in within if member not in scene.taken]
@@ -91,10 +93,10 @@ class Closing:
         return "deadline" if waited >= rules.deadline_ms else None
 
     def is_beyond(self, member: str, arrival: Arrival, time: int, since: int) -> bool:
-        """True if the prediction's time is so far ahead that all other members, at the pace of the
-        wall clock, would not reach it by the deadline. Only a prediction of the past (`_is_past`)
-        can be beyond the others; predictions of the present are compared with Kafka's clock
-        instead.
+        """True if the prediction's time is so far ahead that no other member would reach it by the
+        deadline, if that member's time moves on as fast as the wall clock. This is asked only of
+        predictions of the past (`_is_past`), because predictions of the present are compared with
+        Kafka's clock instead.
         """
         if not _is_past(time, arrival.recorded_ms):
             return False
@@ -103,8 +105,9 @@ class Closing:
 
     def is_led(self, scene: Open) -> bool:
         """True if the scene has a single member, and that member is beyond all others
-        (`is_beyond`). Either this member's clock is wrong or the other members are still coming, so
-        the deadline must decide. If the scene were published now, all other members would be late.
+        (`is_beyond`). In this case the deadline must decide, because either this member's clock is
+        wrong or the other members are still coming. If the scene were published at once, all other
+        members would be late.
         """
         if len(scene.taken) > 1:
             return False
@@ -122,7 +125,7 @@ class Closing:
 
 
 def _is_past(time: int, recorded_ms: int) -> bool:
-    """True if the event is much older than its record in Kafka. Either the prediction is from a
-    recording then, or the predicting worker is behind.
+    """True if the event is much older than its record in Kafka. If so, the prediction comes from a
+    recording, or the worker that made it was behind.
     """
     return time < recorded_ms - BEHIND_MS

@@ -1,7 +1,7 @@
 """The rules by which sites decide, and the place of each stream in a site.
 
-Rule: plain values, which are checked when they are made from `[scenes]`. The core never sees the
-configuration. Owner: the code that makes a `Site`.
+Rule: all rules are plain values, and are checked when they are made from `[scenes]`. The core never
+sees the configuration. Owner: the code that makes a `Site`.
 """
 
 import re
@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-# As long as workers keep up, less time than this passes from an event to its record in Kafka.
+# If more time than this passes from an event to its record in Kafka, the worker that wrote the
+# record was behind.
 BEHIND_MS = 1_000
 
 # Kafka's default retention: records that are older cannot be read again.
@@ -33,9 +34,9 @@ class Place(NamedTuple):
 class Rules:
     """Times are in milliseconds. `is_grid`: True if the times of scenes are multiples of
     `period_ms`. `leader`: the name of the member whose predictions set the times of scenes.
-    `listed`: from the name of a site that has a list to the names on that list. `model`: the name
-    of the model whose predictions make scenes; None: the predictions of any model do. `forget_ms`:
-    a site or a learned member that is silent for this long is forgotten.
+    `listed`: for each site that has a list, the names of its members on that list. `model`: the
+    name of the model whose predictions make scenes; None: the predictions of any model do.
+    `forget_ms`: a site or a learned member that is silent for this long is forgotten.
     """
 
     period_ms: int = 50
@@ -57,7 +58,7 @@ class Rules:
 
 
 class Streams:
-    """Maps a stream's name to its place; None if the stream belongs to no site."""
+    """Finds the place of a stream by the stream's name; None if the stream belongs to no site."""
 
     def __init__(self, pattern: str) -> None:
         self._match = re.compile(pattern).fullmatch

@@ -1,4 +1,5 @@
-"""One site: takes predictions and the time, and gives decided scenes and refused predictions.
+"""Decides for one site: from predictions and the time, it makes decided scenes and refused
+predictions.
 
 Rule: each prediction is given out once, either in a scene or as a refused one. Scenes are given out
 in the order of their times. A published scene may be amended, but never contradicted. No clock, no
@@ -29,7 +30,7 @@ GRACE_LEASES = 10
 
 
 class Site:
-    """All times `now` are from one clock, in milliseconds; which clock that is does not matter. If
+    """All times `now` are milliseconds of the same clock; which clock that is does not matter. If
     the clock goes back, the site treats it as a clock that stands still.
     """
 
@@ -40,7 +41,8 @@ class Site:
         self._members = Members(name, rules, self.state)
         self._closing = open_scenes.Closing(rules, self.state, self._members)
         self._feeds = FeedProgress(rules, self.state)
-        # A prediction that is this close to a scene's time belongs to that scene.
+        # If a prediction is this close to a scene's time (in milliseconds), it belongs to that
+        # scene.
         self._gap = 0 if rules.is_grid else rules.tolerance_ms
         self._scenes: list[Decided] = []
         self._refused: list[Refused] = []
@@ -120,8 +122,8 @@ class Site:
         return not self.state.open and self.state.now >= self._ends_at
 
     def next_look(self) -> int | None:
-        """The time at which `tick` must be called if no prediction comes before. None: the time
-        that was returned last still holds.
+        """The time at which `tick` must be called, unless a prediction comes before that time.
+        None: the time that was returned last still holds.
         """
         if not self._may_be_sooner:
             return None
@@ -152,8 +154,8 @@ class Site:
 
     def shed(self) -> bool:
         """Decide the earlier half of the open scenes now, and drop the decided scenes that could be
-        amended. The ledger calls this when the state nearly fills a record even without answers.
-        Returns False if nothing was decided.
+        amended. The ledger calls this method when the state nearly fills a record even without
+        answers. Returns False if nothing was decided.
         """
         scenes = self.state.open
         for scene in [scenes.pop(0) for _ in range((len(scenes) + 1) // 2)]:
@@ -206,8 +208,9 @@ class Site:
         return scene
 
     def _make_room(self, arrival: Arrival, member: str, slot: int, time: int) -> Reason | None:
-        """Remove an open scene to make room for a new one. Returns None if there is room now. If
-        there is none, returns why the prediction is refused.
+        """The site has as many open scenes as it may have. Try to remove one, so that there is room
+        for a new one. Returns None if there is room now; if not, returns why the prediction is
+        refused.
         """
         scenes = self.state.open
         if self._closing.is_beyond(member, arrival, time, self.state.now):
@@ -222,10 +225,9 @@ class Site:
         return None
 
     def _floor(self) -> int | None:
-        """The time at or before which no scene may open, because a scene of this time or of a later
-        time was published, or is ready to be published. Without this floor, a member whose clock
-        says 1970 would keep opening scenes before all other scenes, and the other scenes would have
-        to wait for these.
+        """No scene may open at or before this time, because a scene of this or a later time was
+        published, or is ready to be published. Without this floor, a member whose clock says 1970
+        would keep opening early scenes, and all other scenes would have to wait for those.
         """
         emitted = self.state.emitted
         floors = [] if emitted is None else [emitted + self._gap]
@@ -248,7 +250,9 @@ class Site:
         self._refuse(arrival, member, "late", slot)
 
     def _close(self) -> None:
-        """Decide the earliest open scene, as long as it has a reason to close."""
+        """Decide the earliest open scene, again and again, until the earliest one has no reason to
+        close.
+        """
         self._looked_at = self.state.now
         scenes, over = self.state.open, self.state.now - self._rules.deadline_ms
         for scene in [each for each in scenes if each.start <= over and self._closing.is_led(each)]:
@@ -258,8 +262,8 @@ class Site:
             self._emit(scenes.pop(0), why)
 
     def _dissolve(self, scene: Open) -> None:
-        """Drop the scene, and refuse the prediction of its only member, whose time is far ahead of
-        all others.
+        """Drop the scene, and refuse the prediction of its only member, because the time of this
+        prediction is far ahead of all others.
         """
         ((member, arrival),) = scene.taken.items()
         self._may_be_sooner = True

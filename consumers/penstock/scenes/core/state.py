@@ -1,8 +1,9 @@
 """Everything that a site remembers, and its form on the changelog.
 
-Rule: the size of a state is bounded by members x open scenes. Encoding and decoding change nothing.
-New fields are added at the end of a Struct, with a default. No field is moved, removed or given
-another meaning, so that older and newer versions can read each other's states. Owner: the `Site`.
+Rule: the size of a state is bounded by the number of members times the number of open scenes. A
+state that is encoded and decoded again is unchanged. New fields are added at the end of a Struct,
+with a default. No field is moved, removed or given another meaning, so that older and newer
+versions can read each other's states. Owner: the `Site`.
 """
 
 from typing import Literal, TypeVar
@@ -21,7 +22,7 @@ Scene = TypeVar("Scene", "Open", "Decided")
 Reason = Literal[
     "late",  # the prediction's scene, or a later one, was closed already
     "surplus",  # the member has a place in the prediction's scene already
-    "off_grid",  # its time is farther than tolerance_ms from every scene's time
+    "off_grid",  # its time is more than tolerance_ms away from every time of the grid
     "ahead",  # its time is ahead of Kafka's clock, or of the other members
     "no_time",
     "other_model",  # it is by another model than scenes.model
@@ -32,8 +33,8 @@ Reason = Literal[
 
 
 class Member(Struct, array_like=True):
-    """`heard`: the time of the wall clock when the member's last prediction came. `said`: the last
-    event time that a prediction of the member stated.
+    """`heard`: when the member's last prediction came, by the site's clock. `said`: the last event
+    time that a prediction of the member stated.
     """
 
     heard: int
@@ -60,7 +61,7 @@ class Open(Struct, array_like=True):
 
 
 class Decided(Struct, array_like=True):
-    """A decided scene, in its last revision. The state keeps the scene if late members may amend
+    """A decided scene, in its last revision. The state keeps it as long as late members may amend
     it.
     """
 
@@ -94,11 +95,11 @@ class Refused(Struct, array_like=True):
 
 class SiteState(Struct, array_like=True):
     """`emitted`: the time of the last published scene. `changed`: when a member was last added.
-    `open`: the open scenes, in the order of their times. `outbox`: topic and value of each record
-    that was decided together with this state; after a crash these records are published again.
-    `partition`: the site's partition of the repartition topic. `batch`: the number of the owner's
-    batch that wrote the state; all decisions of earlier batches were published before that batch
-    was written.
+    `open`: the open scenes, in the order of their times. `outbox`: the topic and the value of each
+    record that was decided together with this state. After a crash these records are published
+    again. `partition`: the site's partition of the repartition topic. `batch`: the number of the
+    owner's batch that wrote the state; all decisions of earlier batches were published before that
+    batch was written.
     """
 
     now: int = 0
@@ -134,8 +135,8 @@ _decoder = msgspec.msgpack.Decoder(SiteState)
 
 
 def dump(state: SiteState) -> bytes:
-    """Encode and compress. Compression pays because during a backlog a state holds hundreds of a
-    site's records, which differ in only a few digits.
+    """Encode and compress. Compression is worth its time, because during a backlog a state holds
+    hundreds of similar records of a site, which differ in only a few digits.
     """
     return bytes(cramjam.lz4.compress_block(_encoder.encode(state)))
 
@@ -145,8 +146,9 @@ class OtherForm(ValueError):
 
 
 def load(value: bytes) -> SiteState:
-    """Decode a state. Raises `OtherForm` if any part of it cannot be read, because decisions from
-    the other parts would contradict the scenes that were published from the whole state.
+    """Decode a state. Raises `OtherForm` if any part of it cannot be read. The other parts are not
+    used alone, because decisions from them would contradict the scenes that were published from the
+    whole state.
     """
     try:
         return _decoder.decode(bytes(cramjam.lz4.decompress_block(value)))

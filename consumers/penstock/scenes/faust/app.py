@@ -1,4 +1,4 @@
-"""A scenes worker on Faust: an agent that re-keys, and an agent that decides.
+"""A scenes worker on Faust. One agent re-keys predictions, and another agent decides about scenes.
 
 Rule: Faust acknowledges an event when an agent has passed it, even if the agent failed or was
 cancelled. The agents here turn this off: they acknowledge a batch when its results are delivered,
@@ -66,8 +66,8 @@ class FaustEngine:
         self._app.on_partitions_assigned.connect(self._assigned, weak=False)
 
     async def _batches(self, work: Callable[[list[Any]], Awaitable[None]], stream: Any) -> None:
-        """Hand over events in batches. Reading goes on while a batch is in progress; the events
-        that come meanwhile are the next batch.
+        """Hand over events in batches. While a batch is in progress, reading goes on, and the
+        events that come then make up the next batch.
         """
         waiting: asyncio.Queue[Any] = asyncio.Queue(BATCH)
         # `noack()` is no use here: it returns another stream, and this stream would still

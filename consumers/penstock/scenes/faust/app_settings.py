@@ -2,11 +2,11 @@
 does not offer.
 
 Rule: Faust creates no topic, opens no port and keeps no file. Only three settings of the transport
-are changed. First, the producer is idempotent: if a batch fails, no later records may be written,
-because repeats are recognised by their positions. Second, the broker may hold a fetch for at most
-20 ms. With Faust's 1.5 s, the records of one partition would wait 1.5 s for the records of another.
-Third, the application chooses whether records of open and aborted transactions are read. Owner:
-`app`.
+are changed. First, the producer is idempotent, so that no later records are written if a batch
+fails: repeats are recognised by their positions, so records must not change their order. Second,
+the broker may hold a fetch for at most 20 ms. With Faust's 1.5 s, the records of one partition
+would wait 1.5 s for the records of another. Third, the application chooses whether records of open
+and aborted transactions are read. Owner: `app`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,8 @@ def app_settings(cfg: config.Config) -> dict[str, Any]:
         # This long after a worker has died, other workers take over its sites.
         "broker_session_timeout": 10.0,
         "broker_heartbeat_interval": 2.0,
-        # A crash repeats at most the records of this time. Repeats are recognised by their ids.
+        # Offsets are committed this often, so a crash repeats at most the records of this time.
+        # Repeats are recognised by their ids.
         "broker_commit_interval": 0.5,
         "consumer_auto_offset_reset": "earliest",
         "processing_guarantee": "at_least_once",
