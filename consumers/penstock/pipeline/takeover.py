@@ -85,7 +85,7 @@ class Takeover:
                 await asyncio.sleep(retry.pause_s(error))
 
     async def _begun(self, partition: int) -> Lane | None:
-        """Open a lane at the committed position. Returns None if the partition is no longer ours."""
+        """Open a lane at the committed position. None: the partition is no longer ours."""
         began_s, is_told = self._clock.now(), False
         while True:
             try:

@@ -1,7 +1,7 @@
 """Reads records and opens a ticket for every object that they name.
 
-Rule: a record that cannot be decoded takes its place in the order as a ticket that is already
-closed, with the reason. No record is skipped, and decoding waits for no service. Partitions without
+Rule: no record is skipped. A record that cannot be decoded keeps its position in the order: it gets
+a ticket that is already closed, with the reason. Decoding waits for no service. Partitions without
 room are not polled, so the rest of their backlog stays in Kafka. Owner: the pipeline runs `run`.
 """
 
@@ -33,13 +33,13 @@ from penstock.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
-# A partition that has room again waits at most this long, until the poll of the other partitions
-# ends.
+# A partition that gets room during a poll of the other partitions waits for the end of that poll,
+# which takes at most this long.
 POLL_WAIT_MS = 50
 
 
 class Consume:
-    """The one task that polls; `stop` ends it between two polls."""
+    """Polls the source, in one task. `stop` ends the task between two polls."""
 
     def __init__(self, source: Source, lanes: Mapping[int, Lane], clock: Clock) -> None:
         self._source = source
@@ -53,8 +53,8 @@ class Consume:
 
     async def run(self) -> None:
         while not self._stopping:
-            # Each poll names its partitions. To pause a partition in the client instead would drop
-            # the records that the client has fetched of it.
+            # Each poll names the partitions that have room. Pausing the other partitions in the
+            # client instead would drop the records that the client has already fetched from them.
             wanted = [lane.number for lane in self._lanes.values() if lane.wants_records]
             records = await self._source.poll(wanted, POLL_WAIT_MS)
             for record in records:
@@ -68,8 +68,9 @@ class Consume:
                 await asyncio.sleep(wait_s)
 
     def _pass_over(self) -> None:
-        """Let lanes pass over offsets at the end of their partition that are no records, such as
-        the markers of transactions. Otherwise the backlog would never count as read.
+        """At the end of a partition there may be offsets without a record, such as the markers of
+        transactions. Let the lanes pass over these offsets, because otherwise the backlog would
+        never count as read.
         """
         for partition, offset in self._source.reached().items():
             lane = self._lanes.get(partition)
@@ -79,10 +80,11 @@ class Consume:
 
 @dataclass(frozen=True, slots=True)
 class IntakeTerms:
-    """`allow`: globs of `bucket/key` that may be read; a glob that begins with a store's name and
-    `://` is about that store only. None allows all. `streams`: globs of the streams that are
-    answered, None: all; objects of other streams count as `skipped`. `places`: the choice among the
-    stores. `near`: from an input topic to the choice for its objects, if it is not `places`.
+    """`allow`: the objects that may be read, as globs of `bucket/key`; a glob that begins with a
+    store's name and `://` is about that store only. If it is None, all objects may be read.
+    `streams`: globs of the streams that are answered; if it is None, all streams are. Objects of
+    other streams count as `skipped`. `places`: chooses the store of an object. `near`: for some
+    input topics, another choice that is used instead of `places`.
     """
 
     stream_from: str | None = None
@@ -119,7 +121,7 @@ class Intake:
         self._telemetry = telemetry
 
     def tickets(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
-        """One ticket per object that the record names, in its order."""
+        """The tickets of the objects that the record names, in the record's order."""
         tickets = self._guarded(lane, record)
         if not self._takes_all:
             tickets = self._chosen(tickets)
@@ -132,8 +134,8 @@ class Intake:
 
     def _guarded(self, lane: Owner[Ticket], record: Record) -> list[Ticket]:
         works_on(partial(of_place, lane.topic, lane.partition, record.offset))
-        # A record at which an unforeseen exception comes gets a second try. If the second try fails
-        # as well, the exception costs this record alone.
+        # If an unforeseen exception comes, the record gets a second try. If that fails as well,
+        # only this record is answered by an error.
         for tries in (1, 2):
             try:
                 with self._guard:
@@ -143,7 +145,7 @@ class Intake:
         return [self._refused(lane, record, why)]
 
     def _chosen(self, tickets: list[Ticket]) -> list[Ticket]:
-        """The tickets of streams that are answered."""
+        """The tickets whose streams are answered. The other tickets are counted as skipped."""
         chosen = [
             ticket for ticket in tickets if any(glob.match(ticket.stream) for glob in self._streams)
         ]
@@ -158,7 +160,7 @@ class Intake:
             why = Rejection("bad_reference", str(error), "consume")
             return [self._refused(lane, record, why)]
         self._telemetry.record_read(ignored=isinstance(message, Ignored))
-        # A notification of something else than a new object owes no answer.
+        # A notification that does not tell of a new object gets no answer.
         if isinstance(message, Ignored):
             return []
         streams = streams_of(message, self._naming, record.key, lane.partition)
@@ -234,8 +236,8 @@ class Intake:
             )
 
     def _knows_model(self, ticket: Ticket) -> bool:
-        """True if the message names no model, or a configured one, or if the routes overrule what
-        it names. Otherwise the ticket is closed.
+        """True if the message names no model or a configured model, or if the routes overrule the
+        message. Otherwise the ticket is closed.
         """
         origin = ticket.reference or ticket.inline
         model = origin.model if origin else None
@@ -248,15 +250,17 @@ class Intake:
         return False
 
     def _refused(self, lane: Owner[Ticket], record: Record, why: Rejection) -> Ticket:
-        """A closed ticket for a message whose objects could not be read from it."""
+        """A closed ticket for a message that could not be decoded, so that its objects are not
+        known.
+        """
         ticket = Ticket(lane, record, 0, fallback(record.key, lane.partition), None)
         ticket.close(why)
         return self._of_default(ticket)
 
     def _of_default(self, ticket: Ticket) -> Ticket:
-        """Put a ticket that no model is asked about into the queue of the default model. The output
-        record of the ticket names the default model, so the record must stay in order with the
-        answers of that model.
+        """No model is asked about this ticket, so its output record names the default model. The
+        record must stay in order with the answers of that model, so the ticket goes into that
+        model's queue.
         """
         if self.routes.fans_out:
             ticket.queue = f"{ticket.stream}\0{self.routes.default}"
@@ -270,6 +274,8 @@ class Intake:
 
 
 def _allowed_by(glob: str) -> tuple[str | None, re.Pattern[str]]:
-    """The store that the glob is about, None: any store; and the pattern of `bucket/key`."""
+    """Returns two things: the store that the glob is about, or None if it is about all stores; and
+    the pattern for `bucket/key`.
+    """
     store, is_named, names = glob.rpartition("://")
     return store if is_named else None, compiled(names)

@@ -2,9 +2,9 @@
 
 Rule: a letter carries no rows. Its reference names exactly the rows that failed, so it can be
 published again as it is. A message without a reference is kept whole, in the first letter about it.
-A letter that is too large for its topic is shortened until it fits. A run of rows ends at the end
-of its release, because a release is sent as one. Of each stream and code the log shows the first
-letter, then how many more there were. Owner: the publish stage.
+A letter that is too large for its topic is shortened until it fits. A run of rows ends with its
+release, because the records and letters of a release leave together. For each stream and code the
+log shows the first letter, and later how many more there were. Owner: the publish stage.
 """
 
 import asyncio
@@ -32,19 +32,21 @@ log = logging.getLogger(__name__)
 
 # A line of the log shows this many characters of a name; a name may have thousands.
 _SHOWN = 200
-# How many letters are remembered for the page, and how many characters of a letter's message.
+# For the status page this many letters are remembered, each with this many characters of its
+# message.
 RECENT: Final = 20
 _SHOWN_MESSAGE = 500
 
-# What is left out of a letter that is too large, step by step: first the input's message (`source`
-# says where it is on the input topic), then the reference, which may have long attributes and
-# ranges. If that is not enough, `_letter` leaves out every name.
+# The steps of shortening a letter that is too large. The second step leaves out the input's
+# message; `source` says where the message is on the input topic. The third step leaves out the
+# reference as well, because it may have long attributes and ranges. If that is not enough,
+# `_letter` also leaves out every name.
 _LESS: tuple[dict[str, Any], ...] = ({}, {"value": None}, {"value": None, "again": False})
 
 
 @dataclass(frozen=True, slots=True)
 class LetterTerms:
-    """Where letters go, and whether the log tells of them."""
+    """To which topic letters go, and whether the log tells of them."""
 
     topic: str
     partitions: int
@@ -52,7 +54,9 @@ class LetterTerms:
 
 
 class RecentLetter(NamedTuple):
-    """What the page shows of a letter. `row` None: the object as a whole failed."""
+    """What the status page shows of a letter. `row`: the first failed row; None if the object
+    failed as a whole.
+    """
 
     at_ms: int
     stream: str
@@ -66,8 +70,8 @@ class RecentLetter(NamedTuple):
 
 
 class Reject:
-    """Encodes letters for the publish stage. `run` logs how many letters followed the first of each
-    stream and code. `recent`: the last letters, the newest last.
+    """Encodes letters for the publish stage. `run` logs, for each stream and code, how many letters
+    followed the first one. `recent`: the last letters, the newest at the end.
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class Reject:
             await self._has_news.wait()
             try:
                 await asyncio.sleep(ROUND_S)
-            finally:  # also if the worker ends during the wait
+            finally:  # runs also if the worker ends during the sleep
                 self._has_news.clear()
                 for kind, count in self._logged.round_over():
                     what = (
@@ -108,13 +112,15 @@ class Reject:
         return Outgoing(self._terms.topic, partition % self._terms.partitions, keys, letters)
 
     def letters(self, ticket: Ticket, failed: Sequence[Failed]) -> Iterator[bytes]:
-        """The letters about one release of the ticket, in row order."""
+        """The letters about the failed rows of one release of the ticket, in row order."""
         for one in _runs(failed):
             rows = ((one.row, one.row + one.rows),) if one.row is not None else _rest(ticket)
             yield self._letter(ticket, one, rows)
 
     def letter_of_object(self, ticket: Ticket, why: Rejection) -> bytes:
-        """A letter about an object whose rows were answered, but whose result object is lost."""
+        """A letter about an object whose rows were answered, but whose result object could not be
+        written.
+        """
         rows = ticket.reference.rows if ticket.reference else None
         return self._letter(ticket, Failed(None, 1, None, why), rows)
 
@@ -129,8 +135,8 @@ class Reject:
         origin = reference or ticket.inline
         model = self._labels.model_of(ticket)[0]
         if reference is not None and ticket.index != ticket.object_index:
-            # Several models answer this object. When the letter is sent back, only the model that
-            # failed is to answer again.
+            # Several models answer this object. If the letter's reference is published again, only
+            # the model that failed is to answer.
             reference = structs.replace(reference, model=model)
         whole: dict[str, Any] = {
             "code": why.code,
@@ -199,12 +205,12 @@ def _in_words(ticket: Ticket, failed: Failed) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text on one line: as it is, or escaped if it has signs that do not print."""
+    """The text on one line. If it has characters that cannot be printed, they are escaped."""
     return text if text.isprintable() else repr(text)
 
 
 def _rest(ticket: Ticket) -> tuple[RowRange, ...] | None:
-    """The rows behind those that were read, for an object whose reading failed; None: all rows."""
+    """If the reading of an object failed: the rows after those that were read. None: all rows."""
     if not ticket.next_row:
         return None
     selected = ticket.reference.rows if ticket.reference else None

@@ -2,11 +2,11 @@
 objects of a lane are fetched in order.
 
 Rule: one fetcher reads an object from the first try to the last. `core.health.retry_and_failover`
-decides what is tried again and for how long; object_reader.py makes one try. A fetcher whose object
-needs a decoder reads that object to the end, and a new fetcher takes the next object meanwhile.
-Each store has its own fetchers, so that a store that is away does not delay the objects of other
-stores. Owner: the pipeline runs `fetch_forever` for each store, with as many fetchers as its
-`concurrency` says.
+decides what is tried again and for how long; object_reader.py makes one try. If the object of a
+fetcher needs a decoder, the fetcher reads that object to the end and then stops; a new fetcher
+takes the next object meanwhile. Each store has its own fetchers, so that a store that is away does
+not delay the objects of other stores. Owner: the pipeline, which runs `fetch_forever` for each
+store, with as many fetchers as the store's `concurrency` says.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ SHOWN_KEY_CHARS = 200
 
 
 class _Pool:
-    """The idle fetchers of one store, and the lanes that have tickets for that store, each lane
-    once.
+    """The idle fetchers of one store, and the queue of lanes that have tickets for that store. Each
+    lane is in the queue at most once.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,9 @@ class _Pool:
 
 
 class Download:
-    """`offer` lanes that have tickets for `model`; fetchers take one object at a time."""
+    """`offer` takes lanes that have tickets for `model`. Each fetcher takes one object at a time
+    from them.
+    """
 
     def __init__(
         self,
@@ -81,8 +83,8 @@ class Download:
         self._pools = {store: _Pool() for store in outages}
 
     def offer(self, lane: ReceivingLane) -> None:
-        """Queue a lane that has tickets, and wake idle fetchers. If the lane is in the queue
-        already, it keeps its place there.
+        """Queue a lane that has tickets, and wake idle fetchers. A lane that is in the queue
+        already keeps its position there.
         """
         queue = lane.fetch_queues[self._model]
         for store in queue.stores:
@@ -111,9 +113,9 @@ class Download:
                 begin()
 
     async def _fetch_on(self, store: str, begin_another: Callable[[], object]) -> None:
-        """Fetch one object after the other. An object that needs a decoder is the last one of this
-        fetcher, because it may wait long for the decoder. A new fetcher takes the place of this
-        one.
+        """Fetch one object after the other. If an object needs a decoder, it may wait long for the
+        decoder. So this fetcher takes no further object, and a new fetcher is started instead of
+        this one.
         """
         pool, fetcher = self._pools[store], Fetcher(begin_another)
         while not fetcher.has_left:
@@ -138,8 +140,9 @@ class Download:
                     if queue.waiting(store):
                         pool.offered.add(lane)
                         pool.lanes.append(lane)
-                        # Tickets may have come since `offer` last woke fetchers, and this object
-                        # may take long, so another fetcher takes the next ticket.
+                        # The lane has more tickets, and this object may take long. So an idle
+                        # fetcher is woken for the next ticket, because `offer` has woken fetchers
+                        # only for the tickets that were there then.
                         pool.wake_one()
                     return ticket
             idle = asyncio.get_running_loop().create_future()
@@ -147,7 +150,9 @@ class Download:
             await idle
 
     async def _fetch(self, ticket: Ticket, fetcher: Fetcher) -> None:
-        """Read the ticket's object to its end, or close the ticket with the reason why not."""
+        """Read the ticket's object to its end. If that fails for good, close the ticket with the
+        reason.
+        """
         tries = Tries(self._clock.now())
         works_on(partial(of_ticket, ticket))
         while ticket.owner.alive:
@@ -188,8 +193,8 @@ class Download:
     def _delay_s(
         self, ticket: Ticket, error: Transient, tries: Tries, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. The watchdog is told of tries at a store
-        that is away, because those go on without end.
+        """Returns the seconds until the next try, or None if no further try is made. The watchdog
+        is told of tries at a store that is away, because such tries go on without end.
         """
         self._telemetry.retried("download", is_away=is_away)
         if is_away:

@@ -1,11 +1,11 @@
-"""Encodes releases: into the records and dead letters that leave together for Kafka.
+"""Encodes releases into records and dead letters, which leave for Kafka together.
 
-Rule: a line (the partition or, with order by stream, a stream) refuses a release because of its
-dead letters. Of each line, the releases before the first refused one are encoded; that one and all
-behind it stay in the lane. An unforeseen exception at encoding costs only the row whose record
-cannot be made: the release is cut until that row is alone, the row is tried once more, then
-answered by `unavailable`. A letter that cannot be made in full is shortened, not left out. Owner:
-the publish stage.
+Rule: a line is the partition or, with order by stream, a stream. If a release would bring a line
+too many dead letters, the line refuses it. The line's releases before the refused one are encoded;
+the refused one and all behind it stay in the lane. An unforeseen exception at encoding costs only
+the row whose record cannot be made: the release is cut until that row is alone, the row is tried
+once more, and then it is answered by an error. A letter that cannot be made in full is shortened,
+not left out. Owner: the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,15 +32,16 @@ from penstock.stages.result_objects import ObjectResults
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
-# About 1 MB of records, the size of a Kafka batch, and a few ms of the event loop.
+# So many rows make about 1 MB of records, the size of a Kafka batch, and take a few ms of the event
+# loop.
 RELEASE_ROWS = 2_500
-# The limit for long records (such as those with large answers or many attributes): two Kafka
-# batches, which are in memory twice while they leave.
+# The limit if records are long, because of large answers or many attributes: two Kafka batches.
+# While they leave, they are in memory twice.
 RELEASE_BYTES = 2 << 20
 
 
 class Leaving(NamedTuple):
-    """A release with its records and dead letters."""
+    """A release that leaves, with its records and dead letters."""
 
     release: Release
     encoded: Encoded
@@ -93,13 +94,15 @@ class Encode:
             self._records = Records(labels, self._fits, of_rows=of_rows, of_objects=of_objects)
 
     def room(self) -> Room:
-        """How much one step may encode and send."""
+        """How much may be encoded and sent at once."""
         return Room(RELEASE_ROWS, RELEASE_BYTES, self._records.frame_bytes)
 
     def releases(
         self, lane: Lane, releases: Sequence[Release]
     ) -> tuple[list[Leaving], list[Refused]]:
-        """The releases that leave, encoded; and the refused releases."""
+        """Returns two things: the releases that leave, encoded; and the refused releases, one entry
+        for each line.
+        """
         passed: list[Leaving] = []
         refused: dict[str, Refused] = {}
         for whole in releases:
@@ -128,8 +131,9 @@ class Encode:
                     if ticket.trace is not None:
                         ticket.trace.failed(made.failed[0].why.code, made.failed[0].why.message)
                     letters = list(self._reject.letters(ticket, made.failed))
-                    # `dedupe` learns of the failure before the letters leave. If the object is then
-                    # announced again, it must be read again, and not count as a duplicate.
+                    # `dedupe` is told of the failure before the letters leave: as soon as somebody
+                    # can announce the object again, it must be read again and not count as a
+                    # duplicate.
                     if self._dedupe is not None:
                         self._dedupe.rejected(ticket)
                 passed.append(Leaving(release, made, letters))
@@ -138,8 +142,8 @@ class Encode:
     def add_results(
         self, leaving: Sequence[Leaving], results: Sequence[Result | Rejection | None]
     ) -> None:
-        """For every object whose last rows are in these releases, append its object record after
-        its row records.
+        """`results`: for each release, what `LaneResults.write` returned. If a release ends an
+        object, the object's record is appended after its row records.
         """
         for one, result in zip(leaving, results, strict=True):
             ticket = one.release.ticket
@@ -167,7 +171,7 @@ class Encode:
             if self._array_rows is not None:
                 fits = partial(self._sink.fits, self._output_topic, key)
                 values = list(bundled(values, self._array_rows, fits))
-            # The reader of a record can follow the trace of its object.
+            # The headers let the reader of a record find the trace of the record's object.
             headers = None if self._tracer is None else self._tracer.headers(release.ticket)
             out.add(key, values, headers)
             letters += its_letters
@@ -186,8 +190,8 @@ class Encode:
         )
 
     def _fits(self, key: bytes | None, value_bytes: int) -> bool:
-        """True if the topic takes this record alone. If records are sent in arrays, an array's
-        brackets count as well.
+        """True if the output topic takes a record of this size. If records are sent in arrays, the
+        brackets of an array with only this record count as well.
         """
         frame_bytes = 0 if self._array_rows is None else FRAME_BYTES
         return self._sink.fits(self._output_topic, key, value_bytes + frame_bytes)
@@ -225,9 +229,9 @@ def _encoded(records: Records, guard: Guard, release: Release) -> Iterator[tuple
 
 
 def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) -> Encoded:
-    """The record of one row, or of the end of an object. A second try is made to encode this
-    record; if it fails, an error takes the record's place. If the error cannot be encoded either,
-    the process ends.
+    """Try once more to encode a release of one row, or the end of an object. If that fails as well,
+    the row or object is answered by an error. If the error cannot be encoded either, the process
+    ends.
     """
     try:
         with guard:
@@ -242,8 +246,8 @@ def _alone(records: Records, guard: Guard, release: Release, error: Unforeseen) 
 
 
 def _cut(release: Release) -> tuple[Release, Release] | None:
-    """Two parts with half of the rows each, or a row and the end of its object. None: the release
-    cannot be cut further.
+    """Cut a release into two parts. Each part has half of the rows; if there is only one row, the
+    parts are the row and the end of its object. None: the release cannot be cut further.
     """
     rows = release.rows
     if rows > 1:

@@ -1,10 +1,11 @@
-"""Turns bytes into blocks of rows, and puts the blocks on their ticket's chain and into the window.
+"""Turns the bytes of an object into blocks of rows. Each block is added to the object's ticket and
+to the window.
 
-Rule: this stage handles single rows only if they are bad, and no later stage handles single rows.
-Small objects of plain text are decoded here, in turns of a few milliseconds. All other objects are
-decoded by a decoder: a process that holds no partition and no credential, so that its crash harms
-nothing else. Rows that an earlier try has read, or an earlier assignment has delivered, are skipped
-and never predicted again. Owner: the reader of objects.
+Rule: single rows are handled here only if they are bad; no later stage handles single rows. Small
+objects of plain text are decoded here, in turns of a few milliseconds. All other objects go to a
+decoder: a process that holds no partition and no credential, so that its crash harms nothing else.
+Rows that an earlier try has read, or an earlier assignment has delivered, are skipped and never
+predicted again. Owner: the reader of objects.
 """
 
 import asyncio
@@ -40,7 +41,9 @@ class _HowToRead(NamedTuple):
 
 
 class Expand:
-    """Makes a reading for each try: in this process (`begin_inline`) or by a decoder (`begin`)."""
+    """Begins a reading for each try. `begin_inline` begins one in this process, and `begin` one by
+    a decoder.
+    """
 
     def __init__(
         self,
@@ -66,12 +69,12 @@ class Expand:
             return ranged_format(self._options, **self._how_to_read(ticket)._asdict()) is None
 
     def is_large(self, ticket: Ticket) -> bool:
-        """True if the object is so large, by its reference, that it needs a decoder."""
+        """True if the object needs a decoder because of the size that its reference says."""
         reference = ticket.reference
         return reference is not None and (reference.size or 0) > self.inline_bytes
 
     def begin_inline(self, ticket: Ticket, data: bytes) -> "InlineReading | None":
-        """A reading of a whole object in this process. None: it needs a decoder."""
+        """Begin to read a whole object in this process. None: the object needs a decoder."""
         how = self._how_to_read(ticket)
         most_bytes = self.inline_bytes if ticket.reference is not None else len(data)
         with self._guard:
@@ -107,7 +110,7 @@ class DecoderReading:
         self._guard = guard
 
     async def read(self, decoder: Decoder, supply: Supply, permit: Permit) -> None:
-        """Read to the end, or until the lane is over. Each turn needs a permit. Raises `Died`."""
+        """Read to the end, or until the lane is closed. Each turn needs a permit. Raises `Died`."""
         answer: Task | bytes = self._task
         while self._rows.alive:
             with self._guard:
@@ -205,7 +208,7 @@ class _Rows:
         self._microbatch.add(block)
 
     def _timed(self, since_ms: npt.NDArray[np.int64]) -> Kept | None:
-        """The times of the rows; None if the reference does not say when the object began."""
+        """The times of the rows. None: the reference does not say when the object began."""
         origin = self._ticket.reference or self._ticket.inline
         begin_ms = epoch_ms(origin.event_time) if origin is not None else None
         return None if begin_ms is None else Kept(None, (since_ms + begin_ms).clip(max=LATEST_MS))

@@ -1,8 +1,9 @@
-"""What a failed call says about its rows: that they were refused, that they were lost, or nothing.
+"""Decides what a failed call says about its rows: that they were refused, that they were lost, or
+nothing.
 
-Rule: only what a healthy server did with a row counts against the row. So a row that was lost is
-tried again only when the server is well. Owner: the predict stage; rows that are answered at once
-do not come here.
+Rule: a failure counts against a row only if the server was healthy. So a row that was lost is tried
+again only when the server is healthy. Owner: the predict stage; rows that are answered at once do
+not come here.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from penstock.errors import HungUp, NoAnswer, Poison, Unforeseen, WorkerDied
 
 
 class FailedCalls:
-    """`apply_limits`: called before a row is tried again, because the limits of calls may have
-    changed since the failure.
+    """`apply_limits`: a function that is called before a row is tried again, because the limits of
+    calls may have changed since the failure.
     """
 
     def __init__(self, calls: ModelCalls, apply_limits: Callable[[], None]) -> None:
@@ -35,12 +36,12 @@ class FailedCalls:
         was_gone: bool,
     ) -> None:
         """The server's process died or no answer came, perhaps because of these rows. `was_gone`:
-        the server gave no answers when the rows were sent.
+        True if the server was already giving no answers when the rows were sent.
         """
         calls = self._calls
-        # Servers cut the connection of a request that is too large for them, without an answer. So
-        # if a single row above the usual size gets no answer from a healthy server, its size is
-        # taken for the cause. If the server is gone, the row is judged like any other row.
+        # If a request is too large for a server, the server may cut the connection without an
+        # answer. So if a single row above the usual size gets no answer from a healthy server, the
+        # size is taken for the cause. If the server is gone, the row is judged like any other row.
         is_oversize = isinstance(error, NoAnswer) and error.is_oversize and search.rows == 1
         if is_oversize and await calls.is_healthy(rank):
             if not search.broke(error):
@@ -56,8 +57,8 @@ class FailedCalls:
         if isinstance(error, WorkerDied):
             rejected = search.died(error, after_s)
         else:
-            # The time waited counts only up to the time of the slowest answer so far: a healthy
-            # server would have answered by then, however long the timeout is.
+            # The wait for the answer counts only up to the time of the slowest answer so far,
+            # however long the timeout is: a healthy server would have answered by then.
             usual_s = min(after_s, calls.slowest_s or after_s)
             odds = calls.health.odds_of_hang_up if isinstance(error, HungUp) else None
             rejected = search.unanswered(error, calls.health.heard, usual_s, odds)
@@ -75,7 +76,8 @@ class FailedCalls:
         self, search: Search, error: HungUp, after_s: float, rank: Rank | None
     ) -> None:
         """The server hung up, because of these rows or by chance. The hang-up counts against the
-        rows if other requests are answered, or if the server was gone afterwards.
+        rows in two cases: the server still answers other requests, or it was gone after the
+        hang-up.
         """
         calls = self._calls
         is_gone = False
@@ -95,11 +97,12 @@ class FailedCalls:
             await self._between_trials(search, after_s, rank)
 
     async def _between_trials(self, search: Search, after_s: float, rank: Rank | None) -> None:
-        """After a hang-up send a row that is known to be good. If the good row is not answered
-        either, the hang-ups do not count against the suspected row. The good row is sent twice
-        after the first hang-up, later once, so that a server that breaks every second or third
-        connection is not in step with us. If the server is gone right after the hang-up, the
-        suspected row counts as the cause, and the next trial waits until the server is back.
+        """After a hang-up, send a row that is known to be good. If the good row is not answered
+        either, the hang-ups do not count against the suspected row. After the first hang-up the
+        good row is sent twice, later once: otherwise a server that breaks every second or third
+        connection could break just those of the suspected row. If the server is gone right after
+        the hang-up, the suspected row counts as the cause, and the next trial waits until the
+        server is back.
         """
         for probe in range(2 if search.losses.count == 1 else 1):
             if await self._calls.is_healthy(rank):
@@ -115,8 +118,8 @@ class FailedCalls:
 
     async def _until_trial(self, rank: Rank | None) -> None:
         """Wait until the row may be tried again. A loss counts against the row only if the server
-        was well just before. The trial begins at a random moment: else trials could fall again and
-        again on the moment at which something else kills the server, or on the server's return.
+        was healthy just before. The trial begins at a random moment. Otherwise trials could always
+        come just when something else kills the server, or just when the server returns.
         """
         while True:
             await self._calls.until_healthy(rank)
@@ -132,8 +135,7 @@ class FailedCalls:
                 search.smaller()
                 return
         elif self._calls.has_canary and not await self._calls.is_healthy(rank):
-            # The server now refuses even the canary, which it took before. So the fault is not this
-            # row's.
+            # The server took the canary before, and refuses it now. So this row is not the cause.
             self._apply_limits()
             search.again()
             await self._calls.pause(search.failures)

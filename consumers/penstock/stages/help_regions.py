@@ -1,10 +1,11 @@
 """Helps other regions: joins their groups while they need help, and gives their partitions back
 afterwards.
 
-Rule: `core.health.other_groups` decides whether to help. To help is to join the region's group; to
-give back is to hand over the assigned partitions and leave, as in any rebalance. A failure ends the
-help, never the worker, whose own work needs no other region. Owner: the pipeline runs `run`, which
-leaves all these groups at its end.
+Rule: `core.health.other_groups` decides whether to help. The worker helps a region by joining the
+region's group. To give the partitions back, it hands them over and leaves the group, as in any
+rebalance. A failure ends the help but never the worker, because the worker's own work needs no
+other region. Owner: the pipeline, which runs `run`; when `run` ends, the worker leaves all these
+groups.
 """
 
 import asyncio
@@ -20,16 +21,16 @@ from penstock.telemetry.replicas_and_regions import RegionTelemetry
 
 log = logging.getLogger(__name__)
 
-# A look costs three small requests to the broker.
+# The pause between two looks at a region. A look costs three small requests to the broker.
 LOOK_EVERY_S = 2.0
-# Pause after a failure, because each try to join costs the other region a rebalance.
+# The pause after a failure. It is long because each try to join costs the other region a rebalance.
 REST_S = 60.0
 
 
 class HelpRegions:
-    """`stop` ends the reading for other regions; `idle` returns when it has ended. `helped`: the
-    regions that are helped now. `standings`: from each region to its state at the last look; None:
-    the state was not known.
+    """`stop` ends the reading for other regions, and `idle` waits until it has ended. `helped`: the
+    regions that are helped now. `standings`: for each region, its state at the last look, or None
+    if the state could not be read.
     """
 
     def __init__(
@@ -108,7 +109,8 @@ class HelpRegions:
             finally:
                 ours.is_leaving = True
             if self._stopping:
-                await asyncio.Event().wait()  # the pipeline hands all back at once, then cancels us
+                # the pipeline hands all partitions back at once, then cancels this task
+                await asyncio.Event().wait()
             await rebalance.revoked(ours.partitions)
             log.warning("region %s is well again: %s", region, self.standings[region])
         except PenstockError:
@@ -143,8 +145,8 @@ class HelpRegions:
 
 
 class _Ours:
-    """The partitions that another region's group has assigned to us. While we leave that group, no
-    further partitions are taken.
+    """Passes rebalances of another region's group on, and keeps the set of partitions that the
+    group has assigned to us. Once we leave that group, no further partitions are taken.
     """
 
     def __init__(self, rebalance: Rebalance) -> None:

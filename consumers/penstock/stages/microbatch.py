@@ -1,9 +1,10 @@
-"""Hands batches to the callers of the model as they become free.
+"""Hands a batch to each caller of the model that becomes free. A caller is a task that sends
+batches to the model.
 
-Rule: the window decides, and this stage only waits. It has one timer for the oldest row, and it
-looks at the window once in each turn of the event loop, however many blocks arrived in that turn. A
-batch is closed only when a caller is there to take it, so rows that wait for a caller fill the next
-batch. Owner: the track of its model.
+Rule: the window decides when a batch is due; this stage only waits for that. It has one timer, for
+the oldest row. However many blocks arrive in one turn of the event loop, it looks at the window
+once in that turn. A batch is closed only when a caller is there to take it, so rows that wait for a
+caller fill the next batch. Owner: the track of its model.
 """
 
 import asyncio
@@ -25,13 +26,15 @@ from penstock.telemetry.worker import Telemetry
 # that was measured, 16 batches of 512 rows last 40 ms. Decoding the next object takes a fraction of
 # that time.
 AHEAD_BATCHES = 16
-# If batches are small, this many rows of one stream may wait nevertheless, which is enough for a
-# handful of objects.
+# Even if batches are small, this many rows of one stream may wait, so that a handful of objects
+# have room.
 AHEAD_ROWS = 8_192
 
 
 class Waiting(NamedTuple):
-    """The rows in the window, and its limits, for metrics and the status page."""
+    """The waiting rows and the limits of the window, and the calls in use. Shown by metrics and the
+    status page.
+    """
 
     rows: int
     streams: int
@@ -112,8 +115,8 @@ class Microbatch:
 
     @property
     def is_over_share(self) -> bool:
-        """True if the rows for this model hold as many bytes as one of several models may hold.
-        Rows that callers have taken count until they are answered.
+        """True if there are several models, and the rows of this one hold as many bytes as one
+        model may hold. Rows that callers have taken count until they are answered.
         """
         if self._share is None or not (self._window.rows or self._called_bytes):
             return False
@@ -131,9 +134,10 @@ class Microbatch:
         self._crowd = still
 
     def apply(self, plan: BatchPlan) -> None:
-        """Batches and calls have these limits from now on."""
+        """Set the limits of batches and calls."""
         limits = self._window.limits
-        # Called after every answer; most plans change nothing and cost only this comparison.
+        # This method is called after every answer. Most plans change nothing, and then it costs
+        # only this comparison.
         if plan != BatchPlan(limits.max_rows, limits.max_wait_s, self._calls):
             self._calls = plan.calls
             self._window.limits = replace(
@@ -142,8 +146,8 @@ class Microbatch:
             self._note_use()
 
     def object_read(self, ticket: Ticket) -> None:
-        """This object was read to its end. If it was small and fresh, rows far inside huge objects
-        (bulk) give way to such objects.
+        """Note that this object was read to its end. If it was small and fresh, bulk gives way to
+        such objects from now on. Bulk: the rows far inside huge objects.
         """
         age_s = (self._clock.wall_ms() - ticket.record.timestamp_ms) / 1000
         self._bulk.read(ticket.rows, age_s, self._clock.now())
@@ -192,14 +196,15 @@ class Microbatch:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        # The look comes after this turn of the event loop, so that all blocks that arrive in the
-        # turn go into one batch.
+        # The window is looked at only after this turn of the event loop, so that all blocks that
+        # arrive in the turn go into one batch.
         if self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """The event loop calls this, and would only log an exception; the worker would then run on
-        without batches. So an exception is given to the callers, and ends the worker.
+        """The event loop calls this. If an exception went to the event loop, it would only be
+        logged, and the worker would run on without batches. So the exception is given to the
+        callers, which ends the worker.
         """
         try:
             self._hand_out()
@@ -214,7 +219,8 @@ class Microbatch:
         self._look = None
         now_s = self._clock.now()
         while self._callers and self._busy < self._calls:
-            # A caller that was cancelled is still in the queue; a batch given to it would be lost.
+            # A caller that was cancelled may still be in the queue. It is skipped, because a batch
+            # given to it would be lost.
             if self._callers[0].done():
                 self._callers.popleft()
                 continue
@@ -226,7 +232,8 @@ class Microbatch:
             )
             self._busy += 1
             self._note_use()
-            # Rows with a caller count against the model's share until they are answered.
+            # The rows that a caller has taken count against the model's share until they are
+            # answered.
             if self._share is not None:
                 batch.cost_bytes = sum(block.cost_bytes for block in batch.blocks)
                 self._called_bytes += batch.cost_bytes
@@ -238,13 +245,13 @@ class Microbatch:
             self._let_in()
 
     def _set_timer(self) -> None:
-        # Without a free caller no timer is needed: the next look, when a caller comes back, closes
-        # the batch that is due.
+        # Without a free caller no timer is needed: when a caller comes back, the window is looked
+        # at anyway, and the batch that is due is closed.
         is_free = self._callers and self._busy < self._calls
         deadline_s = self._window.deadline_s() if is_free else None
         if self._timer is not None:
-            # A timer that rings too early only looks again, which is cheaper than a new timer for
-            # every batch.
+            # The timer is kept even if it rings too early: one more look at the window is cheaper
+            # than a new timer for every batch.
             if deadline_s is not None and self._timer.when() <= deadline_s:
                 return
             self._timer.cancel()
@@ -256,6 +263,7 @@ class Microbatch:
         if self._pace is not None and self._timer is not None:
             self._pace.rang(asyncio.get_running_loop().time() - self._timer.when())
         self._timer = None
-        # A look that is already due in this turn of the event loop serves this deadline, too.
+        # If a look at the window is already due in this turn of the event loop, that look serves
+        # this deadline, too.
         if self._look is None:
             self._serve()

@@ -1,7 +1,8 @@
-"""The bytes of one object during one try, all of one version.
+"""Gets the bytes of one object during one try, all from one version of the object.
 
-Rule: an object is read in one version, that of its first bytes. If a try breaks, the next try reads
-that version again, and skips the rows that were read already. Owner: the reader of objects.
+Rule: all bytes of an object are of the same version as its first bytes. If a try breaks, the next
+try reads that version again, and skips the rows that were read already. Owner: the reader of
+objects.
 """
 
 import logging
@@ -21,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class Versions:
-    """Which version of an object is read. `pin`: True if the version that the reference names must
-    be read. `from_first_row`: True if all rows are read, even if some were delivered before,
-    because a result object needs all rows.
+    """Decides which version of an object is read. `pin`: True if the version that the reference
+    names must be read. `from_first_row`: True if results are written as objects. A result object
+    needs all rows, so all rows are read, even if some were delivered before.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class Versions:
         self._most_bytes = most_bytes
 
     def location(self, ticket: Ticket) -> Location:
-        """The version that an earlier try began with, else the one that the reference names.
-        Without `objects.pin` only an earlier try that brought rows counts, because rows of two
-        versions must not mix.
+        """The version to ask for: the one that an earlier try began with, else the one that the
+        reference names. Without `objects.pin` the newest version is asked for, unless an earlier
+        try has brought rows: rows of two versions must not mix.
         """
         reference = ticket.reference
         assert reference is not None
@@ -59,13 +60,13 @@ class Versions:
         return location._replace(version_id=version_id, etag=etag)
 
     def begun(self, ticket: Ticket) -> Location:
-        """The version that this try began with, if the store told one. The further parts must be of
-        this version even without `objects.pin`, because parts of two versions must not mix.
+        """The version that this try began with, if the store told one. Even without `objects.pin`
+        all further parts must be of this version, because parts of two versions must not mix.
         """
         reference, (version_id, etag) = ticket.reference, ticket.pin or (None, None)
         assert reference is not None
-        # Version id and entity tag are both given: a replica has version ids of its own, so a
-        # replica is asked by the entity tag.
+        # Both the version id and the entity tag are given: a replica has version ids of its own, so
+        # it can be asked only by the entity tag.
         return Location(reference.bucket, reference.key, version_id, etag, ticket.store)
 
     def pinned(self, ticket: Ticket) -> Location:
@@ -80,8 +81,8 @@ class Versions:
         return location
 
     def begin(self, ticket: Ticket, body: Body | Part) -> bool:
-        """Bind the ticket to the version that is being read. True if its rows are to be answered;
-        False if this version of the object was answered before.
+        """Bind the ticket to the version that is being read. Returns True if the object's rows are
+        to be answered; False if this version of the object was answered before.
         """
         self._outages[ticket.store].answered()
         ticket.pin = (body.version_id, body.etag)
@@ -95,8 +96,8 @@ class Versions:
                 extra=of_ticket(ticket),
             )
             ticket.resume = START
-        # The size is checked only after the cursor, which may have shown that the delivered rows
-        # were of another version.
+        # The cursor was checked first, because it may show that the delivered rows were of another
+        # version. Only then is the size checked.
         if self._most_bytes is not None and body.size > self._most_bytes:
             raise Poison(
                 "too_large",
@@ -106,7 +107,9 @@ class Versions:
 
 
 class Supply:
-    """The bytes of one object, during one try: first as a stream, then by its parts."""
+    """Gives out the bytes of one object, during one try. The bytes come as a stream or by parts; a
+    try that began as a stream may go on by parts.
+    """
 
     def __init__(
         self, versions: Versions, ticket: Ticket, tries: Tries, *, is_streamed: bool
@@ -130,8 +133,8 @@ class Supply:
         self._chunks = aiter(self._body)
 
     async def whole(self, most_bytes: int) -> bytes | None:
-        """The whole object, if it is a stream of at most `most_bytes`. None: it is no such stream,
-        and no bytes were taken from the stream.
+        """The whole object, if it is read as a stream and has at most `most_bytes`. Otherwise None,
+        and no bytes are taken from the stream.
         """
         if self._ticket.inline is not None:
             self._first.append(self._ticket.inline.body())
@@ -149,8 +152,8 @@ class Supply:
         return await self._fetched()
 
     async def _fetched(self) -> bytes:
-        """The next bytes; empty only at the end. A store may hand over an empty chunk before the
-        end, which is skipped here.
+        """The next bytes, which are empty only at the end. If a store hands over an empty chunk
+        before the end, that chunk is skipped here.
         """
         if self._chunks is None:
             return b""  # inline rows came whole, with their message
@@ -161,9 +164,9 @@ class Supply:
         return b""
 
     async def tail(self) -> tuple[int, bytes]:
-        """The object's size, and its last bytes. After this call the object is read by ranges. If
-        this try began as a stream, whose first bytes told the format, the tail is of the same
-        version.
+        """The object's size, and its last bytes. After this call the object is read by ranges. This
+        try may have begun as a stream, because the first bytes tell the format; then the tail is of
+        the stream's version.
         """
         if self._tail is None:
             await self.aclose()
@@ -182,9 +185,9 @@ class Supply:
         return part.data
 
     async def _more(self, location: Location, start: int, stop: int | None) -> Part:
-        """Another part of the object that this try began with. Some stores tell no version, and
-        some answer with another version than the one that was asked for, so size and entity tag are
-        compared.
+        """Another part of the object that this try reads. Some stores tell no version, and some
+        answer with another version than the one asked for. So the size and the entity tag are
+        compared with those of the first part.
         """
         part = await self._versions.objects.part(location, start, stop)
         is_same = location.etag is None or part.etag in (None, location.etag)

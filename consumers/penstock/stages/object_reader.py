@@ -1,8 +1,8 @@
-"""Reads one object: one try, from its first byte to its last.
+"""Makes one try to read an object, from its first byte to its last.
 
 Rule: a chunk is read only when the byte budget has room, so a spent budget stops the transfer
-itself. An object that needs a decoder leaves its fetcher to other objects, and holds no bytes and
-no connection while it waits for a seat. Owner: the fetchers.
+itself. If an object needs a decoder, a new fetcher takes the next objects. While the object waits
+for a seat, it holds no bytes and no connection. Owner: the fetchers.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +22,15 @@ from penstock.stages.reading_permits import Admission, GaveWay, Permit
 from penstock.stages.result_objects import ResultPlan
 from penstock.telemetry.worker import Telemetry
 
-# A key that need not exist: any answer about it shows that the store is there.
+# This key need not exist: any answer of the store about the key shows that the store can be
+# reached.
 PROBE_KEY = "penstock-probe"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectTerms:
-    """How objects are fetched and read. `stores`: from a store's name to the number of its
-    fetchers; each model has that many.
+    """How objects are fetched and read. `stores`: for each store, by name, how many fetchers each
+    model has for it.
     """
 
     fetchers: int
@@ -37,7 +38,8 @@ class ObjectTerms:
     inline_bytes: int
     pin: bool
     wait_for_object_s: float
-    more_fetchers: Mapping[str, int] = field(default_factory=dict)  # of other stores
+    # the numbers of fetchers of the other stores
+    more_fetchers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def stores(self) -> Mapping[str, int]:
@@ -45,9 +47,9 @@ class ObjectTerms:
 
 
 class Fetcher:
-    """One fetcher of a store. When a fetcher leaves, `begin_another` starts a new fetcher in its
-    place. The fetcher that left reads its object to the end and takes no other object; each further
-    try of its object needs a seat.
+    """One fetcher of a store. `begin_another`: a function that starts a new fetcher; it is called
+    when this one leaves. A fetcher that has left reads its object to the end and then takes no
+    other object. Each further try at that object needs a seat.
     """
 
     def __init__(self, begin_another: Callable[[], object]) -> None:
@@ -61,7 +63,7 @@ class Fetcher:
 
 
 class ObjectReader:
-    """`read` is one try. It notes in `tries` whether the store began to answer."""
+    """`read` makes one try. It notes in `tries` whether the store began to answer."""
 
     def __init__(
         self,
@@ -75,8 +77,8 @@ class ObjectReader:
         terms: ObjectTerms,
         results: ResultPlan | None,
     ) -> None:
-        # A cursor is valid only under the rules under which it was written. Rows that were
-        # delivered inside a result object are not on the output topic, so a cursor that counts them
+        # A cursor is valid only under the rules by which it was written. Rows that were delivered
+        # only in a result object are not on the output topic. So a cursor that counts such rows
         # must become invalid when records of rows are switched on.
         of_rows = results is None or results.of_rows
         self._row_rules = expand.rules if of_rows else f"{expand.rules}/objects"
@@ -96,8 +98,8 @@ class ObjectReader:
         self._telemetry = telemetry
 
     async def read(self, ticket: Ticket, tries: Tries, fetcher: Fetcher) -> None:
-        """Returns at the object's end, or when the lane is over. The fetcher leaves when other
-        objects may have its place. Raises `Poison`, `Transient`.
+        """Returns at the object's end, or when the lane is closed. The fetcher leaves if this
+        object needs a decoder. Raises `Poison`, `Transient`.
         """
         ticket.row_rules = self._row_rules
         is_new = False
@@ -108,14 +110,15 @@ class ObjectReader:
             await permit.next_step()
             supply = Supply(self._versions, ticket, tries, is_streamed=is_streamed)
             try:
-                # Only the bytes show for certain whether the object can be read here.
+                # A try without a decoder comes first, because only the bytes show for certain
+                # whether the object can be read here.
                 if not needs_decoder:
                     if await self._read_here(ticket, supply, permit):
                         return
                     needs_decoder = True
                     # While an object waits for a seat, it must hold no bytes and no connection. So
-                    # if no seat is free, the object is closed here, and opened again when it has a
-                    # seat.
+                    # if no seat is free, the transfer is closed here, and begun again when the
+                    # object has a seat.
                     if not self._admission.has_seat(ticket):
                         continue
                 fetcher.leave()
@@ -135,7 +138,7 @@ class ObjectReader:
                 await supply.aclose()
 
     async def _read_here(self, ticket: Ticket, supply: Supply, permit: Permit) -> bool:
-        """Read the object without a decoder. False if the object needs one; else True."""
+        """Read the object without a decoder. Returns False if the object needs a decoder."""
         if not await self._begin(ticket, supply):
             return True
         whole = await supply.whole(self._expand.inline_bytes)
@@ -163,7 +166,9 @@ class ObjectReader:
             self._telemetry.object_read(supply.read_bytes)
 
     async def _begin(self, ticket: Ticket, supply: Supply) -> bool:
-        """Open the object. True if it must be read; False if it is empty or was answered before."""
+        """Open the object. Returns True if it must be read, False if it is empty or was answered
+        before.
+        """
         if ticket.inline is not None:
             ticket.fetched_s = self._clock.now()
             ticket.resumes(from_first_row=self._versions.from_first_row)
@@ -174,8 +179,9 @@ class ObjectReader:
         return bool(supply.size) and not supply.is_answered
 
     async def is_away(self, ticket: Ticket, error: Transient) -> bool:
-        """True if the store is away; False if it fails only for this object, so that the tries at
-        the object must end. To find out, another name in the bucket is asked for.
+        """Returns True if the store is away; False if the store fails only for this object, so that
+        the tries at the object must end. To find out which, the store is asked for another key of
+        the bucket.
         """
         if not isinstance(error, Unreachable) or ticket.reference is None:
             return False

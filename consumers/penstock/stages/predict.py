@@ -1,10 +1,11 @@
 """Calls the model with batches, a bounded number at a time.
 
-Rule: every row of a batch is answered in the end. While the server fails, this stage waits for it
-and blames no row. If the model refuses a batch, a search finds the bad row, and only a row that a
-healthy server refused alone is rejected. A search does not keep the caller from the next batch, and
-rows of a suspected object go to the search of that object, so that rows of other objects do not
-wait for them. Owner: the pipeline runs `run`; all searches end with it.
+Rule: every row of a batch is answered in the end. While the server fails, this stage waits for the
+server and blames no row. If the model refuses a batch, a search finds the bad row. A row is
+rejected only if a healthy server refused it in a request of its own. While a search runs, its
+caller takes the next batch. Rows of a suspected object go to the search of that object, so that
+rows of other objects do not wait for them. Owner: the pipeline, which runs `run`; when `run` ends,
+all searches end.
 """
 
 import asyncio
@@ -32,13 +33,13 @@ from penstock.stages.shadow_asking import Shadow
 
 log = logging.getLogger(__name__)
 
-# At most once in this time the log names an object with many rejected rows.
+# The log names an object with many rejected rows at most once in this time.
 QUIET_S: Final = 60.0
 
 
 class Predict:
     """Takes batches from the window and gives every block its answers. `fixed`: the configured
-    limits; `pace`: the limits that are learned within them.
+    limits. `pace`: learns the best limits within the configured ones.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Predict:
         self._clock = clock
         self._most_bytes = most_bytes
         self._applied: tuple[int, int | None] = (fixed.calls, None)
-        # The search of each suspected object: all rows of the object go there.
+        # For each suspected object: its search, to which all rows of the object go.
         self._searches: dict[Ticket, Search] = {}
         self._begun = 0
         self._suspicions = Suspicions()
@@ -83,8 +84,8 @@ class Predict:
         while True:
             batch = await self._microbatch.take()
             try:
-                # Every batch is a search. If no row is refused, the search has one request and ends
-                # here.
+                # Every batch begins as a search. If no row is refused, the search sends one request
+                # and ends here.
                 if blocks := self._without_suspects(batch.blocks):
                     await self._answer(self._search_of(blocks))
             finally:
@@ -96,8 +97,8 @@ class Predict:
         return Search(blocks, self._fixed.max_rows, self._most_bytes, self._suspicions)
 
     def _without_suspects(self, blocks: list[Block]) -> list[Block]:
-        """The blocks of objects without suspicion. All other blocks go to the search of their
-        object.
+        """Returns the blocks of objects that are not suspected. All other blocks go to the search
+        of their object.
         """
         held = self._suspicions.suspects(blocks)
         if not held:
@@ -112,17 +113,19 @@ class Predict:
         return [block for block in blocks if block.ticket not in tickets]
 
     async def _answer(self, search: Search) -> None:
-        # Short work is done here, in the caller's turn; a long search runs beside the batches.
+        # A short search is done here, before the caller takes its next batch. A long search becomes
+        # a task of its own.
         while (search.is_easy or search.clears_small) and not search.is_settled:
             await self._ask(search)
         if not search.is_settled:
             self._begin(search)
 
     def _begin(self, search: Search) -> None:
-        """Continue the search beside the batches. If its object has a search already, the older
+        """Continue the search in a task of its own. If its object has a search already, that older
         search takes over the rows.
         """
-        # Two searches of one object would each learn only half of what is known about it.
+        # If one object had two searches, each of them would learn only half of what is known about
+        # the object.
         ticket = search.sole_ticket
         if ticket is not None:
             if (other := self._searches.get(ticket)) is not None:
@@ -133,9 +136,9 @@ class Predict:
         self._tasks.create_task(self._search(search, ticket, self._begun))
 
     async def _search(self, search: Search, ticket: Ticket | None, number: int) -> None:
-        """Run a search to its end. Searches ask in the order of their `number`, the oldest first,
-        so that the head of each partition is answered soon. A search with rows of several objects
-        asks before all others.
+        """Run a search to its end. `number`: the search's number in the order of their begins. The
+        oldest search asks first, so that the oldest rows of each partition are answered soon.
+        Searches with rows of several objects ask before all others.
         """
         while not search.is_settled:
             if search.losses.kills_workers:
@@ -158,8 +161,8 @@ class Predict:
         is the probe.
         """
         call = await self._calls.enter(rank)
-        # The rows are chosen after the wait for a call: limits may have changed during it, and
-        # lanes may have closed.
+        # The rows are chosen only after the wait for a call, because during the wait limits may
+        # have changed and lanes may have closed.
         limits = [self._calls.most_rows, PROBE_ROWS if call.is_small else None]
         part = search.ask(min((one for one in limits if one is not None), default=None))
         if not part:
@@ -186,8 +189,8 @@ class Predict:
             await self._failed.refused(search, error, rank)
         else:
             search.answered()
-            # All rows were answered, so the hang-ups during this search were chance: they tell how
-            # often connections break without a bad row.
+            # If all rows were answered in the end, the hang-ups during this search were chance. So
+            # they tell how often connections break without a bad row.
             if search.hang_ups and not search.has_suspects:
                 self._calls.health.hang_ups_were_chance(search.hang_ups)
                 search.hang_ups = 0
@@ -210,8 +213,8 @@ class Predict:
         self._wake(part)
 
     def _wake(self, blocks: Sequence[Block]) -> None:
-        """Wake the lanes of these blocks, whose rows may be released. An object with many rejected
-        rows is named in the log.
+        """Wake the lanes of these blocks, because rows of the blocks may now be released. Also name
+        objects with many rejected rows in the log.
         """
         # A dictionary keeps the order of the rows, so that a simulation can be repeated exactly.
         for lane in dict.fromkeys(block.ticket.owner for block in blocks):
@@ -224,8 +227,9 @@ class Predict:
                 log.warning(said, _name(ticket), why.message, extra=of_ticket(ticket))
 
     def _apply_limits(self) -> None:
-        """Apply the limits learned so far. Calls in flight: the smaller number of pace and breaker.
-        Rows of a batch: the smaller of the pace's number and the server's own limit.
+        """Apply the limits learned so far. The limit of calls in flight is the smaller one of the
+        pace's and the breaker's. The limit of rows in a batch is the smaller one of the pace's and
+        the server's own.
         """
         allowed, most_rows = self._calls.health.allowed, self._calls.most_rows
         if self._pace is None and (allowed, most_rows) == self._applied:

@@ -1,11 +1,12 @@
-"""Publishes a lane's answers in order, reports what the broker has, and measures how long it took.
+"""Publishes a lane's answers in order, tells the lane what the broker has acknowledged, and
+measures how long each step of the way took.
 
 Rule: a lane has one release with the broker at a time. Answers that become ready meanwhile leave
 together in the next release. So releases grow with the load, and without load no answer waits for
-another. Rows count as delivered when every record of their release (dead letters included) was
-acknowledged; in transactions, when the records and the position after them were committed as one.
-If a release would make its partition or stream stop because of too many letters, this release and
-all behind it stay in the lane. Owner: the pipeline runs one loop for each lane.
+another. Rows count as delivered when the broker has acknowledged every record and dead letter of
+their release; with transactions, when the transaction with these records and the new position is
+committed. If a release has so many dead letters that its partition or stream must stop, this
+release and all behind it stay in the lane. Owner: the pipeline, which runs one loop for each lane.
 """
 
 import asyncio
@@ -31,20 +32,24 @@ from penstock.telemetry.recent import TimeSpent, Way
 from penstock.telemetry.worker import Telemetry
 from penstock.tracing.tracer import Tracer
 
-# Publishes records and a lane's new position as one.
+# A function that publishes records and a lane's new position in one transaction.
 Transact = Callable[[Sequence[Outgoing], Commit], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class PublishTerms:
-    """`partition_of`: gives the partition of the output topic for a ticket's answers."""
+    """`partition_of`: a function that returns the partition of the output topic for a ticket's
+    answers.
+    """
 
     partition_of: Callable[[Ticket], int]
     blocks: Blocks | None = None  # None: a Kafka record for each row
 
 
 class _Step(NamedTuple):
-    """The releases that leave together, and the refused ones."""
+    """The releases that leave together, their records, and the refused releases. `released_s`: when
+    the releases left the lane.
+    """
 
     releases: Sequence[Release]
     outgoing: list[Outgoing]
@@ -69,7 +74,9 @@ class Publish:
         results: ObjectResults | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        """With `results` answers are written as objects before any record of them is published."""
+        """`results`: given if answers are also written as objects. These are written before any
+        record about them is published.
+        """
         self._results = results
         self._sink = sink
         self._encode = Encode(
@@ -101,8 +108,9 @@ class Publish:
         try:
             step = await self._step(lane, found, results)
         except Transient as error:
-            # The answers in the broken upload are gone, and an open lane cannot ask the model
-            # again. The next assignment of the partition asks the model for them.
+            # The answers in the broken upload are gone, and an open lane cannot ask the model for
+            # them again. So the worker ends, and the partition's next assignment asks the model
+            # again.
             raise Fatal(
                 f"results cannot be written; they will be repeated: {error}",
                 exit_code=EXIT_UNREACHABLE,
@@ -115,8 +123,8 @@ class Publish:
         self._end(lane, step)
 
     async def lane_in_transactions(self, lane: Lane, transact: Transact, idle_s: float) -> None:
-        """Like `lane_forever`, but in transactions. After `idle_s` without a release the position
-        is committed alone, because records without objects may have moved it.
+        """Like `lane_forever`, but in transactions. If there is no release for `idle_s`, the
+        position is committed without records, because records without objects may have moved it.
         """
         async with self._results_of_lane() as results:
             while (found := await self._next(lane, idle_s)) is not None:
@@ -132,8 +140,9 @@ class Publish:
         self, lane: Lane, transact: Transact, found: Sequence[Release], results: LaneResults | None
     ) -> None:
         step = await self._step(lane, found, results)
-        # The transaction carries the position, so the releases are accounted for before they are
-        # delivered. If the transaction fails, the lane ends, and its account with it.
+        # The transaction carries the position after these releases, so the lane must account for
+        # them before they are delivered. If the transaction fails, the lane is closed and its
+        # account is dropped.
         lane.account(step.releases, [one.stop for one in step.refused])
         position = lane.progress
         await transact(step.outgoing, position)
@@ -158,16 +167,16 @@ class Publish:
     def _end(self, lane: Lane, step: _Step) -> None:
         if step.releases:
             self._times.delivered(step.releases, step.released_s)
-        # A partition or stream stops only now, when the answers before the refused ones are
-        # delivered. So it later goes on exactly at the refused ones. The first stop may close the
-        # lane.
+        # A partition or stream stops only now, when the answers before the refused releases are
+        # delivered. So it later goes on exactly at the first refused release. The first of these
+        # stops may close the lane.
         for one in step.refused:
             if lane.alive:
                 lane.stop(one.stop, one.releases)
 
     async def _next(self, lane: Lane, idle_s: float) -> list[Release] | None:
-        """The releases to publish next. Empty: there were none for `idle_s`; None: the lane is
-        closed.
+        """The releases to publish next. An empty list: there were none for `idle_s`. None: the lane
+        is closed.
         """
         try:
             async with asyncio.timeout(idle_s):
@@ -178,9 +187,9 @@ class Publish:
 
 class _DeliveryTimes:
     """Measures where the time of delivered objects went. Rows are counted with each delivered
-    release; an object's times are measured when its last release is delivered. The times go to the
-    metrics, to the page and the trace of the object, and to the pace of its model. `paces`: from a
-    model to its pace, for the models whose window is learned.
+    release. The times of an object are measured when its last release is delivered. They go to the
+    metrics, to the status page, to the object's trace, and to the pace of its model. `paces`: for
+    each model whose window is learned, its pace.
     """
 
     def __init__(
@@ -196,7 +205,7 @@ class _DeliveryTimes:
         self._tracer = tracer
 
     def delivered(self, releases: Sequence[Release], released_s: float) -> None:
-        """Count releases that left their lane at `released_s` and are delivered now."""
+        """Count these releases, which left their lane at `released_s` and are delivered now."""
         streams, rows = self._telemetry.streams, 0
         now_s, now_ms = self._clock.now(), self._clock.wall_ms()
         latencies_s: list[float] = []
@@ -204,7 +213,7 @@ class _DeliveryTimes:
         finished: list[Release] = []
         for release in releases:
             ticket, latency_s = release.ticket, None
-            # The latency of an object is known with its last release only.
+            # The latency of an object is known only when its last release is delivered.
             if release.finished:
                 finished.append(release)
                 latency_s = max(0, now_ms - ticket.record.timestamp_ms) / 1000
@@ -238,10 +247,10 @@ def _way(release: Release, spent: TimeSpent, latency_s: float) -> Way:
 
 
 def _time_spent(release: Release, latency_s: float, released_s: float, now_s: float) -> TimeSpent:
-    """The time of each step, measured on the last rows of the object."""
+    """The time that each step took for the last rows of the object."""
     ticket = release.ticket
-    # The record's timestamp is by the clock of another machine. Only the time until we received the
-    # record depends on it; all other steps are by our own clock.
+    # The record's timestamp comes from the clock of another machine. Only `kafka_in`, the time
+    # until we received the record, depends on it; all other steps are measured by our own clock.
     here_s = now_s - ticket.received_s
     if not release.blocks or release.blocks[-1].answers is None:
         return TimeSpent(kafka_in=latency_s - here_s, publish=now_s - released_s)

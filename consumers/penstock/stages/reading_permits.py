@@ -1,11 +1,11 @@
-"""May the reading of an object go on? The reader asks before each step.
+"""Decides whether the reading of an object may go on. The reader asks before each step.
 
-Rule: a step waits until its model's window has room for the stream and the byte budget has room for
-more. An object at the head of its order must go on although the budget is spent, because all
-objects behind it wait for it. An object that needs a decoder leaves its fetcher and takes a seat of
-its store; a store has as many seats as fetchers. If one of several models falls behind, its objects
-give up their seats and decoders to objects of the other models. Owner: the reader of objects, which
-has a permit for each try.
+Rule: a step waits until the model's window has room for the stream, and the byte budget has room
+for more bytes. An object at the head of its order must go on although the budget is spent, because
+all objects behind it wait for it. An object that needs a decoder takes a seat of its store, and its
+fetcher is replaced by a new one; a store has as many seats as fetchers. If one of several models
+falls behind, its objects give up their seats and decoders to objects of the other models. Owner:
+the reader of objects, which makes a permit for each try.
 """
 
 import asyncio
@@ -21,13 +21,16 @@ from penstock.ports import Clock
 from penstock.process.asyncio_additions import Places
 from penstock.stages.microbatch import Microbatch
 
-# An object that has a decoder waits this long for room in the window. Then it gives up the decoder
-# to an object that needs one.
+# An object that has a decoder waits this long for room in the window. After that it gives the
+# decoder up if its model is over its share of the budget and an object that must go on needs a
+# decoder.
 PATIENCE_S = 1.0
 
 
 class GaveWay(Exception):
-    """This try gave its decoder up to an object that must go on, and begins again later."""
+    """This try gave up its seat or decoder, so that another object can go on. The try begins again
+    later.
+    """
 
 
 class Seats:
@@ -45,8 +48,8 @@ class Seats:
 
 
 class Admission:
-    """What the objects of one model must have before they are read: room; and if an object needs a
-    decoder, first a `seat`, then the `decoder`.
+    """Gives the objects of one model what they need before they are read. Every object needs room.
+    An object that needs a decoder first takes a `seat`, then the `decoder`.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Admission:
 
     @property
     def is_decoder_wanted(self) -> bool:
-        """True if an object that must go on waits for a decoder or a seat of another object."""
+        """True if an object that must go on waits for a decoder or a seat."""
         return self.decoders.is_wanted or self._seats.is_wanted
 
     def has_seat(self, ticket: Ticket) -> bool:
@@ -84,7 +87,7 @@ class Admission:
 
     @asynccontextmanager
     async def decoder(self, ticket: Ticket, tries: Tries, *, new: bool) -> AsyncIterator[Decoder]:
-        """A decoder, lent for one try. `new`: the decoder must be a fresh process, which has
+        """A decoder, lent for one try. `new`: True if the decoder must be a fresh process that has
         decoded nothing yet.
         """
         began_s = self.clock.now()
@@ -95,14 +98,16 @@ class Admission:
             yield decoder
 
     def _check_share(self) -> None:
-        """Give way if the model fell behind during the wait, so that its rows have no room now."""
+        """Raise `GaveWay` if the model fell behind during the wait, because then there is no room
+        for more of its rows.
+        """
         if self.microbatch.is_over_share:
             raise GaveWay
 
 
 class Permit:
-    """The permit of one try at one object. While the try `has_decoder`, the permit makes it give
-    the decoder up to an object that must go on.
+    """The permit of one try at one object. `has_decoder`: True while the try holds a decoder; the
+    permit then makes the try give the decoder up if an object that must go on needs it.
     """
 
     __slots__ = ("_admission", "_ticket", "_tries", "has_decoder")
@@ -114,8 +119,8 @@ class Permit:
         self._tries = tries
 
     async def next_step(self) -> None:
-        """Return when the next step may be taken. The time waited does not count against the try.
-        Raises `GaveWay`.
+        """Return when the next step may be taken. The time spent waiting here does not count
+        against the try. Raises `GaveWay`.
         """
         admission, stream = self._admission, self._ticket.stream
         budget, microbatch = admission.budget, admission.microbatch

@@ -1,10 +1,12 @@
-"""Passes the messages of the input topics on to a topic that is keyed by stream, in their order.
+"""Passes the messages of the input topics on, in the order of their times, to a topic that is keyed
+by stream.
 
-Rule: one member of the group reads all partitions, so it sees all records that may be out of order.
-It merges them by the broker's times; a record waits at most `wait_s` for a partition that is known
-to have more records. Records and positions are written in one transaction, so a message is passed
-on once, whatever fails. A new owner first fences the former one, then reads the committed
-positions, and works from there. Owner: the worker, or `penstock rekey`.
+Rule: one member of the group reads all partitions, because records of different partitions may have
+to be put in order. It merges the records by the broker's times. If a partition is known to have
+more records, the records of the others wait for it, `wait_s` at most. Records and positions are
+written in one transaction, so a message is passed on once, whatever fails. A new owner first fences
+the former one, then reads the committed positions, and works from there. Owner: the worker, or
+`penstock rekey`.
 """
 
 import asyncio
@@ -38,15 +40,16 @@ log = logging.getLogger(__name__)
 POLL_MS = 50
 # The header that says where a message came from: topic/partition/offset.
 SOURCE = "penstock-source"
-# The most bytes of the header `SOURCE` with its name: for a topic of 249 characters, and two
-# numbers.
+# The header `SOURCE` has at most this many bytes, its name included: a topic has at most 249
+# characters, and two numbers follow.
 SOURCE_BYTES = 300
-# If a question for the ends was not answered, the ends that came with the last reads are used for
-# this long; then the question is asked again.
+# If the broker did not answer when it was asked for the partitions' ends, the ends that came with
+# the last reads are used for this long. Then the broker is asked again.
 UNANSWERED_S = 5.0
-# Stands for a partition's end while no read has told the end: the partition may have more records.
+# The end of a partition whose end no read has told yet. It is so high that the partition counts as
+# one with more records.
 UNKNOWN = sys.maxsize
-# If a message is too large for the topic, this much of it is passed on, so that people can
+# If a message is too large for the topic, only its first bytes are passed on, so that people can
 # recognise it.
 CUT_BYTES = 1_000
 
@@ -54,7 +57,7 @@ Ask = Callable[[Iterable[Where], float], Awaitable[Mapping[Where, int]]]
 
 
 class RekeyedSource(Followed, Protocol):
-    """The part of `ports.Source` that the rekeyer needs, and `known_ends`."""
+    """What the rekeyer needs of a source: a part of `ports.Source`, and what `Followed` adds."""
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]: ...
 
@@ -63,7 +66,7 @@ class RekeyedSource(Followed, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RekeyTerms:
-    """`record_bytes`: the most that key, value and headers of a record may have together.
+    """`record_bytes`: key, value and headers of a record have at most this many bytes together.
     `patience_s`: if transactions fail for this long, the process ends.
     """
 
@@ -76,10 +79,10 @@ class RekeyTerms:
 
 
 class Rekeyer:
-    """One member of the rekeyers' group. `open_passage` returns when all earlier passages of the
-    group, also those of other processes, are fenced and their transactions decided, so that the
-    committed positions stay as they are; it raises `Transient` or `Fatal`. `ask` returns the ends
-    of partitions as they are at the call.
+    """One member of the rekeyers' group. `open_passage`: a function that first fences all earlier
+    passages of the group, also those of other processes, and waits until their transactions are
+    decided. So the committed positions no longer change when it returns. It raises `Transient` or
+    `Fatal`. `ask`: a function that returns the current ends of partitions.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class Rekeyer:
         return {}
 
     async def suspended(self, partitions: Collection[int]) -> None:
-        """Drop the work as `revoked` does. The work takes little time, and begins again at the
+        """Drop the work, as `revoked` does: little work is lost, because it begins again at the
         committed position.
         """
         await self.revoked(partitions)
@@ -128,7 +131,7 @@ class Rekeyer:
             pass
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop`; then leave the group, so that another member goes on at once."""
+        """Run until `stop` is set; then leave the group, so that another member goes on at once."""
         await self._source.start(self)
         while not stop.is_set():
             if not self._ours:
@@ -144,7 +147,7 @@ class Rekeyer:
         await self._source.stop()
 
     async def _lead(self, stop: asyncio.Event) -> None:
-        """Work until another rebalance, or `stop`."""
+        """Work until the next rebalance, or until `stop` is set."""
         life, ours = self._life, self._ours
         self._merge.clear()
         passage = await self._open_passage()
@@ -163,12 +166,13 @@ class Rekeyer:
     async def _step(self, passage: Passage, life: int) -> None:
         read = await self._source.poll(self._merge.room(self._ours), POLL_MS)
         if life != self._life:
-            return  # the records are of an assignment that is over, or will be read again
+            # the assignment is over: these records are dropped, and their owner reads them again
+            return
         self._merge.add(read)
         if not len(self._merge):
             return
-        # The ends are asked for after the read, so that they include all that was written before
-        # the records at hand.
+        # The ends are asked for only after the read, so that they include every record that was
+        # written before the records just read.
         ends = await self._ends()
         async with self._publishing:
             if life != self._life:
@@ -195,8 +199,9 @@ class Rekeyer:
         return {number: known.get(number, UNKNOWN) for number in self._ours}
 
     def _positions(self, records: Sequence[Record]) -> dict[Where, Commit]:
-        """The position behind the last record of each partition. If nothing else of the partition
-        waits in the merge, the position also lies behind the offsets without a record that follow.
+        """For each partition of these records: the position after its last record. Offsets without
+        a record may follow. If no other record of the partition waits in the merge, the position
+        lies after these offsets, too.
         """
         reached = self._source.reached()
         last = {record.partition: record.offset + 1 for record in records}
@@ -215,8 +220,8 @@ class Rekeyer:
             with self._guard:
                 return keyed(*message, self._naming, self._terms.record_bytes - SOURCE_BYTES)
         except Unforeseen:
-            # The message is passed on as it came: the worker meets the same exception and answers
-            # the message.
+            # The message is passed on as it came. A worker will read it, meet the same exception,
+            # and answer the message by an error.
             return [unread(*message)]
 
     def _outgoing(self, passed: Iterable[tuple[Record, Sequence[Keyed]]]) -> list[Outgoing]:

@@ -1,12 +1,12 @@
-"""Writes the answers of each object to one result object, while they come.
+"""Writes the answers to each object into one result object, while the answers come.
 
 Rule: a result is complete before its record leaves and before any row of its object counts as
-delivered. An interrupted result is given up and written again from the object's first row: the part
-that was written is invisible, and a compressed format cannot be continued. After an unforeseen
-exception the result is written once more, if the releases that are being written began it. If an
-earlier release began the result, the first rows are no longer in memory, so the object is answered
-by that error. Owner: the publish stage, one `LaneResults` per lane; results that a lane leaves open
-are given up.
+delivered. If the writing of a result is interrupted, the result is given up, and later written
+again from the object's first row: readers never see an incomplete result, and a compressed format
+cannot be continued. After an unforeseen exception the result is written once more, if all its rows
+are still in memory. They are, if the releases that are being written now began the result. If an
+earlier release began it, the object is answered by that error. Owner: the publish stage, which has
+one `LaneResults` per lane; results that a lane leaves open are given up.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ from penstock.messages.prediction import Result
 from penstock.ports import Location, Results
 from penstock.telemetry.worker import Telemetry
 
-# Fewer bytes than this are encoded faster than a thread is started for them.
+# Encoding fewer bytes than this takes less time than handing them to a thread.
 IN_THREAD_BYTES = 64 * 1024
-# The results of small objects that end together are completed together, at most this many at a
-# time.
+# If small objects end in the same releases, their results are completed at the same time, at most
+# this many.
 AT_A_TIME = 16
 
-# Runs the work in a thread, so that it does not hold up the event loop.
+# A function that runs the given work in a thread, so that it does not hold up the event loop.
 Offload = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class ResultPlan:
-    """Where results are written and in which format, and which records are published besides: one
-    for each row, one for each object. `only_whole`: an object that breaks in the middle gets no
-    result, because the result is the proof that it is done.
+    """Where results are written and in which format. `of_rows`, `of_objects`: True if a record is
+    published besides for each row, and for each object. `only_whole`: True if an object that breaks
+    in the middle gets no result, because the result is the proof that the object is done.
     """
 
     names: ResultNames
@@ -102,7 +102,7 @@ class ResultObject:
 
 
 class ObjectResults:
-    """One per pipeline; `lane` gives the results of one lane while it lives."""
+    """One per pipeline. `lane` gives each lane its `LaneResults`, until the lane ends."""
 
     def __init__(
         self,
@@ -136,8 +136,8 @@ class ObjectResults:
 
 
 class LaneResults:
-    """The open results of one lane. There is one at a time; with order by stream, there is one for
-    each stream in work.
+    """The open results of one lane. A lane has one open result at a time; with order by stream, it
+    has one for each stream in work.
     """
 
     def __init__(self, results: ObjectResults) -> None:
@@ -145,14 +145,14 @@ class LaneResults:
         self._guard = results.guard
         self._open: dict[Ticket, ResultObject] = {}
         self._lost: dict[Ticket, Rejection] = {}
-        # By ticket, for each result that the releases in progress began: all its rows so far. A
-        # result that was written once more is no longer in here.
+        # For each result that the releases being written began, by its ticket: all its rows so far.
+        # A result that is written once more is removed from here.
         self._held: dict[Ticket, list[Block]] = {}
 
     async def write(self, releases: Sequence[Release]) -> list[Result | Rejection | None]:
-        """Write the rows of these releases. Returns one value for each release: the result, or the
-        reason why it failed; None if the release does not end an object that has a result. After
-        `Transient` and `Fatal` the lane cannot go on.
+        """Write the rows of these releases. Returns one value for each release. If the release ends
+        an object that has a result, the value is the result, or the reason why it failed; otherwise
+        None. After `Transient` and `Fatal` the lane cannot go on.
         """
         for release in releases:
             if release.blocks:
@@ -166,8 +166,8 @@ class LaneResults:
         return [found.get(release.ticket) for release in releases]
 
     async def give_up(self) -> None:
-        """Give up all open results at once: if the store is away, each takes long, and a stop has
-        little time.
+        """Give up all open results, all at the same time: if the store is away, giving up one
+        result takes long, and a stop has little time.
         """
         begun = list(self._open.values())
         self._open.clear()
@@ -197,8 +197,8 @@ class LaneResults:
             await self._failed(ticket, error)
 
     async def _failed(self, ticket: Ticket, error: Unforeseen) -> None:
-        """Remove the part that was written, if possible. Then write the result once more if all
-        rows of the result so far are held; otherwise give the result up.
+        """Remove the part of the result that was written, if possible. Then write the result once
+        more, if all its rows so far are held; otherwise the object is answered by this error.
         """
         begun = self._open.pop(ticket, None)
         with suppress(Unforeseen), self._guard:

@@ -1,9 +1,9 @@
-"""A few of the last rows beside their predictions, for people who look at the page.
+"""Keeps a few of the last rows with their predictions, for people who look at the status page.
 
-Rule: samples are taken only if `http.samples` allows it and only while somebody looks; afterwards
-all are forgotten. Of each stream in view the first row of a batch is taken, once a second, and the
-last few are kept. Texts are cut and pictures bounded. Owner: the wiring; the predict stage of each
-model takes them.
+Rule: samples are taken only if `http.samples` allows it, and only while somebody looks at the page;
+afterwards all samples are forgotten. From each stream in view at most one row a second is taken,
+always the first row of a block, and the last few are kept. Texts are cut, and the size of pictures
+is bounded. Owner: the wiring; the predict stage of each model takes them.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from penstock.core.rows.payload import BytesRows, Columns, JsonRows, Matrix, Pay
 from penstock.formats.pictures.pixels import Encoded, PixelOptions, Rgb, png, thumbnail
 from penstock.ports import Answers, Clock
 
-# An open page asks again within this time.
+# An open page asks again within this time; if no page asks, nobody looks any more.
 LOOKED_S: Final = 10.0
 EVERY_S: Final = 1.0
 # This many samples are kept of each stream. With 20 streams in view, and a picture of
@@ -27,13 +27,14 @@ LAST: Final = 3
 MOST_PICTURE_BYTES: Final = 512 << 10
 MOST_CHARS: Final = 500
 MOST_NUMBERS: Final = 32
-# At most this many samples are taken of one batch, because its answers wait meanwhile.
+# At most this many samples are taken from one batch, because its answers wait while samples are
+# taken.
 MOST_OF_A_BATCH: Final = 4
 
 
 class Sample(NamedTuple):
-    """A row with its answer. `number`: the sample's number among all samples; `object`: None for
-    inline rows.
+    """A row with its answer. `number`: a number that no other sample has. `object`: bucket and key
+    of the row's object; None for inline rows.
     """
 
     number: int
@@ -52,8 +53,8 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """The samples that are kept. A page calls `look` to see some streams; for some time after that,
-    further samples of these streams are taken.
+    """The samples that are kept. A page calls `look` to see some streams. For some time after that
+    call, samples of these streams are taken.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -65,8 +66,8 @@ class Samples:
         self._taken_s: dict[str, float] = {}
 
     def look(self, streams: Collection[str]) -> list[Sample]:
-        """From now on these streams are in view. Returns the samples that are kept of them, the
-        newest first.
+        """Put these streams in view. Returns the samples of these streams that are kept, the newest
+        first.
         """
         self._until_s = self.clock.now() + LOOKED_S
         if self._in_view != streams:
@@ -77,7 +78,7 @@ class Samples:
         return sorted(found, key=lambda one: one.number, reverse=True)
 
     def picture(self, number: int) -> Encoded | None:
-        """The picture of a sample. None: it has no picture, or is no longer kept."""
+        """The picture of a sample. None: the sample has no picture, or is no longer kept."""
         every = itertools.chain.from_iterable(self._kept.values())
         found = next((one.picture for one in every if one.number == number), None)
         return found if found is None or isinstance(found, Encoded) else png(found)
@@ -101,8 +102,8 @@ class Samples:
 
 
 class Sampling:
-    """Takes the samples of one model. `pixels`: how pictures are decoded for this model; None:
-    pictures are not decoded.
+    """Takes the samples of one model. `pixels`: how pictures are decoded for this model; None if
+    they are not decoded.
     """
 
     def __init__(self, samples: Samples, model: str, pixels: PixelOptions | None) -> None:
@@ -111,7 +112,9 @@ class Sampling:
         self._pixels = pixels
 
     def take(self, blocks: Sequence[Block], answers: Answers) -> None:
-        """Sample a batch that was just answered, before its blocks let go of their rows."""
+        """Take samples of a batch that was just answered. Call this before the blocks of the batch
+        let go of their rows.
+        """
         now_s, start, taken = self._samples.clock.now(), 0, 0
         for block in blocks:
             if taken < MOST_OF_A_BATCH and self._samples.wants(block.ticket.stream, now_s):

@@ -1,13 +1,13 @@
 """Turns deliveries into commits, and says when a failed commit is tried again or given up.
 
-Rule: with at least once, `Settle` commits the positions of all lanes' ledgers in one request; a
-closed lane has none. A failed commit is made good by the next one, because ledgers only move
-forward. If no commit succeeds for too long, the process ends. Owner: the pipeline.
+Rule: with at least once, `Settle` commits the positions of all open lanes in one request. A failed
+commit does no harm, because positions only move forward and the next commit covers them. If no
+commit succeeds for too long, the process ends. Owner: the pipeline.
 
-With exactly once, and in a rekeyer, transactions carry the positions, and `TransactionRetry` says
-how long to wait after a failed one. Its patience is counted from the first failure after the last
-transaction that went through. A member that was fenced waits until it knows whether it still owns
-its partitions; to be fenced does not count as a failure.
+With exactly once, and in a rekeyer, transactions carry the positions. `TransactionRetry` says how
+long to wait after a failed transaction. Its patience counts from the first failure since a
+transaction last went through. A member that was fenced waits until it knows whether it still owns
+its partitions; its fenced transaction does not count as a failure.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ from penstock.lane.lane import Lane
 from penstock.ports import Clock, Source
 from penstock.telemetry.worker import Telemetry
 
-# After this time a stop makes no further try of the last commit. A stop has 10 s in all, and a
-# commit may hang for 5 s; the remaining second is for leaving the group.
+# A stop repeats its last commit until this time is over. A stop has 10 s in all: one more commit
+# may begin at the end of this time and hang for 5 s, and the remaining second is for leaving the
+# group.
 LAST_S = 4.0
 LAST_PAUSE_S = 0.2
 
@@ -49,12 +50,12 @@ class Settle:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            # Suspended lanes were committed before the rebalance. A commit during it would come too
-            # late, and would begin another rebalance.
+            # Suspended lanes are left out: they were committed before the rebalance. A commit
+            # during the rebalance would come too late, and would begin another rebalance.
             await self.try_to_commit([lane for lane in self._lanes.values() if not lane.suspended])
 
     async def try_to_commit(self, lanes: Iterable[Lane]) -> None:
-        """Commit. A failure is logged, and made good by the next commit."""
+        """Commit once. A failure is only logged, because the next commit makes up for it."""
         try:
             await self.commit(lanes)
         except Transient as error:
@@ -63,8 +64,8 @@ class Settle:
             self._outage.unreachable(error)
 
     async def commit_at_last(self, lanes: Sequence[Lane]) -> None:
-        """The last commit of a stop. No later commit would make up for a failure of this one, so it
-        is tried again and again; if it fails for too long, `Fatal` is raised.
+        """The last commit of a stop. No later commit could make up for it, so a failed commit is
+        tried again. If all tries within `LAST_S` fail, `Fatal` is raised.
         """
         began_s = self._clock.now()
         while True:

@@ -1,9 +1,10 @@
 """Sends batches of the live model to a shadow model as well, and compares the answers.
 
-Rule: the shadow never delays live work and never makes it fail. A batch is copied after it was
-answered, into a buffer of the shadow; if the buffer is full, the batch is not copied. Errors of the
-shadow end here. The shadow is asked once for each copy; rows that it does not answer are only
-counted. Owner: the pipeline runs `run`, and calls `end` when all live work is over.
+Rule: the shadow never delays live work and never makes it fail. A batch is copied after the live
+model has answered it, into a buffer of the shadow's own; if the buffer is full, the batch is not
+copied. Errors of the shadow end here. The shadow is asked once for each copy; rows that it does not
+answer are only counted. Owner: the pipeline, which runs `run`, and calls `end` when all live work
+is over.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from penstock.telemetry.models_and_shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 
-# This much text of answers is compared at a time, in about half a millisecond; then live work has
-# its turn.
+# So many bytes of answers are compared at a time, which takes about half a millisecond. Then live
+# work has its turn.
 TURN_BYTES = 64 << 10
-# A shadow that is away, or misconfigured, is asked rarely, so that it costs next to nothing.
+# If the shadow is away or misconfigured, it is asked rarely, so that it costs next to nothing.
 RETRY = Backoff(first_s=0.2, most_s=10.0)
-# Refusals are logged once in this time.
+# Refusals of the shadow are logged at most once in this time.
 QUIET_S = 60.0
 
 
@@ -49,8 +50,8 @@ class ShadowPlan:
 
 
 class Shadow:
-    """For each batch that the live model answered, call `wants` and then, if it returned rows,
-    `offer`. `is_over`: True if a fault of our own has ended the shadow.
+    """Call `wants` for each batch that the live model answered. If it returned rows, then call
+    `offer`. `is_over`: True once an unforeseen exception has ended the comparison.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class Shadow:
 
     @property
     def away_s(self) -> float | None:
-        """How long the shadow is away; None: its last call was answered, or there was none."""
+        """How long the shadow has been away. None: its last call was answered, or there was no call
+        yet.
+        """
         return self._outage.away_s
 
     def wants(self, blocks: Sequence[Block]) -> Sequence[Payload] | None:
-        """The rows of a batch that was just answered; None: the batch is not to be copied. Call
-        this before the blocks of the batch let go of their rows.
+        """Returns the rows of a batch that was just answered, or None if the batch is not to be
+        copied. Call this before the blocks of the batch let go of their rows.
         """
         if self.is_over or self._draw() * 100 >= self.plan.percent:
             return None
@@ -100,7 +103,9 @@ class Shadow:
         return payloads
 
     def offer(self, payloads: Sequence[Payload], blocks: Sequence[Block], answers: Answers) -> None:
-        """Copy the wanted batch. Call this when no live work waits for the batch any more."""
+        """Copy a batch that `wants` wanted. Call this when no live work waits for the batch any
+        more.
+        """
         owned = [payload.owned() for payload in payloads]
         nbytes = answers.nbytes if answers.nbytes is not None else sum(map(len, answers.values))
         self._copies.put(
@@ -117,20 +122,19 @@ class Shadow:
         self._come.set()
 
     async def run(self) -> None:
-        """Runs until it is cancelled. Errors of the shadow end here."""
+        """Runs until it is cancelled. It raises no error of the shadow."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._topic.write_forever())
                 for _ in range(self.plan.callers):
                     tasks.create_task(self._ask_forever())
         except* Exception as errors:
-            # An unforeseen exception is a fault of our own, and even such a fault must not end live
-            # work.
+            # An unforeseen exception is a fault of our own code. Even that must not end live work.
             self.is_over = True
             log.exception("the shadow ended, live work goes on", exc_info=errors)
 
     async def end(self) -> None:
-        """Write what was compared, within a moment; drop the copies that wait."""
+        """Drop the copies that wait, and write the comparisons that were made, within a moment."""
         while (copy := self._copies.take()) is not None:
             self._copies.done(copy)
             self._drop(copy.rows)
@@ -149,7 +153,9 @@ class Shadow:
                 await asyncio.sleep(pause_s)
 
     async def _ask(self, copy: Copy) -> float:
-        """Ask and compare one copy. Returns the pause before the next, in seconds."""
+        """Ask the shadow for one copy, and compare its answers. Returns the pause before the next
+        copy, in seconds.
+        """
         began_s = self._clock.now()
         try:
             theirs = await self._answers(copy)
@@ -176,7 +182,9 @@ class Shadow:
         self._telemetry.rows("dropped", rows)
 
     async def _answers(self, copy: Copy) -> Answers:
-        """Ask, in requests no larger than the shadow's server takes."""
+        """Ask for the rows of a copy, in requests that are not larger than the shadow's server
+        takes.
+        """
         most = min(self.plan.call_rows, self._model.most_rows or self.plan.call_rows)
         values: list[bytes] = []
         errors: dict[int, str] = {}
@@ -187,8 +195,8 @@ class Shadow:
         return Answers(values, errors)
 
     def _failed(self, error: PenstockError) -> float:
-        """The pause after a failed call, in seconds. After a refusal there is none, because the
-        shadow may accept the next batch.
+        """Returns the pause after a failed call, in seconds. After a refusal there is no pause,
+        because the shadow may accept the next batch.
         """
         if isinstance(error, Fatal):  # a misconfigured shadow is treated as one that is away
             error = Unreachable(str(error))

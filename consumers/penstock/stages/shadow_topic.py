@@ -23,23 +23,24 @@ from penstock.telemetry.models_and_shadow import ShadowTelemetry
 
 log = logging.getLogger(__name__)
 
-# A disagreement waits this long for further disagreements, to be sent together with them.
+# Disagreements are gathered for this long, and then sent together.
 WRITE_S = 1.0
-# The time from one summary to the next. A summary of a thousand streams has at most 60 kB.
+# The time from one summary to the next. A summary that names a thousand streams has at most 60 kB.
 SUMMARY_S = 10.0
 # At most this many records wait to be written.
 MOST_RECORDS = 5_000
 MOST_BYTES = 8 << 20
 # A stopping worker has ten seconds after its drain, and its last commit may need most of them.
 LAST_S = 1.0
-# A summary names this many streams, or the next lower number if the record is too long.
+# A summary names at most the first number of streams. If the record is too long, it names the next
+# lower number.
 NAMED = (1_000, 100, 10, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowTerms:
-    """The compared models, the comparison's settings, and the topic that the comparison is written
-    to.
+    """The two models that are compared, the settings of the comparison, and the topic to which it
+    is written.
     """
 
     topic: str
@@ -77,8 +78,8 @@ class ShadowTopic:
         live: tuple[bytes, str | None],
         shadow: tuple[bytes, str | None],
     ) -> None:
-        """Queue the record of a row on which the models disagree: both predictions and, if a model
-        rejected the row, why.
+        """Queue the record of a row on which the models disagree. `live` and `shadow`: the model's
+        prediction, and the reason if the model rejected the row.
         """
         terms = self._terms
         value = encode_shadow(
@@ -118,7 +119,7 @@ class ShadowTopic:
                 await self._sink.stop()
 
     def _sum_up(self) -> None:
-        """Make a summary if the last one has been acknowledged."""
+        """Make a summary of the interval, unless the last summary is not yet acknowledged."""
         if self._summary is not None or self.interval.is_empty:
             return
         found, now_ms = self.interval, self._clock.wall_ms()
@@ -162,8 +163,8 @@ class ShadowTopic:
             if not self._is_away:
                 log.warning("%s is not written: %s", self._terms.topic, error)
             self._is_away = True
-            # The producer drops the records that it holds. These disagreements are counted as
-            # unsent, so they must not be sent later.
+            # These disagreements are counted as unsent, so they must not be sent later. Therefore
+            # the producer drops the records that it holds.
             with suppress(PenstockError):
                 await self._sink.forget()
         else:
@@ -175,8 +176,8 @@ class ShadowTopic:
             self._not_sent(unsent)
 
     async def _send(self, records: Iterable[tuple[Run, bytes]]) -> int:
-        """Send the disagreements, with the summary if one is due. Returns how many disagreements
-        were sent; the others are too long for a record.
+        """Send the disagreements, and the summary if one is due. Returns how many disagreements
+        were sent; those too long for a record are not.
         """
         topic, sent = self._terms.topic, 0
         if not self._partitions:
@@ -203,7 +204,9 @@ class ShadowTopic:
 
 
 def _shortened(streams: dict[str, AgreementShare], named: int) -> dict[str, tuple[int, int]]:
-    """The `named` streams with the most rows, each by its name, and all other streams together."""
+    """The `named` streams with the most rows, each under its own name, and all other streams under
+    one name.
+    """
     kept = sorted(streams.items(), key=lambda one: -one[1].rows)
     short = dict(kept[:named])
     for _, share in kept[named:]:
