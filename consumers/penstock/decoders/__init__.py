@@ -1,3 +1,3 @@
 """Processes that decode objects. They hold no partition, no credential, and only one socket, so
-that they may crash. See `pool`.
+that a crash of one does no harm. See `pool`.
 """

@@ -1,8 +1,8 @@
 """What the kernel refuses a decoder, even if an object takes over the libraries that read it.
 
 Rule: a decoder gets no more memory than its limit, writes no files, and starts no connections,
-processes or other programs. If a kernel cannot refuse one of these, it still refuses the others.
-Owner: the decoder, before its first task.
+processes or other programs. If a kernel cannot refuse one of these things, it still refuses the
+others. Owner: the decoder, before its first task.
 """
 
 import ctypes
@@ -55,17 +55,19 @@ _REFUSED: Final[dict[str, tuple[int, tuple[int, ...]]]] = {
         ),
     ),
 }
-# `open` and `openat` are refused with flags that write (O_WRONLY, O_RDWR, O_CREAT, O_TRUNC). Beside
-# the number of each call: which of its arguments has the flags.
+# `open` and `openat` are refused with flags that write (O_WRONLY, O_RDWR, O_CREAT, O_TRUNC). For
+# each machine: the number of each call, and which of the call's arguments has the flags.
 _OPENS: Final[dict[str, dict[int, int]]] = {"x86_64": {2: 1, 257: 2}, "aarch64": {56: 2}}
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# With the flag CLONE_VM `clone` makes a thread, which is allowed; without the flag, a process.
+# The number of `clone` on each machine. With the flag CLONE_VM it makes a thread, which is allowed;
+# without the flag, it makes a process.
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_VM: Final = 0x100
-# A decoder may send signals only to threads of its own process: C's `abort` sends such a signal.
+# The number of `tgkill` on each machine. A decoder may send signals only to threads of its own
+# process, because C's `abort` sends such a signal.
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131}
-# The filter cannot see the arguments of these newer calls. If they are refused, libraries use the
-# older calls.
+# The filter cannot see the arguments of these newer calls, so it refuses them. Libraries then use
+# the older calls.
 _NEWER: Final = (435, 437)  # clone3 openat2
 # From this number on, x86_64 has its calls a second time, for programs of the x32 convention.
 _X32: Final = 0x40000000
@@ -79,8 +81,8 @@ def end_with_parent(parent: int) -> None:
 
 
 def bound(most_file_bytes: int) -> bool:
-    """Limit this process until it ends. `most_file_bytes`: the largest memory that it may hand
-    over, which counts as a file. Returns False if the kernel has no filter for system calls.
+    """Limit this process until it ends. `most_file_bytes`: how much memory it may hand over at
+    once, which counts as a file. Returns False if the kernel has no filter for system calls.
     """
     with suppress(OSError):  # so that the kernel kills decoders first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -110,7 +112,9 @@ def _filter_calls() -> bool:
 
 
 def _program(machine: str) -> bytes:
-    """The filter. A refused call returns EPERM, or ENOSYS if libraries then try an older call."""
+    """The filter as bytes. A refused call returns EPERM; it returns ENOSYS if libraries then try an
+    older call.
+    """
     convention, refused = _REFUSED[machine]
     no_way, unknown = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     lines = [

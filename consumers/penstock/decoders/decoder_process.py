@@ -1,9 +1,9 @@
 """What runs in the decoders, and in the zygote: the process that decoders are forked from.
 
 Rule: a decoder decodes one object after the other, until the worker closes its socket. It reads
-only the socket and its inbox, and writes only to the socket, its log lines included. The zygote has
-the code of the decoders in memory, because to start Python with our libraries takes half a second,
-and to fork takes a few milliseconds. The zygote decodes no objects itself, so no object can damage
+only the socket and its inbox, and writes only to the socket, to which its log lines go as well. To
+start Python with our libraries takes half a second, but to fork takes a few milliseconds. So the
+zygote has the code of the decoders in memory. It decodes no objects itself, so no object can damage
 it. It ends with the worker, and the decoders end with the zygote. Owner: `zygote_client`, which
 starts the zygote.
 """
@@ -50,7 +50,7 @@ RANGE = struct.Struct("<qq")
 
 
 class _HungUp(BaseException):
-    """The worker has ended, or has closed this decoder."""
+    """The worker has ended, or has closed the socket of this decoder."""
 
 
 class _Notes(logging.Handler):
@@ -141,7 +141,7 @@ _MESSAGE_BYTES: Final = 64
 class _Zygote:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        # From a decoder's process id to a descriptor that is ready when the process has ended.
+        # For each decoder's process id: a descriptor that is ready when the process has ended.
         self._decoders: dict[int, int] = {}
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(end, selectors.EVENT_READ)
@@ -200,7 +200,7 @@ class _Zygote:
 def main() -> None:
     end = socket.socket(fileno=int(sys.argv[1]))
     without_pandas()
-    # Without this call the garbage collector would write to all objects, and the decoders would not
+    # Without this call the garbage collector would write to all objects, and the decoders could not
     # share the zygote's memory.
     gc.freeze()
     try:

@@ -2,7 +2,7 @@
 in memory.
 
 Rule: the worker does not trust the message, and refuses it if its lengths do not add up. The arrays
-of the worker are views of the message, not copies. Owner: one end of one decoder.
+of the worker are views of the message, not copies. Owner: the two ends of one decoder's socket.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,5 +1,5 @@
-"""The decoders of a worker: starts them, lends each to one object at a time, takes turns with it,
-and ends it.
+"""The decoders of a worker. The pool starts them, lends each to one object at a time, exchanges
+messages with it, and ends it.
 
 Rule: there are at most `most` decoders at a time. Each is started when it is first needed, and then
 reused. The time that a decoder may take grows with the bytes that it has received and sent. A
@@ -52,13 +52,13 @@ log = logging.getLogger(__name__)
 # machine.
 LEAST_S: Final = 10.0
 # If a decoder answered in time, but our event loop was blocked until the time was over, the decoder
-# has this much time left.
+# gets this much more time.
 PAUSED_S: Final = 1.0
 _MIB: Final = 1 << 20
 
 
 class InDecoder(Exception):
-    """The trace of an unforeseen exception in the decoder."""
+    """Carries the traceback of an unforeseen exception in the decoder."""
 
 
 class Decoder:
@@ -101,7 +101,7 @@ class Decoder:
             raise self._died(f"says nonsense: {error}", "bad_format") from error
 
     def close(self) -> None:
-        """End the process at once."""
+        """End the decoder's process at once."""
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
         self._inbox.close()
@@ -165,7 +165,7 @@ class Decoder:
             ending.cancel()
             self._answer = None
         spent_s = loop.time() - began_s
-        # If the answer is here although the decoder's time is over, the answer came in time, and
+        # If an answer is here although the decoder's time is over, the answer came in time and only
         # our event loop was blocked.
         self._left_s = left_s - spent_s if spent_s <= left_s else PAUSED_S
         self._left_s += len(found.body) * self._s_per_byte
@@ -187,8 +187,8 @@ class Decoder:
             answer.set_result(message)
 
     def _end_overrun(self) -> None:
-        # If our event loop was blocked, answer and deadline may come in one turn of it. Then the
-        # answer counts.
+        # If our event loop was blocked, the answer and the deadline may both come in one turn of
+        # the loop. Then the answer counts.
         if self._answer is not None and self._answer.done():
             return
         self._overran = True
@@ -215,16 +215,17 @@ MOST_BY_DEFAULT: Final = 4
 
 
 def default_decoders() -> int:
-    """One decoder for each core, up to four; at least two, so that one is left while the other
-    hangs.
+    """One decoder for each core, but at most four; and at least two, so that one is left while the
+    other hangs.
     """
     return min(max(2, len(os.sched_getaffinity(0))), MOST_BY_DEFAULT)
 
 
 class Pool(Places):
-    """`most`: how many decoders; None: as many as fit this machine. A decoder may work on an object
-    for `least_s`, and for `ms_per_mib` more with each MiB that it receives or sends. `died` is
-    called for each decoder that died over an object, with the name of the signal.
+    """`most`: how many decoders there may be; None: as many as fit this machine. A decoder may work
+    on an object for `least_s`, and for `ms_per_mib` more with each MiB that it receives or sends.
+    `died`: a function that is called for each decoder that died over an object, with the name of
+    the signal.
     """
 
     def __init__(
@@ -268,7 +269,7 @@ class Pool(Places):
             if decoder.is_idle:
                 return decoder
             decoder.close()  # it died while it was idle
-        if new and self._idle:  # else there would be more decoders than `most`
+        if new and self._idle:  # otherwise there would be more decoders than `most`
             self._idle.pop().close()
         if self._zygote is None or not self._zygote.is_alive:
             self._zygote = Zygote()

@@ -1,7 +1,8 @@
 """What worker and decoder say to each other, however the messages are carried.
 
 Rule: worker and decoder take turns. The decoder asks for bytes, or gives rows, and then waits for
-the answer. So the decoder never decodes ahead of the byte budget. Owner: the reader of objects.
+the worker's answer. So the decoder never decodes more than the byte budget has room for. Owner: the
+reader of objects.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from penstock.formats.base.reading import read_object
 from penstock.formats.base.runs import Pieces, RowOptions, Run
 from penstock.formats.base.source import TAIL_BYTES, Need, Ranges
 
-# Asks for the next bytes of the object; an empty answer means that there are no more.
+# Asks for the next bytes of the object. An empty answer means that there are no more.
 NEXT: Final = Need(-1, -1)
 # Asks for the object's size (8 bytes, little-endian) and its last bytes.
 TAIL: Final = Need(-TAIL_BYTES, 0)
@@ -41,14 +42,15 @@ class Task:
         return fresh < stop and next(selected(self.rows, fresh, stop), None) is not None  # type: ignore[arg-type]
 
 
-# What a decoder says: the bytes that it needs, or the rows that it gives; None: it is done.
+# What a decoder says. `Need`: the bytes that it needs; a list: the rows that it gives; None: the
+# task is done.
 Said = Need | list[Run] | None
 
 
 class Died(PenstockError):
     """A decoder process died over an object. `was_alone`: True if the object was the decoder's
-    first; then no other object can be the cause, and the object is answered by `poison`. `signal`:
-    the signal that ended the process; 0: none.
+    first; then no other object can be the cause, and the object is answered by the error `poison`.
+    `signal`: the signal that ended the process; 0: no signal ended it.
     """
 
     def __init__(self, poison: Poison, *, was_alone: bool, signal: int = 0) -> None:
@@ -60,9 +62,9 @@ class Died(PenstockError):
 
 class Decoder(Protocol):
     async def turn(self, said: Task | bytes) -> Said:
-        """Begin a task, or go on with it. To go on, `said` is the bytes that the decoder needs, or
-        empty if it gave rows. Raises `Poison` if the object cannot be read, and `Died` if the
-        decoder dies.
+        """Begin or continue a task. To begin, `said` is the task. To continue, `said` is the bytes
+        that the decoder asked for, or empty if it gave rows. Raises `Poison` if the object cannot
+        be read, and `Died` if the decoder dies.
         """
         ...
 
@@ -75,29 +77,30 @@ class Decoders(Protocol):
         *,
         new: bool = False,
     ) -> AbstractAsyncContextManager[Decoder]:
-        """A decoder for one task, as soon as one is free. `is_head` tells whether this object holds
-        up everything behind it. `review` is called when the wait begins. `new`: True if the decoder
-        must not have had a task before.
+        """A decoder for one task, as soon as one is free. `is_head`: does this object hold up
+        everything behind it? `review`: a function that is called when the wait begins. `new`: True
+        if the decoder must not have had a task before.
         """
         ...
 
     @property
     def is_wanted(self) -> bool:
         """True if all decoders are lent and a waiting object holds up everything behind it. Then an
-        object that has a decoder, but waits for room in the byte budget, gives its decoder back.
+        object that has a decoder, but waits for room in the byte budget, should give its decoder
+        back.
         """
         ...
 
     @property
     def used(self) -> float:
-        """The share of the decoders that have a task, from 0 to 1."""
+        """The share of all decoders that have a task, from 0 to 1."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class Asked:
-    """The object as the decoder reads it: all bytes come from the worker."""
+    """The object for the code that decodes it. All bytes come from the worker, by `ask`."""
 
     def __init__(self, size: int, ask: Callable[[Need], bytes]) -> None:
         self.size = size
@@ -117,14 +120,12 @@ class Asked:
 
 
 def tail_of(size: int, data: bytes) -> bytes:
-    """The answer to `TAIL`."""
+    """The decoder's answer from the worker to `TAIL`."""
     return size.to_bytes(_SIZE_BYTES, "little") + data
 
 
 def decode(task: Task, ask: Callable[[Need], bytes], give: Callable[[list[Run]], object]) -> None:
-    """Decode the object of a task. All rows that are complete are given before bytes are
-    asked for.
-    """
+    """Decode the object of a task. All complete rows are given before more bytes are asked for."""
     pieces = Pieces(give)
 
     def ask_after_rows(need: Need) -> bytes:

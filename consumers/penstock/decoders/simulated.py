@@ -1,7 +1,7 @@
 """Decoders that are threads of this process, for the simulation.
 
-Rule: a thread and its user take turns, so that only one of the two runs at a time. What happens
-then depends on the order of the turns alone, and a simulation can be repeated. Owner: the simulated
+Rule: a thread and its user take turns, so that only one of the two runs at a time. So what happens
+depends only on the order of the turns, and a simulation can be repeated. Owner: the simulated
 worker.
 """
 
@@ -17,7 +17,7 @@ from penstock.process.asyncio_additions import Places
 
 
 class _Abandoned(BaseException):
-    """Ends the reading of an object whose user has gone."""
+    """Raised in the thread of a decoder whose user has gone, so that it stops reading the object."""
 
 
 class _Threaded:
@@ -36,7 +36,7 @@ class _Threaded:
         return found
 
     def abandon(self) -> None:
-        """Returns at once. The thread ends when it next waits for an answer."""
+        """Give up the thread without waiting for it. It ends when it next waits for an answer."""
         self._answers.put(None)
 
     def _work(self, task: Task) -> None:
@@ -45,7 +45,7 @@ class _Threaded:
             decode(task, self._ask, self._ask)
         except _Abandoned:
             pass
-        except BaseException as error:  # raised again in `turn`
+        except BaseException as error:  # `turn` raises it again
             end = error
         self._said.put(end)
 

@@ -2,8 +2,9 @@
 messages apart.
 
 Rule: short data is part of the message. Long data to the worker is in memory that the decoder seals
-and hands over, so that the decoder cannot change it later. Long data to the decoder goes, a piece
-at a time, through the inbox: memory that both have mapped. Owner: one end of one decoder.
+and hands over, so that the decoder cannot change it later. Long data to the decoder goes piece by
+piece through the inbox, which is memory that both processes have mapped. Owner: the two ends of one
+decoder's socket.
 """
 
 import fcntl
@@ -17,22 +18,24 @@ import msgspec
 
 from penstock.errors import ErrorCode
 
-TASK, DATA, MORE = b"T", b"B", b"M"  # to the decoder; MORE: another piece follows
-NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # from the decoder
+TASK, DATA, MORE = b"T", b"B", b"M"  # sent to the decoder; MORE: another piece follows
+NEED, ROWS, ENDED, TAKEN = b"N", b"R", b"E", b"K"  # sent from the decoder
 
 INBOX_BYTES: Final = 1 << 20
-# Up to this size a copy costs less than mapping memory, and the socket takes a message at once.
+# Up to this size copying the data costs less than mapping memory, and the socket takes a message at
+# once.
 SHORT_BYTES: Final = 32 << 10
-# This is several times as much as the largest row together with the bytes that are read ahead.
+# The largest message: several times as much as the largest row together with the bytes that are
+# read ahead.
 MOST_BYTES: Final = 512 << 20
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-# At most this many parts are written by one call. Linux takes 1,024 (IOV_MAX).
+# One call writes at most this many parts. Linux takes 1,024 (IOV_MAX).
 _PARTS: Final = 512
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A line for the worker's log. `is_notice`: True if the line is logged once, not for each
-    object.
+    """A line for the worker's log. `is_notice`: True if the line is to be logged only once, not for
+    each object.
     """
 
     level: int
@@ -41,8 +44,8 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """The end of an object. `code` and `message`: why the rest of the object cannot be read; None:
-    all of it was read. `trace`: the trace of an unforeseen exception.
+    """The end of an object. `code` and `message`: why the rest of the object cannot be read; `code`
+    is None if all of it was read. `trace`: the traceback of an unforeseen exception.
     """
 
     notes: list[Note]
@@ -116,8 +119,8 @@ def _mapped(memory: int) -> memoryview:
 
 
 class Inbox:
-    """Memory for bytes on their way to one decoder. The worker `put`s a piece, the decoder
-    `take`s it.
+    """Memory for bytes on their way to one decoder. The worker writes a piece by `put`, and the
+    decoder reads it by `take`.
     """
 
     def __init__(self, memory: int) -> None:
@@ -144,7 +147,7 @@ def placed(letter: bytes, nbytes: int) -> bytes:
 
 
 def heard(message: bytes, inbox: Inbox) -> tuple[bytes, bytes]:
-    """Receive a message in the decoder: the letter and the bytes."""
+    """Receive a message in the decoder. Returns its letter and its bytes."""
     if message[1:2] == b"=":
         return message[:1], message[2:]
     return message[:1], inbox.take(int.from_bytes(message[2:], "little"))

@@ -21,16 +21,16 @@ from penstock.errors import Transient
 log = logging.getLogger(__name__)
 
 _MAIN: Final = "penstock.decoders.decoder_process"
-# A decoder must not see secrets. So it gets these variables alone, which are for Python and
-# libraries.
+# A decoder must not see secrets. So it gets only these environment variables, which Python and
+# libraries need.
 _ENVIRON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
-# Libraries have one thread in each decoder, because there are as many decoders as cores.
+# There are as many decoders as cores, so libraries get only one thread in each decoder.
 _SET: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
 _MESSAGE_BYTES: Final = 64
 
 
 class Zygote:
-    """A zygote is made on the event loop that uses it."""
+    """Make a `Zygote` on the event loop that will use it."""
 
     def __init__(self) -> None:
         self.is_alive = True
@@ -59,7 +59,9 @@ class Zygote:
         asyncio.get_running_loop().add_reader(ours, self._hear)
 
     async def fork(self) -> tuple[int, socket.socket, int]:
-        """A new decoder: its process id, our end of its socket, and the memory of its inbox."""
+        """Start a decoder. Returns its process id, our end of its socket, and the memory of its
+        inbox.
+        """
         forked = asyncio.get_running_loop().create_future()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         memory = os.memfd_create("inbox", os.MFD_CLOEXEC)
@@ -79,8 +81,8 @@ class Zygote:
         return number, ours, memory
 
     def ended(self, number: int) -> asyncio.Future[int]:
-        """The exit code of a decoder; if a signal ended the decoder, the signal as a negative
-        number.
+        """A future of the decoder's exit code. If a signal ended the decoder, it is the signal as a
+        negative number.
         """
         return self._ends[number]
 
@@ -89,7 +91,7 @@ class Zygote:
             self._end.send(KILL + b"%d" % number)
 
     def drop(self, number: int) -> None:
-        """End a decoder whose exit code nobody will ask for."""
+        """End a decoder. Nobody will ask for its exit code."""
         self.kill(number)
         del self._ends[number]
 

@@ -1,7 +1,7 @@
 """What a lane owes, what of that is delivered and committed, and where its lines stopped.
 
 Rule: the ledger decides how far may be committed, the order decides which answers may leave, and
-the account of dead letters decides when a line stops. This class keeps the three in step. Owner:
+the account of dead letters decides when a line stops. `LaneAccount` keeps the three in step. Owner:
 the lane.
 """
 
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class LaneAccount:
-    """`committed`: the position that Kafka has. If the lane ended now, the next assignment would
-    begin there.
+    """`committed`: the position that Kafka has, at which the next assignment would begin if the
+    lane ended now.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class LaneAccount:
 
     @property
     def progress(self) -> Commit:
-        """The position to commit now: the next record, and what is delivered of that record and
-        beyond it.
+        """The position to commit now. It says which record is next, and what is delivered of that
+        record and beyond it.
         """
         progress = self.ledger.progress
         stopped_at = self.letters.stopped_at.union(stop.offset for stop in self.stops)
@@ -67,7 +67,7 @@ class LaneAccount:
 
     @property
     def due(self) -> Commit | None:
-        """The position to commit, or None if it has not moved since the last commit. A stopped line
+        """The position to commit; None: it has not moved since the last commit. A stopped line
         still commits what it delivered before it stopped.
         """
         if not self.alive and self.stopped is None:
@@ -76,11 +76,11 @@ class LaneAccount:
         return progress if progress != self.committed else None
 
     def was_left_at(self, start: Commit) -> bool:
-        """May the lane go on where the group says that the partition begins?
+        """The group says at which position the partition begins. May the lane go on there?
 
-        Only if the group is at the lane's own last commit, and that commit covers all that was
-        delivered. If a commit failed, or did not count because the member was expelled, another
-        member may meanwhile have begun to publish the delivered answers again. If the lane then
+        Only if that position is the lane's own last commit, and this commit covers all that was
+        delivered. Suppose a commit failed, or did not count because the member was expelled. Then
+        another member may meanwhile have begun to publish the delivered answers again. If the lane
         went on from its own position, readers would never get the rest of these repeated answers.
         """
         return start == self.committed == self.progress
@@ -92,7 +92,7 @@ class LaneAccount:
 
     @property
     def stopped(self) -> LineStop | None:
-        """Where the whole lane was stopped, if it keeps one order for all streams."""
+        """Where the whole lane was stopped. None: it goes on, or it keeps an order for each stream."""
         return next(iter(self._stops.values()), None) if self._streams is None else None
 
     def line_of(self, ticket: Ticket) -> str:
@@ -105,28 +105,29 @@ class LaneAccount:
         return bool(self._leaving)
 
     def unanswered(self) -> Iterator[Ticket]:
-        """The objects whose last answer is not delivered. There may be very many, so only pages ask
-        for them.
+        """The objects whose last answer is not delivered. There may be very many, so only the
+        status pages ask for them.
         """
         yield from self._order
-        # A release has left the order before the broker acknowledges it.
+        # A release leaves the order before the broker acknowledges it, so its objects are named
+        # here.
         yield from (release.ticket for release in self._leaving if release.finished)
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """How far the lane is, and which stage must act next, for the watchdog. None: the lane owes
-        nothing, or waits for its group or for an operator.
+        """For the watchdog: how far the lane has come, and which stage must act next. None: the
+        lane owes nothing, or it waits for its group or for an operator.
         """
         if self.suspended:
             return None  # the lane waits for the group, whose rebalance has its own time limit
         offset = self.ledger.progress.next_offset
-        # The stages are asked from the end of the flow: the last stage that has work is the one to
-        # wait for.
+        # The stages are asked from the end of the flow, because the last stage that has work is the
+        # one that the others wait for.
         if self._leaving:
             return Snapshot("publish", offset, self._deliveries)
         if self._stops and not self.ledger.spare_marks():
             # The commit's metadata has no room for more rows beyond the stopped streams, so the
-            # lane waits for an operator. The watchdog must not take that for a fault.
+            # lane waits for an operator. The watchdog must not take this wait for a fault.
             return None
         if head := min(self._order, key=place, default=None):
             stage = holder(head)
@@ -144,7 +145,7 @@ class LaneAccount:
         else:
             last = release.blocks[-1]
             # After a restart a result object is written again from its first row, although some of
-            # its rows are published. Those rows must not move the cursor back.
+            # its rows are already published. These rows must not move the cursor back.
             row = max(last.first_row + last.rows, ticket.published_rows)
             cursor = Cursor(row, ticket.digest)
             self.ledger.reach(offset, ticket.index, cursor)

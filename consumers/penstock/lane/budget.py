@@ -2,26 +2,27 @@
 
 Rule: no fetcher starts a chunk while the budget is spent, with one exception: the first object of a
 lane (or of a stream, where order is kept per stream) goes on if no answer of it can be delivered
-now, because everything behind it waits for it. So the budget is exceeded by at most one chunk for
-each lane (two for each fetcher, where order is per stream), and the worker cannot lock up. A lane
-gives back all that it spends; when it closes, it gives back at once all that it still holds. Owner:
-the pipeline; used from the event loop only.
+now, because everything behind the object waits for it. So the budget is exceeded by at most one
+chunk for each lane (two for each fetcher, where order is per stream), and the worker cannot lock
+up. A lane gives back all that it spends; when it closes, it gives back at once all that it still
+holds. Owner: the pipeline; used from the event loop only.
 """
 
 import asyncio
 from collections.abc import Callable
 
-# What a message costs, on CPython 3.11, rounded up. A message up to this length is free: a
-# reference of our own form with all its fields is no longer than that, and few such messages are
-# held.
+# What a message costs was measured on CPython 3.11 and rounded up. A message up to this length is
+# free: a reference of our own form with all its fields is no longer than that, and few such
+# messages are held.
 _SHORT_MESSAGE_BYTES = 512
-# The bytes in memory for each byte of JSON that is decoded. Measured: 24 for attributes of empty
-# objects, 32 for inline numbers, 9 for references and for ranges of rows, 2 for ordinary text.
+# How many bytes in memory each byte of JSON takes when it is decoded. Measured: 24 for attributes
+# of empty objects, 32 for inline numbers, 9 for references and for ranges of rows, 2 for ordinary
+# text.
 _DECODED = 16
 # What a ticket and its reference cost.
 _TICKET_COST_BYTES = 1_024
 # A partition that owes no more objects than this pays nothing for short messages, which take 1.5 MB
-# together. A partition may owe more objects only where order is kept within each stream.
+# together. Only where order is kept within each stream may a partition owe more objects.
 FEW_OBJECTS = 1_000
 
 
@@ -76,8 +77,8 @@ class Budget:
         self.spent_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self.spent_bytes)
         if had_room and not self.has_room and self._waiting:
-            # From now on only the first objects go on, and a reader that waited for its turn may
-            # have the first object.
+            # From now on only the first objects may go on. A reader that waited for its turn may
+            # have such an object, so it is woken.
             self.review()
 
     def refund(self, nbytes: int) -> None:
@@ -85,8 +86,8 @@ class Budget:
         self.review()
 
     def review(self) -> None:
-        """Wake the waiters that may go on: after a refund, when the budget is spent (from then on
-        only first objects go on), and when a lane has another first object.
+        """Wake the waiters that may go on. Called after a refund; when the budget is spent, because
+        from then on first objects go on; and when another object becomes a lane's first.
         """
         for future, may_go_on in self._waiting.items():
             if not future.done() and may_go_on():

@@ -1,9 +1,9 @@
 """Recognises an object that was announced before.
 
-Rule: if a lane has several announcements of one object, fetchers work on one of them at a time, in
-input order. So when the turn of the second announcement comes, it is known how the first ended: if
-the object was read to its end for the first, the second is a duplicate; if the first failed, the
-object is read for the second. A fetcher waits only for announcements before its own, so there is no
+Rule: if a lane has several announcements of one object, fetchers work on one announcement at a
+time, in input order. So when the turn of the second comes, it is known how the first ended. If the
+object was read to its end for the first, the second is a duplicate. If the first failed, the object
+is read for the second. A fetcher waits only for announcements before its own, so there is no
 deadlock. Owner: the pipeline; download takes turns here, and publish reports errors.
 """
 
@@ -19,11 +19,12 @@ from penstock.messages.reference import RowRange
 _Object = tuple[Owner[Ticket], str, str, str, tuple[RowRange, ...] | None, str | None]
 
 # Each version takes about 400 bytes, so those of a partition take 4 MB. At 20 announcements a
-# second they are the versions of 8 minutes, several times as long as a store takes to send a
-# notification again.
+# second these are the versions of 8 minutes, several times as long as a store takes to repeat a
+# notification.
 MAX_VERSIONS = 10_000
 
-# The digest of name and version, the rows that were asked for, and the model that answers them.
+# The digest of name and version, the rows that were asked for, and the model that answers these
+# rows.
 _Version = tuple[str, tuple[RowRange, ...] | None, str | None]
 
 
@@ -38,8 +39,8 @@ class Dedupe:
 
     @asynccontextmanager
     async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
-        """The context in which the object is read. Entering it waits for earlier announcements of
-        the object.
+        """The context in which a ticket's object is read. Entering the context waits for earlier
+        announcements of the object.
         """
         reference = ticket.reference
         if reference is None:
@@ -61,8 +62,8 @@ class Dedupe:
                 del self._reading[name]
 
     def rejected(self, ticket: Ticket) -> None:
-        """Some rows of the ticket were answered by errors, so if the object is announced again, the
-        object is answered again.
+        """Some rows of the ticket were answered by errors. So if the object is announced again, it
+        is answered again.
         """
         ticket.has_errors = True
         announced = self._announced.get(ticket.owner)
@@ -70,7 +71,7 @@ class Dedupe:
             announced.forget(ticket)
 
     def is_duplicate(self, ticket: Ticket) -> bool:
-        """Was the object answered for an earlier announcement? Once some rows of the object were
+        """Was the object answered for an earlier announcement? If some of its rows were already
         answered for this announcement, the result is False, so that its other rows are answered as
         well.
         """
@@ -91,8 +92,8 @@ class Announced:
         self._answered: dict[_Version, FirstAnswer] = {}
 
     def first(self, ticket: Ticket) -> FirstAnswer | None:
-        """The earlier object of the ticket's version, if that object was answered. Call this when
-        the ticket's own object is open, because its version is known only then.
+        """The earlier object of the ticket's version; None if there is none that was answered. Call
+        this when the ticket's own object is open, because its version is known only then.
         """
         version = _version(ticket)
         answered = self._answered.pop(version, None) if version else None
@@ -112,7 +113,7 @@ class Announced:
             del self._answered[next(iter(self._answered))]
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget this version: the next announcement of it is answered in full."""
+        """Forget the ticket's version: if it is announced again, it is answered in full."""
         version = _version(ticket)
         if version is not None:
             self._answered.pop(version, None)

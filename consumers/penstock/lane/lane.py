@@ -2,7 +2,7 @@
 
 Rule: a lane is a generation. When the partition is taken away, the lane closes and never opens
 again; work that still arrives for it is dropped and can neither be published nor committed. In a
-rebalance, until it is known which worker gets the partition, the lane is suspended: it receives,
+rebalance the lane is suspended until it is known which worker gets the partition: it receives,
 publishes and commits nothing, and all other work goes on. account.py keeps what a lane owes, and
 receiving.py takes its records. Owner: the pipeline, from the event loop; stages reach the lane
 through their tickets.
@@ -25,8 +25,8 @@ from penstock.ports import Commit, Where
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """`line`: how many dead letters stop a line. `order_by_stream`: order is kept within each
-    stream only.
+    """`line`: how many dead letters stop a line. `order_by_stream`: order is kept only within each
+    stream.
     """
 
     max_objects: int
@@ -35,7 +35,7 @@ class LaneLimits:
 
 
 class Lane(ReceivingLane):
-    """Take answers in order by `release`, then report them as `delivered`. A lane ends by `stop` or
+    """Take answers in order by `release`, then report them by `delivered`. A lane ends by `stop` or
     `close`.
     """
 
@@ -54,9 +54,10 @@ class Lane(ReceivingLane):
         passing: Collection[tuple[str, int]] = (),
         stream_share: StreamShare | None = None,
     ) -> None:
-        """`number`: the source's number of the partition. `stream_share`: given if order is kept
-        per stream only. `fetchers`: from each model to its fetchers. `passing`: the streams and
-        offsets of records whose dead letters an operator lets pass, so that they stop no line.
+        """`number`: the source's number of the partition. `stream_share`: given only if order is
+        kept per stream. `fetchers`: for each model, its fetchers. `passing`: the streams and
+        offsets of records whose dead letters an operator lets pass, so that these letters stop no
+        line.
         """
         super().__init__(
             where,
@@ -88,14 +89,14 @@ class Lane(ReceivingLane):
         """
         while self.alive and not (releases := self._release(room())):
             # The event is cleared before the wait. No change is missed, because no other task has
-            # run since the look above.
+            # run since the check above.
             self._changed.clear()
             await self._changed.wait()
         if not self.alive:
             return []
         self._leaving = releases
-        # After the release another object is the lane's first one, and its reader may exceed a
-        # spent budget.
+        # After the release another object is the lane's first one, and the reader of that object
+        # may exceed a spent budget.
         self._budget.review()
         return releases
 
@@ -114,14 +115,14 @@ class Lane(ReceivingLane):
 
     def account(self, releases: Sequence[Release], stops: Iterable[LineStop] = ()) -> None:
         """Add to `progress` what these releases deliver, and the stops behind them. A transaction
-        carries the new position, so the publisher of a transaction calls this before the delivery.
-        If the delivery fails, the lane is over, and the position is lost with the lane.
+        carries the new position with it, so its publisher calls this before the delivery. If the
+        delivery fails, the lane is over, and the position is lost with the lane.
         """
         self.letters.stopped_at.update(stop.offset for stop in stops)
         for release in releases:
             self._deliver(release)
-            # A ticket that was refused at decoding never was in a fetch queue, so it is not
-            # reported there.
+            # A ticket that was refused at decoding was never in a fetch queue, so its end is not
+            # reported to one.
             if release.finished and release.ticket.started:
                 self.fetch_queues[release.ticket.model].delivered(release.ticket)
         self._offer()
@@ -135,7 +136,7 @@ class Lane(ReceivingLane):
         self._leaving = ()
         self._deliveries += 1
         rows = sum(block.cost_bytes for release in releases for block in release.blocks)
-        # Most lanes hold no long message, and can do without the second pass over the releases.
+        # Most lanes hold no long message, and need no second pass over the releases.
         messages = 0
         if self._held.messages_bytes:
             messages = sum(release.ticket.cost_bytes for release in releases if release.finished)
@@ -167,7 +168,7 @@ class Lane(ReceivingLane):
         self.suspended = True
 
     def go_on(self) -> None:
-        """The partition came back at the position where it was left."""
+        """The partition came back to this worker at the position where the lane left it."""
         self.suspended = False
         self.wake()
 
@@ -188,14 +189,14 @@ class Lane(ReceivingLane):
         await self._idle.wait()
 
     def stop(self, stop: LineStop, refused: Sequence[Release]) -> None:
-        """Publish neither these answers nor any behind them until the assignment ends. Where order
-        is kept per stream, this holds for the one stream, else for the whole lane. Gives back the
-        bytes of all that is dropped.
+        """Publish neither the `refused` answers nor any behind them until the assignment ends. If
+        order is kept per stream, this concerns only the one stream, otherwise the whole lane. Gives
+        back the bytes of all that is dropped.
         """
         self._stops[stop.stream] = stop
         if self._streams is None:
-            # With one order all other answers are behind the refused ones, so the lane ends here.
-            # `due` still gives the position to commit.
+            # With one order for all streams, all other answers are behind the refused ones, so the
+            # lane ends here. `due` still gives the position to commit.
             self._backlog.clear()
             self._clear_fetch_queues()
             self._order = PartitionOrder()
@@ -206,10 +207,10 @@ class Lane(ReceivingLane):
         self._on_stopped(self, stop)
 
     def _leave_out(self, tickets: Sequence[Ticket], refused: Sequence[Release]) -> None:
-        """Forget the tickets of a stopped stream everywhere but in the ledger. The ledger still
-        owes them, so the commit stays before them.
+        """Forget the tickets of a stopped stream everywhere except in the ledger. The ledger still
+        owes them, so the committed position stays before them.
         """
-        # If a refused release ended its object, the ticket has left the order already.
+        # If a refused release ended its object, the object's ticket has already left the order.
         left = [*tickets, *(one.ticket for one in refused if one.finished)]
         blocks = [block for release in refused for block in release.blocks]
         blocks += [block for ticket in left for block in ticket.blocks()]
@@ -228,11 +229,10 @@ class Lane(ReceivingLane):
     def close(self) -> None:
         """End the generation, and give back at once all bytes that it held."""
         self.alive = False
-        # The bytes are not given back block by block as the stages let go of the blocks, because
-        # the partitions that stay need the room now.
+        # The partitions that stay need the room now. So the bytes are not given back block by
+        # block, when the stages let go of the blocks.
         self._held.refund_all()
-        # This ends the waits in `release` and `drained`: the deliveries that they wait for will
-        # never come.
+        # `release` and `drained` wait for deliveries that will never come. This ends their waits.
         self._changed.set()
         self._idle.set()
 

@@ -1,9 +1,9 @@
-"""What our code needs beside asyncio: a stop after a block, work beside a block, work in a thread,
-and places of which there are only so many.
+"""What our code needs beyond asyncio: a stop after a block, work beside a block, work in a thread,
+and a limited number of places.
 
 Rule: if a block fails, its own error is raised and an error of the stop is dropped. If the block
-goes well, an error of the stop is raised. If work beside a block fails, the block fails with it.
-Owner: the caller.
+ends without an error, an error of the stop is raised. If work beside a block fails, the block fails
+with it. Owner: the caller.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ async def stopped_after(stop: Callable[[], Awaitable[None]]) -> AsyncIterator[No
 
 @asynccontextmanager
 async def meanwhile(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these works until the block is left, then cancel them."""
+    """Run these coroutines until the block is left, then cancel them."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in works]
         try:
@@ -43,9 +43,9 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Like `asyncio.to_thread`, but does not keep a large result alive: the futures between the
-    thread and the event loop refer to each other until the garbage collector runs. If they held the
-    result, megabytes would stay in memory until then.
+    """Like `asyncio.to_thread`, but does not keep a large result alive. The futures between the
+    thread and the event loop refer to each other until the garbage collector runs, so megabytes
+    would stay in memory until then if they held the result.
     """
     box: list[T] = []
     await asyncio.to_thread(lambda: box.append(work()))
@@ -53,9 +53,9 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 class Places:
-    """At most `most` objects have a place at a time. A place is a decoder, or a seat of an object's
-    store. The other objects wait in the order in which they came, but an object that holds up
-    everything behind it comes first. Used from one event loop only.
+    """At most `most` objects have a place at a time. A place is a decoder, or one of the reads that
+    an object's store allows at a time. The other objects wait in the order in which they came, but
+    an object that holds up everything behind it comes first. Used from one event loop only.
     """
 
     def __init__(self, most: int = sys.maxsize) -> None:
@@ -81,8 +81,8 @@ class Places:
     async def one(
         self, is_head: Callable[[], bool], review: Callable[[], object]
     ) -> AsyncIterator[None]:
-        """A place, as soon as one is free. `is_head` tells whether the object that waits for the
-        place holds up everything behind it. `review` is called when the wait begins.
+        """A place, as soon as one is free. `is_head`: does the object that waits for the place hold
+        up everything behind it? `review`: a function that is called when the wait begins.
         """
         if self._taken < self._most:
             self._taken += 1
@@ -107,14 +107,14 @@ class Places:
             raise
 
     def _hand_over(self) -> None:
-        """Give a place to the object that is next. The place counts as taken all the time, so that
-        an object that asks meanwhile does not get ahead of those that wait.
+        """Give a place that was left to the next waiting object. Meanwhile the place counts as
+        taken, so that an object that asks for one does not get ahead of those that wait.
         """
         while self._waiting:
             heads = (turn for turn, is_head in self._waiting.items() if is_head())
             turn = next(heads, next(iter(self._waiting)))
             del self._waiting[turn]
-            if not turn.done():  # else the object was cancelled while it waited
+            if not turn.done():  # otherwise the object was cancelled while it waited
                 turn.set_result(None)
                 return
         self._taken -= 1

@@ -1,7 +1,7 @@
 """Child processes that never outlive us.
 
-Rule: each child has a session of its own, so that a terminal's signals reach us alone and we end
-the children in our order. Owner: the block that started it.
+Rule: each child has a session of its own. So a terminal's signals reach only us, and we end the
+children in our own order. Owner: the block that started it.
 """
 
 import asyncio
@@ -16,16 +16,18 @@ from typing import IO
 
 from penstock.errors import Fatal
 
-# Several times the 5 s that two interpreters may take to import at once on two busy cores.
+# How long a start may take: several times the 5 s that two interpreters may need to import at once
+# on two busy cores.
 START_S = 30.0
-# Time for a worker's drain and its last commit.
+# How long a stop may take: a worker's drain and its last commit.
 STOP_S = 20.0
-# A line may hold a whole answer: the bench's reader writes all ticks of a trial in one.
+# The longest line. A line may hold a whole answer: the bench's reader writes all ticks of a trial
+# in one line.
 LINE_BYTES = 256 << 20
 
 
 class Child:
-    """A running `python -m`; made by `start`."""
+    """A running `python -m`. `start` makes it."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -58,8 +60,8 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     async def ended(self) -> int:
-        """Wait until the process ends, and return its exit code. After `STOP_S` the process is
-        killed.
+        """Wait until the process ends, and return its exit code. If it has not ended after
+        `STOP_S`, it is killed.
         """
         try:
             async with asyncio.timeout(STOP_S):
@@ -82,7 +84,7 @@ async def start(
     stderr: IO[bytes] | None = None,
     launcher: Sequence[str] = (),
 ) -> Child:
-    """Start `python -m` with these arguments; the caller must end the process. `launcher`: a
+    """Start `python -m` with these arguments. The caller must end the process. `launcher`: a
     command such as `nice`, which replaces itself by the command that follows it.
     """
     process = await asyncio.create_subprocess_exec(
@@ -110,8 +112,8 @@ async def running(
     environ: Mapping[str, str],
     launcher: Sequence[str] = (),
 ) -> AsyncIterator[Child]:
-    """Run a service while the body runs, then kill it. If we die, the service ends by itself,
-    because its standard input closes. Its standard error goes to the file `log`.
+    """Run a service while the body runs, then kill it. Its standard input closes if we die, and the
+    service then ends by itself. Its standard error goes to the file `log`.
     """
     with log.open("ab") as stderr:
         child = await start(
@@ -125,7 +127,8 @@ async def running(
 
 async def address(child: Child, log: Path) -> str:
     """The first line that a service prints, which is its address. A service prints it once it is
-    up. Raises `Fatal` if the service ends before it prints a line, or prints nothing for `START_S`.
+    ready. Raises `Fatal` if the service ends before it prints a line, or prints nothing for
+    `START_S`.
     """
     try:
         async with asyncio.timeout(START_S):
@@ -146,7 +149,7 @@ def free_port() -> int:
 
 
 def last_words(log: Path) -> str:
-    """Why a process ended, for a person: its own message, else the last line of its log."""
+    """Why a process ended, for a person: its own message, or else the last line of its log."""
     lines = log.read_text(errors="replace").splitlines() or ["it left no message"]
     messages = [number for number, line in enumerate(lines) if line.startswith("penstock: ")]
     if messages:

@@ -1,4 +1,4 @@
-"""The clocks of a process. The monotonic clock is for durations, and the event loop's timers go by
+"""The clocks of a process. The monotonic clock is for durations, and the event loop's timers use
 it. The system's clock is for time stamps. A third clock tells how long the calling thread has
 worked.
 """
@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 from typing import Final
 
-# A file of Linux: nanoseconds of work, then of waiting for a processor.
+# A file of Linux. It holds two times in nanoseconds: the work of the thread, and its wait for a
+# processor.
 SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 
 
 class SystemClock:
     def now(self) -> float:
-        # This is the clock of `loop.time()`. To call that, the running loop would have to be found,
+        # `loop.time()` returns the same. But to call it, the running loop would have to be found,
         # which costs a getpid in Python 3.11.
         return time.monotonic()
 
@@ -23,8 +24,8 @@ class SystemClock:
 
 def wanted_cpu_s() -> float:
     """How long the calling thread has worked, or waited for a processor. The wait counts, because a
-    thread that a container's limit or other processes hold up is as busy as one that works. If the
-    system does not tell the wait, the work counts alone.
+    thread that is held up by a container's limit or by other processes is as busy as one that
+    works. If the system does not tell the wait, only the work counts.
     """
     try:
         worked_ns, waited_ns, *_ = SCHEDULED.read_text().split()

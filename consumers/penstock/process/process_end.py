@@ -1,11 +1,11 @@
 """How a process of ours ends: by its exit code, by a signal while it starts, or with its parent.
 
-Rule: a process exits as Python does, unless a loaded library could abort it on that way. A process
-that is to end with its parent has a pipe of the parent for its standard input. The system closes
-the pipe when the parent dies, for whatever reason, and the process then ends at once, without a
-drain: another worker does the rows again that this one had not committed. This module imports
-nothing that takes time, because `penstock` needs it before all else. Signals while an event loop
-runs are in signals.py. Owner: the command line.
+Rule: a process exits as Python does, unless a loaded library could abort it during such an exit. If
+a process is to end with its parent, its standard input is a pipe of the parent. The system closes
+the pipe when the parent dies, for whatever reason. The process then ends at once, without a drain:
+another worker repeats the rows that this one had not committed. This module imports nothing that
+takes time, because `penstock` needs it before all else. Signals while an event loop runs are in
+signals.py. Owner: the command line.
 """
 
 import json
@@ -31,10 +31,10 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_when_asked() -> None:
-    """SIGTERM and SIGINT end this process with code 0 until it sets its own handlers: while a
-    worker loads its libraries there is nothing to drain yet.
+    """From now on SIGTERM and SIGINT end this process with code 0, until it sets its own handlers:
+    while a worker loads its libraries there is nothing to drain yet.
 
-    The handler calls `os._exit`. It does not raise an exception: in a callback of Python's import
+    The handler calls `os._exit` and does not raise an exception. In a callback of Python's import
     system, Python would only report the exception, and the process would go on starting.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,7 +42,7 @@ def leave_when_asked() -> None:
 
 
 def needs_shortcut(python: tuple[int, int], *, obstore_is_loaded: bool) -> bool:
-    """True if the interpreter could abort while it finalises.
+    """True if the interpreter could abort during its own exit.
 
     Before Python 3.13, a thread of obstore that releases its last result at that moment aborts the
     process: about one exit in ten had code 134 (obstore 0.12, Python 3.11).
@@ -52,14 +52,14 @@ def needs_shortcut(python: tuple[int, int], *, obstore_is_loaded: bool) -> bool:
 
 # This option is for our own programs that start `penstock`, not for people.
 END_WITH_PARENT: Final = "--end-with-parent"
-# The option of a process that waits in reserve until its parent gives it a place.
+# The option of a process that waits in reserve until its parent sends it its environment.
 RESERVE: Final = "--reserve"
 
 
 def wait_for_place() -> None:
     """Blocks until the parent writes a line to our standard input: a JSON object of environment
-    variables, which become ours. From then on we end with the parent. If the parent ends before it
-    wrote the line, this process ends as well.
+    variables, which this process then takes over. From then on this process ends with the parent.
+    If the parent ends before it wrote the line, this process ends as well.
     """
     said = b""
     while not said.endswith(b"\n"):
@@ -77,13 +77,13 @@ def end_with_parent() -> None:
 
 
 def when_parent_ends(act: Callable[[], object]) -> None:
-    """Returns at once; `act` is called in a thread when standard input ends."""
+    """Returns at once. When standard input ends, `act` is called in a thread."""
 
     def watch() -> None:
         while os.read(0, 1024):
             pass
         act()
 
-    # A daemon thread that reads the bare descriptor neither keeps the process alive nor holds a
-    # lock of Python's standard input at the exit.
+    # This thread is a daemon and reads the bare descriptor, so that it neither keeps the process
+    # alive nor holds a lock of Python's standard input at the exit.
     threading.Thread(target=watch, daemon=True).start()

@@ -1,8 +1,8 @@
 """SIGTERM and SIGINT while an event loop runs: they end a service, or drain a worker.
 
-Rule: a signal lets work in progress end in its own time, and then always ends the process. Before a
-loop runs, `leave_when_asked` handles the signals. Owner: the command that runs until it is asked to
-end.
+Rule: after a signal, work in progress may end in its own time, but the process always ends. Before
+a loop runs, `leave_when_asked` handles the signals. Owner: the command that runs until it is asked
+to end.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from penstock.process.process_end import when_parent_ends
 
 
 def on_stop(call: Callable[[], object]) -> None:
-    """From now on SIGTERM and SIGINT call this function, in the running loop."""
+    """From now on SIGTERM and SIGINT call the function `call`, in the running loop."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, call)
 
 
 async def serve_until_asked(address: str) -> None:
-    """An embedded service calls this once it is up: print the service's address, then wait until
+    """An embedded service calls this when it is ready: print the service's address, then wait until
     SIGTERM, SIGINT or the end of standard input. Standard input is a pipe of the parent, which the
     system closes when the parent dies, so no service outlives its parent.
     """
@@ -40,9 +40,10 @@ async def serve_until_asked(address: str) -> None:
 
 
 class StopSignal:
-    """Handles SIGTERM and SIGINT from now on: a signal cancels the start or, once `then` was
-    called, stops the worker. A stop that takes longer than `within_s` ends the process. If this is
-    used as a context manager and a signal cancels the start, the block ends without an error.
+    """Handles SIGTERM and SIGINT from now on. A signal cancels the start; once `then` was called, a
+    signal stops the worker instead. A stop that takes longer than `within_s` ends the process. If
+    this object is used as a context manager and a signal cancels the start, the block ends without
+    an error.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -73,9 +74,9 @@ class StopSignal:
 
 
 def end_within(seconds: float) -> None:
-    """Exit this process after `seconds`, if the process still runs then. The exit loses no row,
-    because only delivered rows are committed. The timer has a thread of its own, so that a blocked
-    event loop does not delay the exit.
+    """Exit this process after `seconds` if it still runs then. The exit loses no row, because only
+    delivered rows are committed. The timer has a thread of its own, so that a blocked event loop
+    does not delay the exit.
     """
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True

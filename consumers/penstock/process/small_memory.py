@@ -1,6 +1,6 @@
-"""Keeps the memory of our own processes small: glibc's heap is one, and pandas is not loaded.
+"""Keeps the memory of our own processes small: glibc uses only one heap, and pandas is not loaded.
 
-Rule: only for a process that is ours as a whole (such as a worker or a decoder), at its start. A
+Rule: only a process that is wholly ours (such as a worker or a decoder) uses this, at its start. A
 program that uses our library may need pandas, and so may a process with users' plug-ins. Owner: the
 start of the process.
 """
@@ -10,16 +10,17 @@ import sys
 from importlib.metadata import entry_points
 from typing import Final
 
-# mallopt(3): M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, the last two in bytes.
+# Options of mallopt(3) and their values: M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, the
+# last two in bytes.
 _ARENA_MAX = (-8, 1)
 _MMAP_THRESHOLD = (-3, 4 << 20)
 _TRIM_THRESHOLD = (-1, 32 << 20)
 
 
 def keep_heap_small() -> None:
-    """Set glibc's allocator to one heap for all threads, and to keep freed memory for later use.
-    Call this before the first thread starts. Other C libraries do not have these settings, and
-    nothing is done there.
+    """Make glibc's allocator use one heap for all threads, and keep freed memory for later use.
+    Call this before the first thread starts. Other C libraries do not have these settings; with
+    them nothing is done here.
 
     With a heap for each thread, freed buffers pile up in each heap: 366 MB were seen instead of 277
     MB. With the default thresholds, buffers of a few hundred KiB are returned to the system and
@@ -37,7 +38,9 @@ _PLUGINS: Final = "penstock."
 
 
 class _Absent:
-    """While this is in `sys.meta_path`, importing pandas fails as if it were not installed."""
+    """While an object of this class is in `sys.meta_path`, importing pandas fails as if it were not
+    installed.
+    """
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == _PANDAS:
@@ -45,8 +48,9 @@ class _Absent:
 
 
 def without_pandas() -> None:
-    """Make pyarrow's first array while pandas cannot be imported. pyarrow imports pandas at its
-    first array (0.4 s and 32 MB a process) and remembers a failure. We do not need pandas.
+    """Make pyarrow's first array while pandas cannot be imported. pyarrow imports pandas when it
+    makes its first array (0.4 s and 32 MB a process), and remembers if that failed. We do not need
+    pandas.
     """
     import pyarrow as pa  # noqa: PLC0415 (large, and this module is imported at each start)
 

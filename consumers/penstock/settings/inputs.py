@@ -1,9 +1,9 @@
 """Translates the configuration of the input: what is read, from where, and how it becomes rows.
 
-Rule: `[kafka]`, `[stores]` and `[regions]` say what is read and from where; `[rows]` and
-`[limits]`, how objects become rows. What the keys of a section mean together is decided here, and
-combinations that cannot work are refused here. Owner: `settings`, for a worker and for each model;
-the bench, for an object of its own.
+Rule: `[kafka]`, `[stores]` and `[regions]` say what is read and from where; `[rows]` and `[limits]`
+say how objects become rows. Where several keys of a section depend on each other, this module
+decides what they mean together, and refuses combinations that cannot work. Owner: `settings`, for a
+worker and for each model; the bench, for an object of its own.
 """
 
 import re
@@ -74,8 +74,8 @@ def _check_rekey(cfg: config.Config, topic: str) -> None:
 
 
 def stream_from(pattern: str | None) -> str | None:
-    """The pattern of stream names, checked. A wrong one raises `Fatal` here, at the start, and not
-    at the first object.
+    """The pattern of stream names, checked. A wrong pattern raises `Fatal` here, at the start, and
+    not at the first object.
     """
     try:
         is_good = pattern is None or "stream" in re.compile(pattern).groupindex
@@ -95,16 +95,16 @@ def _no_expression(key: str, pattern: str | None, error: re.error) -> Fatal:
 
 
 def places_near(cfg: config.Config, region: str | None) -> StoreChoice:
-    """The choice among the configured stores; those near to `region` are preferred. `region` None:
-    no store is preferred.
+    """The choice among the configured stores. Stores near to `region` are preferred; None: no store
+    is preferred.
     """
     near = cfg.regions[region].stores if region is not None else None
     return StoreChoice(places_of(cfg), near)
 
 
 def near_of_topics(cfg: config.Config) -> dict[str, StoreChoice]:
-    """From each topic of a region that may be helped to the choice of stores that prefers the
-    region's own.
+    """For each topic of a region that may be helped: the choice of stores that prefers the region's
+    own stores.
     """
     return {
         topic: places_near(cfg, name)
@@ -114,7 +114,7 @@ def near_of_topics(cfg: config.Config) -> dict[str, StoreChoice]:
 
 
 def helping(cfg: config.Config) -> dict[str, HelpTerms]:
-    """The regions that may be helped, each with its own terms of when it is to be helped."""
+    """For each region that may be helped: the terms that say when it is to be helped."""
     if cfg.helped and cfg.kafka.client == "confluent":
         raise usage(
             'regions are helped by kafka.client = "aiokafka" alone: use it, or leave '
@@ -128,7 +128,7 @@ def helping(cfg: config.Config) -> dict[str, HelpTerms]:
 
 
 def row_options(cfg: config.Config) -> RowOptions:
-    """The options of the formats. Raises `Fatal` for settings that contradict each other."""
+    """The options of the formats. Raises `Fatal` if settings contradict each other."""
     header, missing = cfg.rows.header, cfg.rows.missing
     if cfg.rows.decimal == "," and cfg.rows.delimiter == "comma":
         raise usage(

@@ -26,10 +26,10 @@ def results_for_call(
     is_one_object: bool,
     by_key: bool = False,
 ) -> ResultPlan:
-    """Results with one record for each object. `by_key`: another process, on another day, must give
-    an object's result the same name. An object that fails in the middle has no result, whatever the
-    options, because a result may have to prove to a later call that its object is done. Raises
-    `Fatal`.
+    """Results with one record for each object. An object that fails in the middle never has a
+    result, because a result may have to prove to a later call that its object is done. `by_key`:
+    another process, on another day, must give an object's result the same name. Raises `Fatal` for
+    a wrong template.
     """
     scope = Scope(is_one_bucket=is_one_bucket, is_one_object=is_one_object)
     names = partial(ResultNames, template, model, scope)
@@ -45,8 +45,8 @@ def results_for_call(
 
 
 def results_for_worker(cfg: config.Config) -> ResultPlan | None:
-    """The results of a worker; None: answers are records alone. A wrong template raises `Fatal`
-    here, at the start, not at the first result.
+    """How a worker writes results; None: it writes answers only as records. A wrong template raises
+    `Fatal` here, at the start, not at the first result.
     """
     output = cfg.output
     if output.objects is None:
@@ -58,7 +58,7 @@ def results_for_worker(cfg: config.Config) -> ResultPlan | None:
     scope = Scope(
         is_one_bucket=_is_one_bucket(cfg.objects.allow),
         is_one_input=len(cfg.after_rekey().all_inputs) == 1,
-        # All models count, even those that no route names now, because routes change without a
+        # All models count, even models that no route names now, because routes change without a
         # restart.
         are_several_models=bool(cfg.with_each_live_model()),
     )

@@ -1,7 +1,7 @@
 """Translates `[[models]]` and `[[routes]]`: which model answers which objects.
 
-Rule: a route to a model that is not configured is refused at the start. Owner: the worker and the
-judge, which both need it.
+Rule: a route to a model that is not configured is refused at the start. Owners: the worker and the
+judge, which both need the routes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ def routes_of(cfg: config.Config) -> Routes:
 
 
 def each_route(cfg: config.Config) -> Iterator[Callable[[], Route]]:
-    """For each route a function that makes the route or raises `Fatal`. So a caller can try each
-    route, and find all errors.
+    """Yields for each route a function that makes the route or raises `Fatal`. So a caller can try
+    each route, and find all errors.
     """
     names = [cfg.model.name, *cfg.with_each_live_model()]
     return (partial(_route, number, one, names) for number, one in enumerate(cfg.routes, 1))
@@ -43,7 +43,9 @@ def _route(number: int, one: config.Route, names: Sequence[str]) -> Route:
 
 
 def shadow_of(cfg: config.Config) -> tuple[config.Shadow, config.Config] | None:
-    """The shadow's section, and the configuration with the shadow as the model. Raises `Fatal`."""
+    """Returns two things: the shadow's section, and the configuration with the shadow as the model.
+    None: there is no shadow. Raises `Fatal`.
+    """
     shadow, others = cfg.model.shadow, cfg.with_each_model()
     for one in cfg.models:
         if one.shadow is not None:

@@ -1,8 +1,9 @@
-"""Translates the configuration to the settings of a whole pipeline: a worker's or a call's.
+"""Translates the configuration into the settings of a whole pipeline, either of a worker or of a
+call.
 
-Rule: lane, stages, services and formats get plain values, times in seconds, and never see the
-configuration. What one setting means together with another is decided here. Owner: the worker or
-the library call, which start a pipeline.
+Rule: lane, stages, services and formats get plain values, with times in seconds, and never see the
+configuration. This module decides what one setting means together with another. Owner: the worker
+or the library call, which start a pipeline.
 """
 
 from collections.abc import Mapping
@@ -43,11 +44,11 @@ from penstock.stages.shadow_topic import ShadowTerms
 from penstock.tracing.spans import Names
 from penstock.tracing.tracer import TraceTerms
 
-# The commit interval of a call without Kafka. The call notices its end within this time after the
-# last answer.
+# The commit interval of a call without Kafka. After its last answer, the call notices within this
+# time that it is done.
 CALL_INTERVAL_S = 0.02
-# A call holds no partition, so it does not wait for ever: if a service is away for this long, the
-# call ends.
+# A call holds no partition that another process could take over, so it must not wait for ever: if a
+# service is away for this long, the call ends.
 CALL_PATIENCE_S = 60.0
 
 
@@ -60,7 +61,7 @@ def settings_for_worker(
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """Settings of a group member. `versions`: the version of each model but the default one."""
+    """The settings of a group member. `versions`: for each model but the default one, its version."""
     check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     labels = Labels(
@@ -104,7 +105,7 @@ def settings_for_worker(
 
 
 def _allow(cfg: config.Config) -> list[str] | None:
-    """`objects.allow`. Raises `Fatal` if it names a store that is not configured."""
+    """`objects.allow`, checked. Raises `Fatal` if it names a store that is not configured."""
     for glob in cfg.objects.allow or ():
         store, is_named, _ = glob.rpartition("://")
         if is_named and store != DEFAULT and store not in cfg.stores:
@@ -119,9 +120,9 @@ def _allow(cfg: config.Config) -> list[str] | None:
 def settings_for_call(
     cfg: config.Config, model: str, model_version: str | None, *, results: ResultPlan | None
 ) -> Settings:
-    """Settings of a call, which reads the objects that the caller names, without Kafka. `model`:
-    the model's name in records. `results`: the results that the caller asks for. The results in the
-    configuration are for workers.
+    """The settings of a call, which reads the objects that the caller names, without Kafka.
+    `model`: the model's name in records. `results`: how the results are written that the caller
+    asks for; the results in the configuration are only for workers.
     """
     labels = Labels("predict", cfg.output.topic, model, model_version, cfg.output.markers)
     return replace(
@@ -135,8 +136,8 @@ def settings_for_call(
 
 
 def _settings(cfg: config.Config, labels: Labels) -> Settings:
-    """The settings that a worker and a call have in common. All other settings have the values of a
-    call: one partition, no letters, no regions, and one model that answers all objects.
+    """The settings that a worker and a call have in common. All other settings have their values
+    for a call: one partition, no dead letters, no regions, and one model that answers all objects.
     """
     return Settings(
         labels=labels,
@@ -228,6 +229,8 @@ def _window_limits(settings: config.Window, *, is_single: bool) -> WindowLimits:
 
 
 def _stall_s(cfg: config.Config) -> float:
-    """The watchdog's limit: longer than the longest wait that is configured on purpose."""
+    """How long a lane may stand still before the watchdog acts: longer than the longest wait that
+    is configured on purpose.
+    """
     meant_ms = max(cfg.model.timeout_ms, cfg.objects.wait_for_object_ms)
     return cfg.limits.stall_ms / 1000 + max(meant_ms / 1000, GIVE_UP_S)

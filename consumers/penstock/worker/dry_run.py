@@ -1,6 +1,6 @@
 """`penstock run --dry-run`: shows what a worker would publish for the next messages.
 
-Rule: the pipeline is the worker's own, but its records are read without joining the group and its
+Rule: the pipeline is the worker's own, but its records are read without joining the group, and its
 sink only shows what it gets. So no worker notices the dry run, and nothing is written: no record,
 no commit, no result object, no span. Owner: the command.
 """
@@ -23,7 +23,9 @@ Show = Callable[[Outgoing], None]
 
 
 class Rehearsed(NamedTuple):
-    """How many messages of how many partitions were read. `idle`: partitions without messages."""
+    """`messages`: how many messages were read; `partitions`: from how many partitions; `idle`: how
+    many partitions had no messages.
+    """
 
     messages: int
     partitions: int
@@ -31,8 +33,8 @@ class Rehearsed(NamedTuple):
 
 
 async def dry_run(cfg: config.Config, most: int, show: Show) -> Rehearsed | None:
-    """Answer the next `most` messages of each partition; `show` is called with all that would be
-    published. Returns None if a signal ended the run before it answered anything.
+    """Answer the next `most` messages of each partition. `show`: a function that is called with all
+    that would be published. Returns None if a signal ended the run before it answered anything.
     """
     with stop_signal(cfg) as stop:
         cfg = _harmless(cfg)
@@ -59,9 +61,9 @@ async def _answer(cfg: config.Config, found: list[Head], show: Show, stop: StopS
 
 
 def _harmless(cfg: config.Config) -> config.Config:
-    """The configuration without all that reaches others or ends the run early: no shadow, which
-    writes to a topic of its own; no transactions, which would fence those of live workers; no
-    spans; no limits of dead letters, at which a partition or a stream would stop.
+    """The configuration without everything that reaches others or ends the run early. It has no
+    shadow, which writes to a topic of its own; no transactions, which would fence those of live
+    workers; no spans; and no limits of dead letters, at which a line would stop.
     """
     cfg = cfg.after_rekey().without_shadow()
     return structs.replace(
@@ -73,7 +75,7 @@ def _harmless(cfg: config.Config) -> config.Config:
 
 
 class _Shown:
-    """A sink that shows what it is given; only questions about topics go to the real sink."""
+    """A sink that only shows what it is given. Questions about topics go to the real sink."""
 
     def __init__(self, sink: Sink, show: Show) -> None:
         self._sink = sink

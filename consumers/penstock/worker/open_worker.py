@@ -1,4 +1,5 @@
-"""Opens a worker from its configuration: clients, decoders, settings, and the pipeline over them.
+"""Opens a worker from its configuration: clients, decoders, settings, and the pipeline that uses
+them.
 
 Rule: nothing about rows is decided here; adapters are picked, and topics and services are checked
 against the configuration. A replay, a dry run and a job run the same pipeline as a variant: they
@@ -46,9 +47,9 @@ def _open_results(cfg: config.Config) -> Results | None:
 
 
 class Variant(NamedTuple):
-    """What a replay, a dry run or a job changes in a worker. Each function gets what the
-    configuration says and returns what the worker uses. `until` runs beside the pipeline; when
-    `until` returns, the worker drains.
+    """What a replay, a dry run or a job changes in a worker. Each of the functions `source`,
+    `settings`, `sink` and `results` gets what the configuration says and returns what the worker
+    uses instead. `until` runs beside the pipeline; when it returns, the worker drains.
     """
 
     source: Callable[[Source], Source] = lambda source: source
@@ -60,7 +61,7 @@ class Variant(NamedTuple):
 
 AS_CONFIGURED = Variant()
 
-# A stop may take this much longer than the drain: 30 s for a producer that does not end, 10 s to
+# How much longer than the drain a stop may take: 30 s for a producer that does not end, 10 s to
 # commit and to leave the group, and a margin.
 LAST_RESORT_S = 60.0
 
@@ -74,8 +75,8 @@ def stop_signal(cfg: config.Config) -> StopSignal:
 async def open_worker(
     cfg: config.Config, variant: Variant, *, leaves: bool = False
 ) -> AsyncIterator[Pipeline]:
-    """Opens the pipeline of a worker, which does not run yet. Kafka has answered by then. The end
-    of the block closes all that the pipeline uses.
+    """Opens the pipeline of a worker. Kafka has answered by then, but the pipeline does not run
+    yet. The end of the block closes all that the pipeline uses.
     """
     clock, telemetry = SystemClock(), Telemetry(cfg.window.target_p99_ms / 1000 or None)
     objects = open_objects(cfg, watcher=telemetry.replicas)
@@ -148,8 +149,8 @@ def _tell_region(cfg: config.Config, telemetry: Telemetry) -> None:
 
 
 def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
-    """The shadow's clients. These clients have their own connections, even to a server of live
-    models. They connect at the first use, so that no start waits for the shadow.
+    """The shadow's clients. They have their own connections, even to a server that live models use
+    too. They connect when they are first used, so that no start waits for the shadow.
     """
     found = shadow_of(cfg)
     if found is None:
@@ -159,7 +160,7 @@ def _guest(cfg: config.Config, clock: Clock) -> Guest | None:
 
 
 async def _close_guest(guest: Guest) -> None:
-    """Close the shadow's clients. The shadow's producer is still open only if the start failed."""
+    """Close the shadow's clients. Its producer is still open only if the start failed."""
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(LAST_S):
             await guest.sink.stop()
@@ -179,8 +180,8 @@ async def _settings(cfg: config.Config, adapters: Adapters) -> Settings:
 
 
 async def until_services_answered(cfg: config.Config, pipeline: Pipeline) -> None:
-    """Wait until the store and the model answer. If there are several models, the first that
-    answers ends the wait, so that a model that is away does not hold up the others.
+    """Wait until the store and the model answer. With several models the wait ends when the first
+    of them answers, so that a model that is away does not hold up the others.
     """
     wiring, start_s = pipeline.wiring, cfg.limits.start_ms / 1000
     clock = wiring.adapters.clock
@@ -201,7 +202,7 @@ def _transactions(
     clock: Clock,
     groups: Mapping[str, str],
 ) -> Transactions | None:
-    """`groups`: the consumer group of each topic that belongs to another region."""
+    """`groups`: for each topic that belongs to another region, its consumer group."""
     if cfg.delivery.guarantee != "exactly_once":
         return None
     producers = KafkaProducers(
@@ -216,8 +217,8 @@ def _transactions(
 
 
 def _calm_garbage_collector() -> None:
-    """Exempt all objects that exist now from garbage collection. Without this every full collection
-    walks some 300,000 objects of the libraries, and stops the worker for tens of milliseconds.
+    """Exempt all objects that exist now from garbage collection. Otherwise every full collection
+    would walk some 300,000 objects of the libraries, and stop the worker for tens of milliseconds.
     """
     gc.collect()
     gc.freeze()

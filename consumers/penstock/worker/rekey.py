@@ -2,7 +2,7 @@
 
 Rule: adapters are picked here, and topics are checked. All rekeyers that write one topic are one
 group, however many groups of workers read that topic. All other settings are those of the workers.
-All that the block opened is closed at its end. Owner: the commands `run` and `rekey`.
+All that the block opened is closed at its end. Owners: the commands `run` and `rekey`.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from penstock.telemetry.rekey import RekeyTelemetry
 
 log = logging.getLogger(__name__)
 
-# A transaction that neither begins nor ends takes 30 s to publish, 3 to abort and 2 to stop; to ask
-# for the topics' ends takes 5, to leave the group 2, to close all connections 3. The rest is a
-# margin.
+# How long a stop may take. A transaction that hangs at its begin and its end takes 30 s to publish,
+# 3 s to abort and 2 s to stop. To ask for the topics' ends takes 5 s, to leave the group 2 s, and
+# to close all connections 3 s. The rest is a margin.
 LAST_RESORT_S = 60.0
 
 
@@ -46,7 +46,8 @@ async def run_rekey(cfg: config.Config) -> None:
     stop, telemetry = asyncio.Event(), RekeyTelemetry()
 
     def ready() -> str:
-        # A rekeyer that stands by counts as ready, because it takes over by itself.
+        # A rekeyer that stands by counts as ready, because it takes over by itself when the leader
+        # ends.
         return "rekeys" if telemetry.leads else "stands by"
 
     def status() -> dict[str, Any]:
@@ -66,8 +67,8 @@ async def run_rekey(cfg: config.Config) -> None:
 
 @asynccontextmanager
 async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIterator[Rekeyer]:
-    """Opens a rekeyer, which does not run yet. Kafka has answered by then. The end of the block
-    closes all that the rekeyer uses.
+    """Opens a rekeyer. Kafka has answered by then, but the rekeyer does not run yet. The end of the
+    block closes all that the rekeyer uses.
     """
     clock, kafka, topic = SystemClock(), kafka_of_rekeyer(cfg), topic_of(cfg)
     source, patience_s = (
@@ -85,29 +86,30 @@ async def open_rekeyer(cfg: config.Config, telemetry: RekeyTelemetry) -> AsyncIt
         # The group's name is the transactional id, so that a new leader fences the former one.
         batch_bytes = {topic: min(BATCH_BYTES, most)}
         begin = partial(open_transactions, kafka, kafka.group, clock, batch_bytes)
-        # The ends are asked for on a connection of their own. On the reader's connection the broker
-        # answers in order, so a question would wait for the read, which may take half a second.
+        # The ends are asked for on a connection of their own. On one connection the broker answers
+        # in order, so on the reader's connection a question would wait for the read, which may take
+        # half a second.
         async with open_groups(kafka, kafka.isolation) as groups:
             yield Rekeyer(source, begin, groups.ends, terms, clock, telemetry, random.random)
 
 
 def group_of(kafka: config.Kafka) -> str:
-    """The rekeyers' group, named after the topic that they write. If the rekeyers of each group of
-    workers had a group of their own, each message would be passed on once for each group.
+    """The rekeyers' group, named after the topic that they write. If each group of workers had a
+    group of rekeyers of its own, each message would be passed on once for each of these groups.
     """
     return f"{kafka.rekey}.rekey"
 
 
 def kafka_of_rekeyer(cfg: config.Config) -> config.Kafka:
-    """The `[kafka]` section of the rekeyer. It has no instance id, because if a member ends, one
-    that stands by must go on at once.
+    """The `[kafka]` section of the rekeyer. It has no instance id: with one, a member that stands
+    by could not go on at once when another member ends.
     """
     return replace(cfg.kafka, group=group_of(cfg.kafka), client="aiokafka", instance_id=None)
 
 
 def rekey_terms(cfg: config.Config, *, partitions: int, record_bytes: int) -> RekeyTerms:
-    """`partitions` and `record_bytes` are those of the topic that is written. Raises `Fatal` for
-    settings that contradict each other.
+    """`partitions` and `record_bytes` are those of the topic that the rekeyer writes. Raises
+    `Fatal` if settings contradict each other.
     """
     check_inputs(cfg)
     return RekeyTerms(

@@ -1,7 +1,7 @@
 """`penstock run`: one worker, from its start to the drain that a signal asks for.
 
-Rule: a stop drains the worker; a reload (SIGHUP) takes new routes and nothing else. What opens and
-closes the clients of the worker is in open_worker.py. Owner: the command `run`.
+Rule: a stop drains the worker; a reload (SIGHUP) takes new routes and nothing else. open_worker.py
+opens and closes the worker's clients. Owner: the command `run`.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ async def run_worker(
     variant: Variant = AS_CONFIGURED,
 ) -> None:
     """Run one worker until SIGTERM or SIGINT, or until `variant.until` returns; then drain it. On
-    SIGHUP the worker calls `read_again` and takes the routes of that configuration. `path`: the
-    file of `cfg`. `leaves`: if the worker has an instance id, it gives up its place in the group
-    when it stops. With `kafka.rekey` the worker also runs a rekeyer. Of all workers' rekeyers one
-    works, and the others stand by. Raises the first failure.
+    SIGHUP the worker calls `read_again` and takes the routes of the configuration that this
+    function returns. `path`: the file of `cfg`. `leaves`: a worker with an instance id gives up its
+    place in the group when it stops. With `kafka.rekey` the worker also runs a rekeyer. Of the
+    rekeyers of all workers only one works, and the others stand by. Raises the first failure.
     """
     written, cfg = cfg, cfg.after_rekey()
     with stop_signal(cfg) as stop:
@@ -103,8 +103,8 @@ async def _rekeying(cfg: config.Config, pipeline: Pipeline) -> AsyncIterator[Non
 
 
 def take_routes(intake: Intake, read_again: Callable[[], config.Config]) -> None:
-    """Read the routes again. If the new routes are wrong, the old ones stay, because a mistyped
-    file must not end a worker.
+    """Read the routes again. If the new routes are wrong, the old ones stay, because a mistake in
+    the file must not end a worker.
     """
     try:
         routes = routes_of(read_again())

@@ -52,7 +52,7 @@ class Search:
         """
         self._most_rows, self._most_bytes = most_rows, most_bytes
         self._suspicions = suspicions
-        # `_lot[0]` is the row that is asked in place of all rows of `_lot[1]`.
+        # The row in `_lot[0]` is asked on behalf of all rows in `_lot[1]`.
         self._lot: tuple[list[Block], list[Block]] | None = None
         self._border_cuts = 0  # how many more cuts of these suspects are made between two objects
         self._grew = False
@@ -62,13 +62,13 @@ class Search:
         self._is_halving = False
         self._group_rows: int | None = None
         self._settled_rows = self._found = self._refusals = 0
-        # How often the server hung up since this search last rejected a row because of hang-ups.
+        # How often the server hung up since this search last rejected a row for hanging up.
         self.hang_ups = 0
-        # How many rows were asked last, and how many failures of the server these rows have met
-        # since the last answer.
+        # `rows`: how many rows were asked last. `failures`: how often the server failed since this
+        # search last settled rows. `_overloads`: how often it was overloaded, in all.
         self.rows = self.failures = self._overloads = 0
         self.losses = LostRequests()
-        self.requests = 0  # how many this search made
+        self.requests = 0  # how many requests this search has sent
 
     @property
     def is_settled(self) -> bool:
@@ -120,8 +120,8 @@ class Search:
         return left
 
     def passed_over(self, chance: float) -> list[Block]:
-        """Reject and return the next rows of a sentenced object, if none of them was drawn to be
-        asked. If the result is empty, go on with `ask`.
+        """Reject and return the next rows of a sentenced object, unless `chance` has drawn one of
+        them to be asked. If the result is empty, go on with `ask`.
         """
         self._untested = of_living_lanes(self._untested)
         if self._suspects or self._lot is not None or not self._untested:
@@ -160,7 +160,7 @@ class Search:
                 fits = fitting(self._untested, self._most_rows, self._most_bytes)
             limit = _least(self._group_rows, _least(fits, most_rows))
             if self._untested and (trial := self._suspicions.trial_of(self._untested[0])):
-                # An earlier search found that this object's rows are bad one after the other.
+                # Rows of this object were refused one after the other, so each row is asked alone.
                 limit = 1 if trial.in_a_row > RARE else limit
             self._asked, self._untested = leading(self._untested, limit)
         self.rows = rows_of(self._asked)
@@ -176,19 +176,20 @@ class Search:
             self._lot = None
             self._found, self._group_rows = 0, None
         elif self._group_rows is not None and not self._is_halving:
-            # Bad rows often come in one stretch, so after the stretch groups may grow again.
+            # Bad rows often come in one stretch. This answer may be the end of it, so groups grow
+            # again.
             self._group_rows *= 2
 
     def refused(self, why: Rejection) -> list[Block]:
-        """One of the asked rows is bad. If only one row was asked, this row is rejected, together
-        with the rows in whose place it was asked.
+        """One of the asked rows is bad. If only one row was asked, it is rejected, together with
+        the rows on whose behalf it was asked.
         """
         self._suspicions.refused(self._asked)
         self._refusals += 1
         self.losses.forgive()
         if not self._is_halving:
             self._border_cuts = BORDER_CUTS
-        # It is certain now that one of the asked rows is bad. The former suspects may all be good.
+        # One of the asked rows is certainly bad. So the other suspects may all be good.
         self._untested = self._suspects + self._untested
         self._suspects = smallest_first(self._asked) if self.rows > 1 else []
         if self._suspects:
@@ -225,8 +226,8 @@ class Search:
         return rejected
 
     def hung_up(self, error: HungUp, odds: Odds, *, gone_after_s: float | None) -> list[Block]:
-        """The server hung up, because of these rows or by chance. `gone_after_s`: how long after
-        the rows were sent the server was gone; None: the server was not gone.
+        """The server hung up, because of these rows or by chance. `gone_after_s`: the time from the
+        sending of the rows until the server was gone; None: the server was not gone.
         """
         self.hang_ups += 1
         is_refusal = self.losses.hung_up(self.rows, odds)
@@ -237,8 +238,8 @@ class Search:
         return rejected
 
     def broke(self, error: WorkerDied | NoAnswer) -> list[Block]:
-        """The connection broke under one row above the usual size limit, and the server was healthy
-        right after, so the row may be too large.
+        """The connection broke while one row above the usual size limit was sent, and the server
+        was healthy right after. So the row may be too large.
         """
         if not self.losses.broke():
             self.again()

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from penstock.core.rows.rejections import Rejection
 from penstock.errors import HungUp, NoAnswer, Poison, WorkerDied
 
-# A worker process may die once for any reason, such as another request. So several rows are split
-# only after this many deaths, one after the other.
+# Any cause, such as another request, may kill a worker process once. So several rows are split only
+# after this many deaths, one after the other.
 SPLIT_DEATHS = 2
 # A single row is blamed only if nothing else is a likely cause. Assume that another cause kills the
 # worker process every five seconds. A trial of t seconds that begins at a random moment is then hit
@@ -24,8 +24,8 @@ LONE_DEATHS = 3
 KILL_PERIOD_S = 5.0
 MOST_DOUBT = 1e-6
 # The assumed chance that a server begins to break connections at random just when a suspected row
-# comes is one in a thousand. This limit is for the chance that such a server breaks all requests
-# with the row, so the product of both chances stays at or below `MOST_DOUBT`.
+# comes is one in a thousand. `MOST_DOUBT_OF_LATE` limits the chance that such a server breaks all
+# requests with the row. So the product of both chances is at most `MOST_DOUBT`.
 MOST_DOUBT_OF_LATE = 1e-3
 # Several rows are split if the chance that their hang-ups came at random is at most this. A split
 # costs requests, but rejects no row.
@@ -39,9 +39,9 @@ LEAST_PROOF = 0.5
 
 
 class _HangUp(NamedTuple):
-    """One hang-up on the rows. It can be chance in two ways: `broken` requests one after the other
-    broke at random; or another cause, which kills the server every five seconds, hit the trial. The
-    chance that such a kill hit the trial is `hit`.
+    """One hang-up on the rows. Chance can explain it in two ways: `broken` requests one after the
+    other broke at random; or another cause, which kills the server every five seconds, hit the
+    trial. `hit`: the chance that such a kill hit the trial.
     """
 
     broken: int
@@ -49,9 +49,9 @@ class _HangUp(NamedTuple):
 
 
 class LostRequests:
-    """How often requests with the rows that are asked now were lost. `count`: how many times one
-    after the other the worker process died, or the server hung up. `hang_ups`: how often the
-    connection broke under a row that may be too large. `kills_workers`: the worker process died
+    """How requests with the rows that are asked now were lost. `count`: how many times, one after
+    the other, the worker process died; or how many times the server hung up. `hang_ups`: how often
+    the connection broke under a row that may be too large. `kills_workers`: the worker process died
     twice during this search, so only one such search asks at a time. `breaks_connections`: the
     server hung up twice during this search, which does not harm other rows.
     """
@@ -73,8 +73,7 @@ class LostRequests:
 
     def forgive(self) -> None:
         self.count = self.hang_ups = 0
-        # How many requests the server had answered when these rows were last left without an
-        # answer.
+        # How many requests the server had answered when these rows last got no answer.
         self._heard = -1
         self._doubt = 1.0
         self._hang_ups: list[_HangUp] = []
@@ -102,8 +101,8 @@ class LostRequests:
         return self.count >= LONE_DEATHS and odds.are_against(broken, doubt)
 
     def _count(self, *, hung: bool) -> None:
-        """Deaths and hang-ups are counted apart, because the error that is reported must have come
-        each time.
+        """Deaths and hang-ups are counted separately. The error that is reported must have come at
+        each of the counted losses, so a loss of the other kind begins a new count.
         """
         if hung is not self._hung:
             self._hung, self.count, self._doubt, self._hang_ups = hung, 0, 1.0, []
@@ -118,17 +117,17 @@ class LostRequests:
 
     def server_was_gone(self, after_s: float) -> None:
         """The server was gone after it hung up, so two requests were lost one after the other.
-        `after_s`: the time from the sending of the rows until the server was gone. In this time
-        another cause may have killed the server, so the longer it was, the less the trial proves.
+        `after_s`: the time from the sending of the rows until the server was gone. Another cause
+        may have killed the server in this time, so a longer time proves less.
         """
         self._hang_ups[-1] = _HangUp(2, min(LEAST_PROOF, after_s / KILL_PERIOD_S))
 
     def unanswered(self, rows: int, heard: int, after_s: float, odds: "Odds | None") -> bool:
         """The rows got no answer. True: that counts as a refusal. `heard`: how many requests the
         server has answered so far; `after_s`: how long the rows waited for an answer, but at most
-        the time of the slowest answer. Such a loss counts like a death, but only if the server has
-        answered any request since these rows were last lost: a server that is away says nothing
-        about rows. `odds`: given if the server hung up, because a server may hang up at random.
+        the time of the slowest answer. A server that is away says nothing about rows. So the loss
+        counts (like a death) only if the server has answered any request since these rows were last
+        lost. `odds`: given only if the server hung up, because a server may hang up at random.
         """
         before, self._heard = self._heard, heard
         if heard == before or not self.died(rows, after_s):
@@ -157,8 +156,8 @@ class LostRequests:
         return Rejection("unavailable", message, "predict")
 
 
-# The chance of a hang-up is taken from about this many last answers. Older ones tell little of how
-# the server is now.
+# The chance of a hang-up is estimated from about this many last answers. Older answers tell little
+# about the server as it is now.
 REMEMBERED = 200
 # If a server hangs up after this many answers without a hang-up, it may have begun to hang up at
 # random.
@@ -167,8 +166,8 @@ QUIET_ANSWERS = 100
 
 class Odds(NamedTuple):
     """How likely it is that a connection breaks under good rows. `usual`: the chance over a long
-    time. Since the server began to hang up, `broken` good requests broke and `answered` were
-    answered.
+    time. `broken` and `answered`: how many good requests broke, and how many were answered, since
+    the server began to hang up.
     """
 
     usual: float
@@ -183,8 +182,8 @@ class Odds(NamedTuple):
 
     def of_late(self, times: int) -> float:
         """The chance that `times` requests break one after the other, if the server began to break
-        connections at random when it first hung up. Every share of broken connections is taken to
-        be as likely as any other.
+        connections at random when it first hung up. The share of connections that it then breaks is
+        unknown, so every share is taken to be equally likely.
         """
         return math.prod(
             (1 + self.broken + number) / (2 + self.broken + self.answered + number)
@@ -226,17 +225,18 @@ class ChanceHangUps:
         return (self._count + 1) / (heard - self._since + self._count + 1)
 
 
-# After this many losses one after the other, over at least this time, the server itself fails at
-# rows. A search for one bad row may lose as many requests, but finds good rows in less time.
+# After this many losses one after the other, over at least this time, the server itself fails
+# whenever it gets rows. A search for one bad row may lose as many requests, but it finds good rows
+# in less time.
 TELL_AFTER = 3
 TELL_AFTER_S = 1.0
 
 
 class RowsUnanswered:
-    """Does the server answer questions without rows, but never rows? Or does it answer rows with
-    something that is not an answer of a model? Report how each request ended; `why` is the sentence
-    for people, None if there is nothing to tell. A server that does not even answer a question
-    without rows is away; while it is away, lost rows say nothing.
+    """Two questions about a server. Does it answer questions without rows, but never rows? Or does
+    it answer rows with something that is not an answer of a model? Report how each request ended.
+    `why`: a sentence for people; None if there is nothing to tell. A server that does not even
+    answer a question without rows is away, and while it is away, lost rows say nothing.
     """
 
     __slots__ = ("_error", "_is_idle_answered", "_lost", "_odd", "_since_s")

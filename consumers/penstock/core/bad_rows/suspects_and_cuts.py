@@ -1,11 +1,11 @@
-"""Which objects are suspects, and when the rest of such an object is rejected without being asked.
-And where the suspected rows are cut, so that a part of them is asked first.
+"""Which objects are suspects, when the rest of such an object is rejected without being asked, and
+where the suspected rows are cut so that a part of them is asked first.
 
-Rule: an object is a suspect from the first refused request that carried rows of it until any of its
-rows is answered; until then its rows share no request with those of other objects. Rows of one
-member and shape are sentenced when `SENTENCE` of them, one after the other, were refused alone with
-the same words. After the sentence only one row in `LOT`, drawn at random, is asked alone, and if
-the model refuses this row, the rest of the lot is rejected with it. One answer, or a refusal in
+Rule: an object becomes a suspect when a request with rows of it is refused, and stays one until any
+of its rows is answered. Until then its rows share no request with those of other objects. Rows of
+one member and shape are sentenced when `SENTENCE` of them, one after the other, were refused alone
+with the same words. After the sentence only one row in `LOT`, drawn at random, is asked alone, and
+if the model refuses this row, the rest of the lot is rejected with it. One answer, or a refusal in
 other words, lifts the sentence. The first cuts are between two objects, and small objects come
 first. Pure. Owners: predict, for the suspects of its model; one search for bad rows, for the cuts.
 
@@ -31,7 +31,7 @@ from penstock.core.rows.rejections import Rejection
 # probe with the canary after each row that was asked alone.
 SENTENCE = 50
 LOT = 100
-# From this many refused rows of an object on, the log tells of it.
+# When this many rows of an object were refused, the log tells of the object.
 LOUD_ROWS = 100
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -54,7 +54,7 @@ class Trial:
     def refused(self, why: Rejection) -> None:
         """A row was refused alone."""
         self.why = why
-        # The size of one row says nothing about the next row.
+        # A row that is too large says nothing about the next row.
         if why.code == "too_large":
             self.in_a_row = 0
             return
@@ -69,8 +69,8 @@ class Trial:
 
 
 class _Suspicion:
-    """What is known against one object. `trials`: from member and shape to the refusals of such
-    rows.
+    """What is known against one object. `trials`: a mapping from member and shape to the refusals
+    of rows with this member and shape.
     """
 
     __slots__ = ("is_suspect", "trials")
@@ -115,7 +115,7 @@ class Suspicions:
                     trial.lift()
 
     def reject(self, block: Block, why: Rejection) -> Trial:
-        """Reject a row that was refused alone."""
+        """Reject the row of this block, which was refused alone."""
         trials = self._found.setdefault(block.ticket, _Suspicion()).trials
         trial = trials.setdefault((block.member, block.shape), Trial())
         trial.refused(why)
@@ -123,7 +123,7 @@ class Suspicions:
         return trial
 
     def condemn(self, trial: Trial, blocks: Sequence[Block]) -> None:
-        """Reject rows without asking them, with the reason of the row that was asked last."""
+        """Reject rows without asking them. The reason is that of the row that was asked last."""
         assert trial.why is not None
         code, message, *_ = trial.why
         message = (
@@ -140,7 +140,9 @@ class Suspicions:
             self.loud.append((block.ticket, trial.why))
 
     def trial_of(self, block: Block) -> Trial | None:
-        """The refusals of rows of the block's object, member and shape. None: there were none."""
+        """The refusals of rows with the block's object, member and shape. None: no such row was
+        refused.
+        """
         if not self._found:
             return None
         found = self._found.get(block.ticket)
@@ -149,8 +151,8 @@ class Suspicions:
         return found.trials.get((block.member, block.shape))
 
 
-# An object that has this many times the rows of the next smaller object is taken for another kind
-# of object, such as a large file among the ticks of a stream.
+# If an object has this many times the rows of the next smaller object, it counts as another kind of
+# object, such as a large file among the ticks of a stream.
 GROWS = 3.0
 
 
@@ -172,7 +174,7 @@ def fitting(blocks: Sequence[Block], most_rows: int, most_bytes: int) -> int:
 
 
 def smallest_first(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks ordered by object, those with the fewest rows first."""
+    """The blocks ordered by object. Objects with fewer rows come first."""
     rows: dict[Ticket, int] = {}
     for block in blocks:
         rows[block.ticket] = rows.get(block.ticket, 0) + block.rows
@@ -181,8 +183,9 @@ def smallest_first(blocks: Sequence[Block]) -> list[Block]:
 
 
 def border_of_sizes(blocks: Sequence[Block]) -> int:
-    """The number of rows before the border where objects grow most, in the order of
-    `smallest_first`. 0: no object has `GROWS` times the rows of the object before it.
+    """`blocks` are in the order of `smallest_first`. Returns how many rows come before the object
+    that is larger than its predecessor by the largest factor. 0: no object has `GROWS` times the
+    rows of its predecessor.
     """
     objects = groupby(blocks, key=lambda block: block.ticket)
     sizes = [sum(block.rows for block in of_one) for _, of_one in objects]
@@ -195,7 +198,7 @@ def border_of_sizes(blocks: Sequence[Block]) -> int:
 
 
 def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
-    """The number of rows before the border between two objects that is nearest to the middle. 0:
+    """How many rows come before the border between two objects that is nearest to the middle. 0:
     there is only one object.
     """
     best = before = 0
@@ -207,10 +210,10 @@ def border_near_middle(blocks: Sequence[Block], whole: int) -> int:
 
 
 def first_half(suspects: Sequence[Block], *, at_border: bool) -> int:
-    """How many suspects to ask. The first cuts are between two objects, so an object whose rows are
+    """How many suspects to ask. The first cuts are between two objects. So an object whose rows are
     all bad is soon alone, and the other objects are answered. Small objects are asked before large
-    ones, because small objects are live ticks. If the small objects are answered, that one request
-    has shown that the large object is at fault.
+    ones, because small objects are live ticks. If they are answered, that one request has shown
+    that the large object is at fault.
     """
     whole = rows_of(suspects)
     border = 0
@@ -220,8 +223,8 @@ def first_half(suspects: Sequence[Block], *, at_border: bool) -> int:
 
 
 def leading(blocks: list[Block], rows: int | None) -> tuple[list[Block], list[Block]]:
-    """The first `rows` rows (None: all), and the rows behind them. A block that lies across the
-    border is cut.
+    """Returns two lists: the first `rows` rows (None: all), and the rows behind them. A block that
+    lies across the border is cut.
     """
     if rows is None:
         return blocks, []

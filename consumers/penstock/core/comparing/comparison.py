@@ -1,12 +1,12 @@
-"""Do two models say the same? The answers of the models are compared row by row, and counted by
-stream. The times that the models took are counted as well.
+"""Do two models say the same? Their answers are compared row by row, and the agreement is counted
+for each stream. The times that the models took are counted as well.
 
 Rule: two predictions agree when their JSON says the same: numbers within the tolerance, everything
 else exactly. If pointers are given, only the values at these places count. If a pointer finds no
 value, two answers agree only when they are equal as a whole, so that a mistyped pointer shows as
 disagreement. Comparisons can be added up over intervals and over workers. Times are counted in
-twenty classes a decade, so a quantile of many workers is at most twelve percent too high. Owner:
-the shadow stage and `replay`, which compare the answers of two models.
+classes, twenty for each factor of ten, so a quantile over many workers is at most twelve percent
+too high. Owner: the shadow stage and `replay`, which compare the answers of two models.
 """
 
 import math
@@ -20,25 +20,25 @@ import msgspec
 
 from penstock.core.records.json_pointers import resolve
 
-# 95 percent of a normal distribution lie within this many standard deviations of its mean.
+# In a normal distribution 95 percent lie within this many standard deviations of the mean.
 Z_95 = 1.959964
 # This many streams are counted by name; all further streams are counted together.
 MOST_STREAMS = 1_000
 OTHERS = "(others)"
-# The first class holds all times up to this one.
+# The first class holds all times up to `FIRST_S`.
 FIRST_S: Final = 1e-4
 CLASSES_A_DECADE: Final = 20
 
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = (int, float)
-# Differs from all values that a document can have.
+# A value that no document can have.
 _NOTHING = object()
 
 
 class Agreement:
-    """`tolerance`: how far two numbers may be apart. Numbers with a fraction may also differ by
-    this share of the larger number, because the noise of arithmetic grows with the size of the
-    numbers.
+    """`tolerance`: the largest difference between two numbers that agree. Numbers with a fraction
+    may also differ by this share of the larger number, because the noise of arithmetic grows with
+    the size of the numbers.
     """
 
     def __init__(self, tolerance: float = 0.0, pointers: Sequence[str] = ()) -> None:
@@ -82,8 +82,8 @@ class Agreement:
         return kind is type(b) and bool(a == b)
 
     def _same_members(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
-        """This is called for most rows, so it must be fast: two values that are one Python object
-        (such as a small number or null) are equal without another call.
+        """This is called for most rows, so it must be fast: if two values are one Python object
+        (such as a small number or null), they are equal without another call.
         """
         for name, value in a.items():
             other = b.get(name, _NOTHING)
@@ -117,9 +117,9 @@ class AgreementShare(NamedTuple):
         return self.agreed / self.rows if self.rows else 0.0
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval: it contains the true share 95 times of 100, if rows are independent.
-        The usual interval is wrong for few rows and for shares near 0 and 1; Wilson's is right for
-        them as well.
+        """Wilson's interval: if rows are independent, it contains the true share 95 times of 100.
+        The usual interval is wrong for few rows and for shares near 0 and 1, but Wilson's is right
+        for them.
         """
         if not self.rows:
             return 0.0, 1.0
@@ -128,8 +128,8 @@ class AgreementShare(NamedTuple):
         spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         scale = 1 + z * z / n
         low, high = max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
-        # If all rows agreed, the upper bound is exactly 1; if none did, the lower bound is exactly
-        # 0. The floats computed above only come near to that.
+        # If all rows agreed, the upper bound is exactly 1; if none agreed, the lower bound is
+        # exactly zero. The floats computed above only come close to that.
         return (0.0 if not self.agreed else low), (1.0 if self.agreed == n else high)
 
     def plus(self, rows: int, agreed: int) -> "AgreementShare":
@@ -167,7 +167,7 @@ class Tally:
 
 
 class CallTimes:
-    """How long calls took, by class. Class k holds times up to 0.1 ms * 10^(k/20)."""
+    """How many calls took how long. Class k holds times up to 0.1 ms * 10^(k/20)."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
@@ -180,7 +180,7 @@ class CallTimes:
         self.counts.update(counts)
 
     def quantile_s(self, share: float) -> float | None:
-        """The time within which this share of the calls was answered; None: there were none."""
+        """The time within which this share of the calls was answered. None: there were no calls."""
         left = share * self.counts.total()
         for number in sorted(self.counts):
             left -= self.counts[number]
@@ -191,9 +191,9 @@ class CallTimes:
 
 @dataclass(slots=True)
 class Comparison:
-    """What a comparison counts. `dropped`: rows for which the buffer had no room. `unanswered`:
-    rows that the shadow did not answer. `unsent`: disagreements that are counted but have no
-    record.
+    """The counts of a comparison. `dropped`: rows for which the buffer had no room. `unanswered`:
+    rows that the shadow did not answer. `unsent`: rows that disagreed, but for which no record was
+    written.
     """
 
     tally: Tally = field(default_factory=Tally)

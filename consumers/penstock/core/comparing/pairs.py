@@ -1,9 +1,9 @@
 """Two topics that answer the same messages, joined row by row.
 
 Rule: within a stream of an input partition both topics have the rows in the input's order. So a
-side that has passed a place will not bring the row of that place any more. Therefore only the rows
-by which one side is ahead are kept, and a row that is repeated after a crash is recognised by its
-place. Rows beyond `most_bytes` are dropped and counted. Owner: the comparison.
+side that has passed a place will bring no more row of that place. Therefore only the rows by which
+one side is ahead are kept. A row that is repeated after a crash is recognised by its place. If the
+waiting rows take more than `most_bytes`, rows are dropped and counted. Owner: the comparison.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
-# The approximate memory of a row that waits here, besides its answer.
+# How much memory a row that waits here takes besides its answer, roughly.
 ROW_BYTES = 300
 
 
@@ -36,8 +36,9 @@ class _Waiting(NamedTuple, Generic[Item]):
 
 @dataclass(slots=True)
 class _Stream(Generic[Item]):
-    """One stream of one partition. `sides`: rows that wait for their counterparts. Rows up to the
-    place `done` are decided; of the rows up to `lost` some were dropped.
+    """One stream of one partition. `sides`: for each side the rows that wait for their
+    counterparts. `done`: rows up to this place are decided. `lost`: of the rows up to this place
+    some were dropped.
     """
 
     sides: tuple[deque[_Waiting[Item]], deque[_Waiting[Item]]]
@@ -47,8 +48,9 @@ class _Stream(Generic[Item]):
 
 @dataclass(slots=True)
 class Pairs(Generic[Item]):
-    """`put` each row that comes from side 0 or 1. Counts: `only`, rows that had no counterpart;
-    `repeated`, rows that had come before; `unseen`, rows that were dropped, and rows whose
+    """`put` each row that comes from side 0 or 1. `only`: for each side the number of rows that had
+    no counterpart; `waiting`: for each side the number of rows that wait for one; `repeated`: the
+    number of rows that had come before; `unseen`: the number of rows that were dropped or whose
     counterpart was dropped.
     """
 
@@ -76,7 +78,7 @@ class Pairs(Generic[Item]):
         if place <= one.lost:
             self.unseen += 1
             return None
-        # This side has passed these places, so the other side's rows there have no counterpart.
+        # This side has passed the places of these rows, so they have no counterpart.
         while other and other[0].place < place:
             one.done = other[0].place
             self._alone(other, 1 - side)

@@ -1,8 +1,9 @@
 """Copies of batches, which wait for a shadow model.
 
-Rule: all copies together, also those that are being asked or compared, are bounded by rows and by
-bytes. A batch for which there is no room is not copied. A copy keeps no part of the live batch in
-memory: it has rows of its own, and names them by fields of its own. Owner: the shadow stage.
+Rule: the number and the bytes of all copied rows are bounded, including the rows of copies that are
+being asked or compared. A batch for which there is no room is not copied. A copy keeps no part of
+the live batch in memory: it has rows of its own, and names them by fields of its own. Owner: the
+shadow stage.
 """
 
 from collections import deque
@@ -63,7 +64,7 @@ class Copy:
 
 
 class Copies:
-    """`put` a copy if `has_room` is true for it. Later `take` it, and call `done` when it is
+    """If `has_room` is true for a copy, `put` it. Later `take` it, and call `done` when it was
     compared and dropped.
     """
 
@@ -94,7 +95,7 @@ class Copies:
 
 
 def requests(payloads: Sequence[Payload], most_rows: int) -> Iterator[list[Payload]]:
-    """Divide the rows into requests of at most `most_rows`, in order."""
+    """Divide the rows in order into requests of at most `most_rows` rows."""
     request: list[Payload] = []
     room = most_rows
     for payload in payloads:

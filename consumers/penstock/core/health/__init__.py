@@ -1,1 +1,1 @@
-"""May a service be asked again, and when? Does it, or the worker, keep up?"""
+"""May a service be asked again, and when? Does a service or the worker keep up with the load?"""

@@ -1,12 +1,13 @@
 """What limits a worker? In other words: which resource must be increased so that answers come
 sooner?
 
-Rule: nothing limits a worker that is on time. If a worker is late, a service that is away is named
-first. Next, a full part is named. If several parts are full, the one furthest down the flow is
-named, because everything before that part waits for it. A full worker counts as skewed if one
-partition has the backlog, because the records of one partition cannot go to another worker. If no
-part is full but most streams are late, the slowest part of the way is named, provided that it takes
-half of the time. Pure. Owner: the worker's figures.
+Rule: if Kafka is away, Kafka is named. Otherwise nothing limits a worker that is on time. If a
+worker is late, another service that is away is named first. Next, a full part is named. If several
+parts are full, the one furthest down the flow is named, because everything before that part waits
+for it. A full worker counts as skewed if one partition has the backlog, because the records of one
+partition cannot go to another worker. If no part is full but most streams are late, the slowest
+part of the way is named, provided that it takes half of the time. Pure. Owner: the worker's
+figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +22,18 @@ FULL: Final = 0.8
 # its objects took longer than `window.target_p99_ms`.
 LATE_S: Final = 1.0
 LATE_SHARE: Final = 0.01
-# A worker counts as skewed if it has several partitions and one of them has this share of the
-# backlog.
+# A worker counts as skewed if it has several partitions and one of them has at least this share of
+# the backlog.
 HOT_SHARE: Final = 0.8
-# In addition, the partition with that share must commit this many times as many records as the
-# other partitions on average.
+# In addition, that partition must commit at least this many times as many records as the other
+# partitions do on average.
 HOT_TIMES: Final = 2
-# The slowest part of the way is named if it takes this share of the time, without the time in
-# Kafka.
+# The slowest part of the way is named if it takes at least this share of the time. The time in
+# Kafka is not counted.
 LONGEST_SHARE: Final = 0.5
 
-# What each part of the way waits for. The parts that are not here (queue, wait, hold_back) wait for
-# one of these.
+# For each part of the way: what it waits for. The parts that are missing here (queue, wait,
+# hold_back) wait for one of these parts.
 PARTS: Final[Mapping[str, Bound]] = {
     "fetch": "store",
     "decode": "worker",
@@ -42,8 +43,8 @@ PARTS: Final[Mapping[str, Bound]] = {
 
 
 class Busy(NamedTuple):
-    """Shares of the last seconds, from 0 to 1. `publishing`: the share of the partitions that have
-    records with the broker.
+    """How busy each part was in the last seconds, from 0 to 1. `publishing`: the share of the
+    partitions whose records wait for the broker.
     """
 
     loop: float = 0.0
@@ -55,7 +56,7 @@ class Busy(NamedTuple):
 
 
 class Away(NamedTuple):
-    """The services that do not answer."""
+    """Which services do not answer."""
 
     model: bool = False
     store: bool = False
@@ -64,15 +65,15 @@ class Away(NamedTuple):
 
 def is_late(age_s: float, lag_s: float, over_bound: float | None) -> bool:
     """Is the worker late? `age_s`: the age of the oldest record without an answer; `lag_s`: how
-    long the records that are still in Kafka will take; `over_bound`: the share of objects that took
-    longer than the target.
+    long it will take to answer the records that are still in Kafka; `over_bound`: the share of
+    objects that took longer than the target.
     """
     return age_s > LATE_S or lag_s > LATE_S or (over_bound or 0.0) > LATE_SHARE
 
 
 class Backlogs(NamedTuple):
-    """By partition: `lags`, the records that are not committed; `done`, the records that were
-    committed of late.
+    """`lags`: for each partition, how many records are not committed; `done`: for each partition,
+    how many records were committed recently.
     """
 
     lags: Mapping[int, int]
@@ -80,9 +81,9 @@ class Backlogs(NamedTuple):
 
     @property
     def are_skewed(self) -> bool:
-        """Has one of several partitions nearly all of the backlog, although it commits many more
-        records than the others? A partition that waits for slow objects has a backlog as well, but
-        commits no more records than the others.
+        """Does one of several partitions have nearly all of the backlog, although it commits many
+        more records than the others? A partition that waits for slow objects has a backlog as well,
+        but does not commit more records than the others.
         """
         lags, done = self.lags, self.done
         hot = max(lags, key=lambda number: lags[number], default=None)
@@ -102,8 +103,8 @@ def bound_by(
     late: bool,
     widely: bool,
 ) -> Bound | None:
-    """`way_s`: how long each part of the way took for delivered objects. `widely`: most streams are
-    late.
+    """`way_s`: for each part of the way, the time that delivered objects took there. `widely`: most
+    streams are late.
     """
     if away.kafka:
         return "kafka"
@@ -121,7 +122,7 @@ def bound_by(
 
 def _full(busy: Busy, worker: Bound) -> Bound | None:
     parts: tuple[tuple[float, Bound], ...] = (
-        (busy.loop, worker),  # before all others: a loop without time makes every service look slow
+        (busy.loop, worker),  # before all others: without a free loop all services look slow
         (busy.publishing, "kafka"),
         (busy.calls, "model"),
         (busy.decoders, worker),
@@ -145,10 +146,10 @@ def are_most_late(
     least_ms: float = 0.0,
 ) -> bool:
     """Do most streams suffer from a slow part of the way? Such a part makes all streams late, while
-    a slow camera makes late only itself and the streams that wait behind it. `streams`: those in
-    most trouble; `others`: all other streams together, None if there are none. `part_ms`: how long
-    the part takes on average; below `least_ms` it makes no stream late. Streams that were stopped
-    do not count.
+    a slow camera makes only itself late, and the streams that wait behind it. `streams`: the
+    streams in most trouble; `others`: all other streams together, None if there are none.
+    `part_ms`: how long the part takes on average; below `least_ms` it makes no stream late. Streams
+    that were stopped do not count.
     """
     if part_ms < least_ms:
         return False

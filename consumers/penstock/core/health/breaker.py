@@ -3,11 +3,11 @@ next.
 
 Rule: the number of calls at a time is halved when the server fails (once for all calls that were
 under way) and grows while it answers. Every failure spends one unit of a small budget, and every
-answer earns a tenth, so repeated calls stay a tenth of the answered ones. When the budget is spent,
-the breaker opens: until a probe is answered, the server gets one probe at a time. The pause before
-each probe is longer than the one before it, and from the second probe on a probe has few rows. An
-answered probe halves the count of failed probes. Otherwise a server that answers every second call
-would be probed ever more rarely.
+answer earns a tenth of a unit. So at most one call is repeated for every ten that are answered.
+When the budget is spent, the breaker opens: until a probe is answered, the server gets one probe at
+a time. Each pause before a probe is longer than the pause before it, and from the second probe on a
+probe has few rows. An answered probe halves the count of failed probes. (If failures only added up,
+a server that answers every second call would be probed ever more rarely.)
 
 A batch of waiting rows and a search for bad rows take turns. Searches have at most a quarter of the
 calls, and never all of them if there is more than one call. So a search always goes on, and rows
@@ -24,9 +24,9 @@ from penstock.core.health.retry_and_failover import FLOOR, MOST_ASKED_S, RETRY_S
 # TorchServe needs about 2 s to replace a dead worker process. The longest pause between two probes,
 # 5 s, spares a server that is down for long.
 PROBES = Backoff(first_s=0.05, most_s=5.0)
-# If the server refuses a call because its queue is full at n calls, the number of calls then grows
-# fast up to three quarters of n, and slowly beyond. Each step too far costs a refused call. At this
-# pace that is one call in a hundred.
+# Suppose the server refuses a call because its queue is full at n calls. Then the number of calls
+# grows fast up to three quarters of n, and slowly beyond. Each step too far costs a refused call;
+# at this pace that is one call in a hundred.
 STEADY_SHARE = 0.75
 GROW_AFTER_CALLS = 50
 # Of this many calls at a time, one may be a search. With four calls at a time, the default, one
@@ -39,9 +39,9 @@ Turn = Literal["rows", "search"]
 
 class Call(NamedTuple):
     """A call in progress. `round`: failures of one round count as one, because one fault causes
-    them all. `place`: how many calls were in progress when this one began, this one included.
-    `turn`: which queue it came from. `is_small`: the probe before this one failed, so this one
-    carries few rows.
+    them all. `place`: how many calls were in progress when this one began, including this one.
+    `turn`: the queue that it came from. `is_small`: this call must carry few rows, because the
+    probe before it failed.
     """
 
     round: int
@@ -75,7 +75,9 @@ class Breaker:
         return 1 if self.is_open else int(self._calls)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds to wait. 0.0: a call may begin now. Infinite: wait until another call ends."""
+        """How many seconds to wait. 0.0: a call may begin now. Infinite: wait until another call
+        ends.
+        """
         if now_s < self._not_before_s:
             return self._not_before_s - now_s
         if self.is_open:
@@ -122,8 +124,8 @@ class Breaker:
         is_full: bool = False,
         asked_s: float | None = None,
     ) -> None:
-        """The server failed. `is_full`: it said that its queue is full. `asked_s`: the pause that
-        it asked for.
+        """The server failed. `is_full`: the server said that its queue is full. `asked_s`: the
+        pause that the server asked for.
         """
         self._shrink(call, is_full=is_full)
         self.dropped(call)
@@ -155,8 +157,8 @@ class Breaker:
 
 
 class Turns:
-    """Which queue makes the next call. `next` names it; then call `begin`, and `end` when the call
-    is over.
+    """Which queue makes the next call. `next` names the queue; then call `begin`, and `end` when
+    the call is over.
     """
 
     def __init__(self) -> None:
@@ -164,9 +166,9 @@ class Turns:
         self._last: Turn = "search"
 
     def next(self, calls: int, *, rows_wait: bool, searches_wait: bool) -> Turn | None:
-        """The queue that may make a call, with `calls` allowed at a time and one of them free.
-        None: no caller waits, or only searches wait and already have all the calls that searches
-        may have.
+        """The queue that may make the next call. At most `calls` calls are allowed at a time, and
+        one of them is free. None: no caller waits; or only searches wait, and they already have all
+        the calls that searches may have.
         """
         may_search = searches_wait and self.searching < max(1, calls // SEARCH_SHARE)
         if may_search and not (rows_wait and self._last == "search"):

@@ -2,15 +2,15 @@
 region go on alone? Does the live group beside a replay keep up?
 
 Rule for a region: it needs help if for `after_s` it has had no workers of its own, or a lag above
-its limit. A region has recovered if for the same time it has had workers of its own and at most
-half of that lag. While its state is unknown, nothing changes. A region that soon needs help again
-is helped longer, because each joining and leaving costs it a rebalance. A worker does not begin to
-help while its own region is in trouble. Owner: the stage that helps, one for each region that it
-may help.
+its limit. A region has recovered if for `after_s` it has had workers of its own and at most half of
+that lag. While its state is unknown, nothing changes. Each joining and leaving costs the region a
+rebalance, so a region that soon needs help again is helped longer. A worker does not begin to help
+while its own region is in trouble. Owner: the stage that helps, one for each region that it may
+help.
 
 Rule for a live group: it is behind when it has not committed records that were in its topics a
-certain time ago. So its lag is measured in time by offsets alone; neither the rate of records nor
-the interval of commits matters. As long as a group was watched for less than that time, it counts
+certain time ago. So its lag is measured as a time, from offsets alone: the rate of records and the
+interval of commits do not matter. As long as a group was watched for less than that time, it counts
 as behind if it has anything left to commit. A partition without a commit does not count, because
 the group does not read it. Owner: the replay. All of this is pure: times are arguments.
 """
@@ -43,8 +43,8 @@ class HelpTerms(NamedTuple):
 
 @dataclass(slots=True)
 class RegionHelp:
-    """Call `look` with the state of a region from time to time. `is_on`: the region is to be helped
-    now.
+    """Call `look` with the state of a region from time to time. `is_on`: this worker is to help the
+    region now.
     """
 
     terms: HelpTerms
@@ -54,8 +54,8 @@ class RegionHelp:
     _patience: float = 1.0
 
     def look(self, standing: RegionState | None, now_s: float, *, is_free: bool = True) -> bool:
-        """Returns whether to help from now on. `standing` None: the state is unknown. `is_free`:
-        this worker's own region is in no trouble, so help may begin.
+        """Returns whether to help from now on. `standing`: the state of the region; None: it is
+        unknown. `is_free`: this worker's own region is in no trouble, so help may begin.
         """
         if standing is None or not self._should_change(standing, is_free=is_free):
             self._since_s = None
@@ -87,11 +87,12 @@ class RegionHelp:
 
 Part = TypeVar("Part", bound=Hashable)
 
-# A topic without a new record for this long is not live: cameras and sensors send several a second.
+# If a topic gets no new record for this long, it is not live: cameras and sensors send several
+# records a second.
 LIVE_S = 5.0
 
 # The state of the live group beside a replay. `quiet`: no records come for the group; `live`: the
-# group keeps up; `behind`: it does not keep up.
+# group keeps up; `behind`: the group does not keep up.
 Neighbour = Literal["quiet", "live", "behind"]
 
 

@@ -1,10 +1,11 @@
 """How long to wait before the next try, when to give up, and which of several replicas to ask.
 `Backoff` is for any service, `Tries` for one object of a store, `Standby` for replicas.
 
-Rule for replicas: the first one in their order that works is asked, and a replica that is away is
-skipped. Every few seconds one caller tries it again, so a silent replica delays only one call. Each
-replica has a small budget: a failure spends one unit of it, an answer earns a tenth, and a replica
-without budget counts as away. If all are away, all are asked in their order.
+Rule for replicas: the first replica in their order that works is asked, and a replica that is away
+is skipped. Every few seconds one caller tries a skipped replica again, so a silent replica delays
+only this one call. Each replica has a small budget: a failure spends one unit of it, an answer
+earns a tenth of a unit, and a replica without budget counts as away. If all are away, all are asked
+in their order.
 
 All of this is pure: time and the random number are arguments. Owners: the fetcher that has the
 object (`Tries`); an adapter with replicas (`Standby`).
@@ -17,8 +18,8 @@ from penstock.errors import Poison, Unforeseen
 
 # The longest pause that is granted: a server that asks for a longer one is misconfigured.
 MOST_ASKED_S = 300.0
-# Breaker and replicas have a budget, full at `FLOOR`, of which a failure spends one unit and an
-# answer earns `RETRY_SHARE`. A failing server may still work on requests that got no answer, so
+# The breaker and each replica have a budget. It is full at `FLOOR`; a failure spends one unit, and
+# an answer earns `RETRY_SHARE`. A failing server may still work on requests that got no answer, so
 # repeats may add only a tenth to its load. Retry budgets of other clients allow 10 to 20 %.
 RETRY_SHARE = 0.1
 FLOOR = 3.0
@@ -49,21 +50,20 @@ class Backoff:
         return max(step_s * (0.5 + jitter / 2), min(asked_s or 0.0, MOST_ASKED_S))
 
 
-# How long an object is tried if its store answers other requests but not the one for this object,
-# or if the transfer keeps breaking in the same place: two minutes, as long as a rolling update of a
-# cluster takes.
+# How long an object is tried although its store answers other requests but not those for this
+# object, or although the transfer keeps breaking at the same byte: two minutes, as long as a
+# rolling update of a cluster takes.
 GIVE_UP_S = 120.0
 RETRY = Backoff(first_s=0.1, most_s=5.0, give_up_s=GIVE_UP_S)
-# A store that does not answer at all says nothing about the object, so the object is tried without
-# end.
+# A store that does not answer at all says nothing about the object, so the tries never end.
 AWAY_RETRY = Backoff(first_s=0.1, most_s=5.0)
 LATE_OBJECT_POLL_S = 0.1
 
 
 class Tries:
-    """All tries to read one object, which is given up after some time without new bytes. Time
+    """All tries to read one object. The object is given up after some time without new bytes. Time
     counts only while the store was there and this worker did not keep the transfer waiting.
-    `mishaps`: how many tries ended by an unforeseen exception.
+    `mishaps`: how many tries ended with an unforeseen exception.
     """
 
     def __init__(self, now_s: float, ill: Backoff = RETRY, away: Backoff = AWAY_RETRY) -> None:
@@ -88,9 +88,9 @@ class Tries:
     def failed(
         self, now_s: float, jitter: float, asked_s: float | None, *, is_away: bool, has_new: bool
     ) -> float | None:
-        """Seconds before the next try, or None: give up. `is_away`: the store did not answer at
-        all, which says nothing about the object. `has_new`: this try got further than all tries
-        before it.
+        """Seconds before the next try; None: give up. `is_away`: the store did not answer at all,
+        which says nothing about the object. `has_new`: this try read bytes that no try before it
+        had reached.
         """
         spent_s, self._since_s = now_s - self._since_s, now_s
         self._in_a_row += 1
@@ -100,13 +100,13 @@ class Tries:
             self._ill_s += spent_s
         backoff = self._away if is_away else self._ill
         if asked_s is not None and backoff.give_up_s is not None:
-            # A pause longer than the time that is left would only delay the end.
+            # A pause longer than the time that is left would only delay the moment of giving up.
             asked_s = min(asked_s, max(0.0, backoff.give_up_s - self._ill_s))
         return backoff.delay_s(self._in_a_row, self._ill_s, jitter, asked_s)
 
     def refused(self, error: Poison, now_s: float, wait_for_object_s: float) -> float | None:
-        """Seconds before the next try after an error of the object itself, or None: give up.
-        `wait_for_object_s`: how long an announced object may be missing.
+        """Seconds before the next try; None: give up. `error`: the error lies in the object itself,
+        not in the store. `wait_for_object_s`: how long an announced object may be missing.
         """
         if isinstance(error, Unforeseen):
             self.mishaps += 1
@@ -123,7 +123,9 @@ class _Replica:
 
 
 class Standby:
-    """Replicas are numbered by place: 0 is preferred to 1. All times are by the caller's clock."""
+    """Replicas are numbered by place: place 0 is preferred to place 1. All times are by the
+    caller's clock.
+    """
 
     def __init__(self, places: int, *, look_again_s: float) -> None:
         self._standings = [_Replica() for _ in range(places)]
@@ -134,8 +136,8 @@ class Standby:
         return [n for n, one in enumerate(self._standings) if one.is_well] or self._all
 
     def due(self, now_s: float, *, waits_at: int | None = None) -> int | None:
-        """The first place that is away and due for another try, given to one caller only. If the
-        caller already waits for an answer of place `waits_at`, it gets another place.
+        """The first place that is away and due for another try; it is given to one caller only. If
+        the caller already waits for an answer of place `waits_at`, the result is another place.
         """
         if waits_at is None and not any(one.is_well for one in self._standings):
             return None  # all places are asked anyway
@@ -153,12 +155,12 @@ class Standby:
         if one.is_well:
             one.budget = min(FLOOR, one.budget + RETRY_SHARE)
         else:
-            # Just enough for one call, so that after another failure the place is skipped again.
+            # Just enough budget for one call: after another failure the place is skipped again.
             one.is_well, one.budget = True, 1.0
 
     def failed(self, place: int, now_s: float, *, is_away: bool = True) -> bool:
-        """Returns True if the place is skipped from now on and was not skipped before. `is_away`:
-        the replica did not answer at all.
+        """Returns True if this failure is the one from which the place is skipped. `is_away`: the
+        replica did not answer at all.
         """
         one = self._standings[place]
         one.budget = 0.0 if is_away else one.budget - 1.0

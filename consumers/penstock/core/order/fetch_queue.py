@@ -2,7 +2,7 @@
 
 Rule: objects are fetched in input order. Where order is kept per stream, each stream has a share of
 the fetchers and of the objects in work, so that a stream that cannot go on leaves room for the
-other streams. Objects of one store never wait for those of another. Owner: the lane.
+other streams. Objects of one store never wait for objects of another store. Owner: the lane.
 """
 
 from abc import ABC, abstractmethod
@@ -17,13 +17,13 @@ from penstock.core.rows.blocks import Ticket
 class FetchQueue(ABC):
     """The tickets of a lane that wait for a fetcher. `add` tickets and `take` the next; call
     `fetched` when a ticket's object was read, and `delivered` when the ticket's answers are out.
-    `in_work`: the number of tickets that were added and are not delivered. Tickets that wait
-    because their stream has used up its share are not counted.
+    `in_work`: the number of tickets that were added and are not delivered yet. It leaves out
+    tickets that wait because their stream has used up its share.
     """
 
     def __init__(self) -> None:
         self.in_work = 0
-        # The tickets that may be taken now, in a queue for each store.
+        # For each store: a queue of the tickets that may be taken now.
         self._ready: dict[str, deque[Ticket]] = {}
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class FetchQueue(ABC):
 
     @property
     def stores(self) -> Iterable[str]:
-        """The stores that have had a ticket to take. Some of them may have none now."""
+        """All stores of which a ticket could be taken before. Some may have none now."""
         return self._ready
 
     def waiting(self, store: str) -> int:
@@ -82,8 +82,9 @@ class FetchQueueInOrder(FetchQueue):
 
 
 class StreamShare(NamedTuple):
-    """The most objects that one stream may have: `fetching` at a time, and `in_work`, which also
-    counts objects that were fetched and are not delivered yet.
+    """How many objects one stream may have at most. `fetching`: the limit for objects that are
+    being fetched; `in_work`: the limit that also counts objects that were fetched and are not
+    delivered yet.
     """
 
     fetching: int
@@ -91,15 +92,15 @@ class StreamShare(NamedTuple):
 
     @classmethod
     def of(cls, fetchers: int, objects: int) -> Self:
-        """A quarter for each stream, so that three stuck streams leave room for all others."""
+        """Each stream gets a quarter, so that three stuck streams leave room for all others."""
         return cls(max(1, fetchers // 4), max(1, objects // 4))
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The tickets of one stream. `fetching`: how many were given to the fetchers and are not read
-    yet. `admitted`: those that wait until fewer objects of the stream are being fetched. `waiting`:
-    those that wait until an object of the stream is delivered.
+    """The tickets of one stream. `fetching`: how many of its tickets were given to the fetchers and
+    are not read yet. `admitted`: tickets in work that wait until fewer objects of the stream are
+    being fetched. `waiting`: tickets that wait until an object of the stream is delivered.
     """
 
     fetching: int = 0
@@ -109,9 +110,9 @@ class _Stream:
 
 
 class FetchQueueByStream(FetchQueue):
-    """Tickets in the order in which they were added, among the streams that have not used up their
-    share. `in_work` grows only in `add`, so the lane, which calls `add`, decides how many may be in
-    work.
+    """Takes the tickets in the order in which they were added, but leaves out streams that have
+    used up their share. `in_work` grows only in `add`, so the lane, which calls `add`, decides how
+    many tickets may be in work.
     """
 
     def __init__(self, share: StreamShare) -> None:
@@ -136,8 +137,8 @@ class FetchQueueByStream(FetchQueue):
 
     def delivered(self, ticket: Ticket) -> None:
         stream = self._streams[ticket.queue]
-        # The stream's next ticket takes the place of the delivered one, so `in_work` stays as it
-        # is.
+        # The stream's next ticket comes into work when one is delivered, so `in_work` does not
+        # change.
         if stream.waiting:
             stream.admitted.append(stream.waiting.popleft())
             self._let_in(stream)

@@ -10,9 +10,9 @@ no restart would get past the record. If there are more than `MAX_STREAMS` strea
 was silent longest is forgotten. Owner of the account: the lane.
 
 An operator says a `Word` about one stop, which the word names by stream and offset. Each word has
-its own number, so that the worker obeys it once. The words of a partition are one short text with
-the newest word last; if there are too many, the oldest are dropped. Owners of the words: `penstock
-dlq`, which writes them, and the pipeline, which obeys them.
+its own number, so that the worker obeys it only once. The words of a partition are one short text
+with the newest word last; if there are too many, the oldest are dropped. Owners of the words:
+`penstock dlq`, which writes them, and the pipeline, which obeys them.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ MAX_STREAMS = 10_000
 
 
 class LineLimits(NamedTuple):
-    """A line stops when more than `ratio` of the last 100 objects of one stream failed, or more
-    than `consecutive` objects of one stream in a row. 0 turns a limit off.
+    """A line stops in two cases: more than `ratio` of the last 100 objects of one stream failed; or
+    more than `consecutive` objects of one stream failed in a row. 0 turns a limit off.
     """
 
     ratio: float
@@ -47,8 +47,9 @@ NO_LIMITS = LineLimits(0.0, 0)
 
 
 class LineStop(NamedTuple):
-    """Where a line stopped, at which dead letter, and by which limit. `row` None: the object as a
-    whole failed. `record_ms`: the timestamp of the record at which the line stopped.
+    """Where a line stopped, at which dead letter, and by which limit. `row`: the row that failed;
+    None: the object as a whole failed. `record_ms`: the timestamp of the record at which the line
+    stopped.
     """
 
     partition: int
@@ -76,9 +77,9 @@ class LineStop(NamedTuple):
 
 
 class _Stream:
-    """The account of one stream. `recent`: one bit for each object, 1 if it has a dead letter.
-    `failing`: the object that is leaving now has a dead letter. `failed_record`: the offset of the
-    record whose failure was counted last.
+    """The account of one stream. `recent`: one bit for each of the last objects, 1 if the object
+    has a dead letter. `failing`: the object that is leaving now has a dead letter. `failed_record`:
+    the offset of the record whose failure was counted last.
     """
 
     __slots__ = ("failed_record", "failing", "in_a_row", "recent", "seen")
@@ -91,7 +92,9 @@ class _Stream:
         self.failed_record = -1
 
     def exceeds(self, limits: LineLimits) -> str | None:
-        """The limit that one more failed object would exceed, as a text; None: no limit."""
+        """The text of the limit that one more failed object would exceed; None: no limit would be
+        exceeded.
+        """
         failed = (self.recent << 1 & _ALL | 1).bit_count()
         if limits.ratio and self.seen + 1 >= WINDOW and failed > limits.ratio * WINDOW:
             return (
@@ -117,11 +120,11 @@ class _Stream:
 
 
 class LetterAccount:
-    """The dead letters of one lane. `stopped_at`: the records at which lines stopped under the same
-    limits, now or in a former assignment. A dead letter for one of these records stops its line at
-    once. Otherwise, until the cause is mended, each restart would let as many dead letters through
-    as the limits allow. `passing`: the streams and offsets of records whose dead letters pass,
-    whatever the limits are.
+    """Counts the dead letters of one lane. `stopped_at`: the records at which lines stopped under
+    the present limits, in this assignment or a former one. A dead letter for one of these records
+    stops its line at once, because otherwise each restart would let as many dead letters through as
+    the limits allow, until the cause is mended. `passing`: the streams and offsets of records whose
+    dead letters may always leave, whatever the limits are.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class LetterAccount:
     def refuses(self, stream: str, offset: int, *, failed: bool, finished: bool) -> str | None:
         """Ask this before each group of answers of one object leaves. `failed`: a dead letter
         leaves with the group; `finished`: the object's last answer is in the group. Returns None if
-        the group may leave, else the limit that forbids it.
+        the group may leave, otherwise the limit that forbids it.
         """
         if self._is_off:
             return None
@@ -169,13 +172,13 @@ class LetterAccount:
 
 
 WORDS_PREFIX = "l1:"
-# A commit's metadata takes 4,096 characters, and a word has at most 56, so this many words always
-# fit.
+# A commit's metadata takes 4,096 characters, and a word has at most 56 characters. So this many
+# words always fit.
 MOST_WORDS = 50
 _WORD = re.compile(r"(resume|skip)\.([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{1,14})")
 
-# What is to happen to the object at which the line stopped. `resume`: it is tried again; `skip`: it
-# is answered by its error.
+# What is to happen to the object at which the line stopped. `resume`: the object is tried again;
+# `skip`: the object is answered by its error.
 Verb = Literal["resume", "skip"]
 
 
@@ -198,7 +201,7 @@ def stream_digest(stream: str) -> str:
 
 
 def encode_words(words: Sequence[Word]) -> str:
-    """The newest words as text, as many as fit."""
+    """The newest words as one text: as many of them as fit."""
     said = (f"{one.verb}.{one.offset:x}.{one.stream}.{one.number:x}" for one in words[-MOST_WORDS:])
     return f"{WORDS_PREFIX}{';'.join(said)}"
 

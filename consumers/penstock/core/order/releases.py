@@ -1,8 +1,9 @@
-"""Which answers may leave a lane now? In input order, of the whole lane or of each stream.
+"""Which answers may leave a lane now? Answers leave in input order, either of the whole lane or of
+each stream.
 
 Rule: a block leaves when everything before it has left, and when it is certain whether another
-block of its object follows. Therefore the newest block of an object that is still being read stays.
-Owner: the lane.
+block of its object follows. Therefore the newest block of an object stays as long as the object is
+being read. Owner: the lane.
 """
 
 from collections import deque
@@ -14,7 +15,7 @@ from penstock.core.rows.blocks import Block, Ticket
 
 class Release(NamedTuple):
     """Answered blocks of one ticket. `finished`: the ticket's last block is among them, or the
-    ticket had no block.
+    ticket had no blocks at all.
     """
 
     ticket: Ticket
@@ -26,16 +27,17 @@ class Release(NamedTuple):
         return sum(block.rows for block in self.blocks)
 
 
-# A dead letter names the object twice and carries a message; the record of a rejected row carries
-# one message.
+# A dead letter names the object twice and carries a message. The record of a rejected row carries
+# only one message.
 LETTER_BYTES = 1_500
 FAILED_ROW_BYTES = 1_000
 RANGE_BYTES = 84
 
 
 class Room:
-    """How much may still leave now: `rows`, and `nbytes` of records and dead letters.
-    `frame_bytes`: the bytes that a record of a ticket takes besides its answer.
+    """How much may still leave now: `rows` rows, and `nbytes` bytes of records and dead letters.
+    `frame_bytes`: a function that returns how many bytes a record of a ticket takes besides its
+    answer.
     """
 
     def __init__(self, rows: int, nbytes: int, frame_bytes: Callable[[Ticket], int]) -> None:
@@ -49,9 +51,9 @@ class Room:
         return self.rows > 0 and self.nbytes > 0
 
     def take(self, block: Block) -> bool:
-        """Count the block against the room. True: the block leaves. A block that is larger than the
-        rest of the room is cut first. While the room is unused, at least one row leaves, however
-        large the row is.
+        """Count the block against the room. True: the block leaves. If the block is larger than the
+        rest of the room, it is cut first. While the room is unused, at least one row leaves, even
+        if the row is larger than the room.
         """
         nbytes = self._weight(block)
         if nbytes > self.nbytes:
@@ -84,8 +86,8 @@ class Room:
     def _weight(self, block: Block) -> int:
         frame_bytes = self._frame_bytes(block.ticket) + 6 * len(block.member or "")
         nbytes = block.rows * frame_bytes + block.answer_bytes
-        # For each error there is a dead letter, which leaves in the same release as the error's
-        # record and is held in memory for as long as that record.
+        # Each error has a dead letter. The dead letter leaves in the same release as the error's
+        # record, and stays in memory for as long as that record.
         letters = len(block.errors)
         if block.rejection is not None:
             letters = block.reasons.stretches if block.reasons is not None else 1
@@ -111,11 +113,11 @@ class PartitionOrder:
         self._tickets.append(ticket)
 
     def is_head(self, ticket: Ticket) -> bool:
-        """May the ticket's next block leave without waiting for another ticket?"""
+        """Is this the ticket whose next block may leave without waiting for another ticket?"""
         return bool(self._tickets) and self._tickets[0] is ticket
 
     def abandon_unstarted(self) -> None:
-        """Forget the first ticket that no fetcher has begun, and all tickets behind it."""
+        """No fetcher has begun the last tickets: forget them, from the first such ticket on."""
         _cut_at_unstarted(self._tickets)
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
@@ -156,8 +158,9 @@ class StreamOrder:
                 del self._streams[stream]
 
     def take_out(self, stream: str) -> list[Ticket]:
-        """Remove and return the tickets of this stream, whichever model answers them. From now on
-        the record that holds back the next offset may be a record of these tickets.
+        """Remove and return the tickets of this stream, whichever model answers them. Their records
+        are still owed, so from now on one of these records may be the one that holds back the next
+        offset.
         """
         self._holds_back = True
         queues = [queue for queue, found in self._streams.items() if found[0].stream == stream]
@@ -165,12 +168,12 @@ class StreamOrder:
 
     def release(self, room: Room, spare_marks: Callable[[], int]) -> list[Release]:
         """At most `spare_marks()` of the releases belong to tickets other than the lane's first
-        one, because each such ticket needs its own mark in the commit's metadata. The stream that
+        one, because each other ticket needs its own mark in the commit's metadata. The stream that
         used up the room is the last one to be asked next time.
         """
         releases: list[Release] = []
-        # `spare_marks` is called only once: it looks at the whole ledger, which does not change in
-        # this loop.
+        # One call of `spare_marks` is enough: it looks at the whole ledger, which does not change
+        # here.
         marks = spare_marks()
         # If a stream was taken out, the first ticket here may not be the one that moves the next
         # offset, so every ticket needs a mark.
@@ -203,8 +206,8 @@ def place(ticket: Ticket) -> tuple[int, int]:
 
 
 def _cut_at_unstarted(tickets: deque[Ticket]) -> None:
-    """Forget the first ticket that no fetcher has begun, and all tickets behind it: fetchers begin
-    tickets in order, so those behind it wait as well.
+    """Forget the tickets from the first one on that no fetcher has begun. Fetchers begin tickets in
+    order, so no later ticket has been begun either.
     """
     for number, ticket in enumerate(tickets):
         if not (ticket.started or ticket.closed):
@@ -231,8 +234,8 @@ def _release_queue(
 def _release_from(ticket: Ticket, room: Room) -> Release:
     blocks: list[Block] = []
     while (block := ticket.head) is not None and block.is_answered and room.is_left:
-        # While the object is being read, its newest block stays: it may hold the object's last row,
-        # whose record has to say that it is the last.
+        # While the object is being read, its newest block stays. This block may hold the object's
+        # last row, whose record must say that it is the last one.
         if block.next is None and not ticket.closed:
             break
         if not room.take(block):
@@ -240,8 +243,8 @@ def _release_from(ticket: Ticket, room: Room) -> Release:
         blocks.append(block)
         ticket.head = block.next
     finished = ticket.closed and ticket.head is None
-    # The record of the last row says that the object ends. An object without rows, or one that
-    # failed, has no such record, so a marker is published in its place.
+    # The record of the last row says that the object ends. An object without rows, or an object
+    # that failed, has no such record, so a marker is published instead.
     if finished and (ticket.failure is not None or not blocks):
         room.take_end(ticket)
     return Release(ticket, blocks, finished)

@@ -1,10 +1,10 @@
 """Does a lane stand still although it owes answers?
 
 Rule: bytes, rows, answers, deliveries and commits are progress. Every failed try at a service that
-is known to be away also counts as progress, because a worker is meant to wait for the service. A
-failed try that the service answered is not progress, because the stage gives up such tries by
-itself. A long time in which the watchdog did not look (such as that of a stopped process or a
-sleeping machine) counts as one look. Owner: the watchdog.
+is known to be away also counts as progress, because a worker is meant to wait for the service. If
+the service answered and the try failed all the same, the try is not progress, because the stage
+gives up such tries by itself. A long time in which the watchdog did not look (because the process
+was stopped or the machine slept) counts as one look. Owner: the watchdog.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from penstock.core.rows.blocks import Ticket
 
 
 class Snapshot(NamedTuple):
-    """How far a lane is. Two equal snapshots mean that the lane did not move. `stage`: the stage
-    that must act next, on the record at `offset`.
+    """How far a lane has come. Two equal snapshots mean that the lane did not move in between.
+    `stage`: the stage that must act next, on the record at `offset`.
     """
 
     stage: str
@@ -32,8 +32,8 @@ class Stalled(NamedTuple):
 
 
 class Stall:
-    """Call `look` about every `look_s`. `look` returns a partition that has stood still for
-    `limit_s`.
+    """Call `look` about every `look_s`. It returns a partition that has stood still for `limit_s`,
+    if there is one.
     """
 
     def __init__(self, limit_s: float, look_s: float, now_s: float) -> None:
@@ -46,9 +46,9 @@ class Stall:
     def look(
         self, now_s: float, snapshots: Mapping[int, Snapshot | None], tries: int
     ) -> Stalled | None:
-        """`snapshots`: from each partition to how far its lane is; None: the partition owes
-        nothing. `tries`: how many tries at all services have failed so far. Returns the partition
-        that has stood still longest, if it has stood still for `limit_s`; else None.
+        """`snapshots`: for each partition, how far its lane has come; None: the partition owes
+        nothing. `tries`: how many tries have failed so far, of all services together. Returns the
+        partition that has stood still longest, if that is at least `limit_s`; otherwise None.
         """
         late_s = max(0.0, now_s - self._looked_s - 2 * self._look_s)
         is_waiting = tries != self._tries

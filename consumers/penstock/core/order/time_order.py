@@ -1,10 +1,9 @@
 """Merges records of several partitions in the order of time, and tells which records come late.
 
-Rule: if a partition is known to have more records, later records of other partitions wait for it
-briefly. A backlog is read partition by partition, so without this wait the records of the
-partitions that are read first would overtake the others. Without a backlog no record waits. Within
-a partition the order stays as it is, whatever the times say. No I/O. Owner: the part that reads the
-partitions.
+Rule: a backlog is read partition by partition, so the records of the partitions that are read first
+would overtake the others. Therefore, if a partition is known to have more records, later records of
+other partitions wait for it briefly. Without a backlog no record waits. Within a partition the
+order never changes, whatever the times say. No I/O. Owner: the part that reads the partitions.
 """
 
 from collections import OrderedDict, deque
@@ -22,7 +21,7 @@ MOST_BYTES = 4 << 20
 
 
 class Timed(Origin, Protocol):
-    """The fields of a record that its place in time depends on."""
+    """The fields of a record that decide its place in the order of time."""
 
     @property
     def partition(self) -> int: ...
@@ -33,16 +32,15 @@ _time = attrgetter("timestamp_ms")
 
 
 class Merge(Generic[R]):
-    """`patience_s`: how long records wait for a partition that has more records but does not send
-    them.
+    """`patience_s`: how long records wait for a partition that has more records but does not
+    deliver them.
     """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._waiting: dict[int, deque[R]] = {}
         self._bytes: dict[int, int] = {}
-        # The time since which no record waits here, for each partition that has more records but
-        # none waiting.
+        # For each partition that has more records but none waiting here: since when none waits.
         self._silent_s: dict[int, float] = {}
 
     def __len__(self) -> int:
@@ -54,7 +52,7 @@ class Merge(Generic[R]):
         self._silent_s.clear()
 
     def room(self, partitions: Collection[int]) -> list[int]:
-        """The partitions of which more may be read."""
+        """The partitions that still have room for more records, and so may be read further."""
         return [
             each
             for each in partitions
@@ -72,9 +70,10 @@ class Merge(Generic[R]):
         return not self._waiting.get(partition)
 
     def take(self, reached: Mapping[int, int], ends: Mapping[int, int], now_s: float) -> list[R]:
-        """Take the records whose place in the order is certain by now. `reached`: the next offset
-        to read in each partition; `ends`: the offset after each partition's last record, if it is
-        known. The order is certain only with ends that were asked for after the last `add`.
+        """Take the records whose place in the order is certain by now. `reached`: for each
+        partition, the next offset to read; `ends`: for each partition, the offset after its last
+        record, if it is known. The order is certain only if `ends` were asked for after the last
+        `add`.
         """
         queues = {each: queue for each, queue in self._waiting.items() if queue}
         more = {each for each, end in ends.items() if reached.get(each, end) < end}
@@ -91,8 +90,8 @@ class Merge(Generic[R]):
 
 
 def _in_order(queues: Mapping[int, Collection[R]], more: Collection[int]) -> list[R]:
-    """The waiting records in order, up to the point where a partition that has more records has
-    none waiting. At most as many records are returned as one partition may have waiting.
+    """The waiting records in order. They end where a partition has no more records waiting although
+    more are known to come. At most as many records are returned as one partition may have waiting.
     """
     left = {each: len(queue) for each, queue in queues.items()}
     taken: list[R] = []

@@ -1,1 +1,1 @@
-"""How far may a partition's position be committed, and what is delivered beyond it?"""
+"""How far may a partition's position be committed, and what is already delivered beyond it?"""

@@ -1,10 +1,10 @@
 """The metadata of a commit: what is delivered of the next record, and beyond it.
 
 Rule: the metadata only saves work. It is valid only together with the offset with which it was
-committed, and its rows only for the same version of their object. A part that cannot be read is
-ignored, and its work is repeated; a text that was cut off claims less than was delivered, never
-more. The metadata is ASCII of at most 4,000 characters, because the broker takes 4,096. Owner: the
-ledger, which keeps the state that is written here.
+committed, and its rows are valid only for the same version of their object. A part that cannot be
+read is ignored, and its work is repeated; a text that was cut off claims less than was delivered,
+never more. The metadata is ASCII of at most 4,000 characters, because the broker takes 4,096.
+Owner: the ledger, which keeps the state that is written here.
 """
 
 import hashlib
@@ -25,11 +25,10 @@ VERSION_DIGITS = 16
 # The largest row number that is accepted, so that readers in any language can hold it in 64 bits.
 MAX_NUMBER = (1 << 63) - 1
 
-# This many stops are written down. If more streams are stopped, the next owner counts the dead
+# Only this many stops are written. If more streams are stopped, the next assignment counts the dead
 # letters of the others from zero.
 STOPS = 16
-# The length of the longest text about the next record, with its offset, the separators and the
-# stops.
+# The longest text about the next record: its offset, the separators and the stops included.
 _HEAD_CHARS = len(PREFIX) + 19 + 1 + 19 + 1 + VERSION_DIGITS + 1 + 16 + 3 + STOPS * 17 + 1 + 4
 # A message of 1 MB names fewer than 16^5 objects, so five hexadecimal digits number them. Where
 # several models answer one object, digits that stand for the model come before these five.
@@ -40,8 +39,8 @@ _HEAD = re.compile(rf"([0-9]{{1,19}})\.([0-9]{{1,19}})\.([0-9a-z]{{{VERSION_DIGI
 _STOP = re.compile(r"(p1:.*)!([0-9a-f]{1,16}(?:,[0-9a-f]{1,16})*)\.([0-9a-f]{4})")
 _OFFSET = re.compile(r"[0-9a-f]{1,16}")
 _RUN = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
-# One bit for each offset from the next record on. Where every second record is owed, such bits are
-# shorter than runs.
+# Completed records as bits: one for each offset from the next record on. If every second record is
+# still owed, these bits are shorter than runs.
 _BITS = re.compile(r"~([A-Za-z0-9_-]+)")
 _OBJECTS = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{1,9})\.([0-9a-f]{1,9})")
 _ROWS = re.compile(
@@ -62,8 +61,8 @@ START = Cursor(0, "")
 
 
 class StopMark(NamedTuple):
-    """Where lines stopped, as distances from the next record's offset; `limits`: the digest of the
-    limits under which they stopped.
+    """Where lines stopped. `beyond`: how far each stop is from the next record's offset; `limits`:
+    the digest of the limits under which the lines stopped.
     """
 
     beyond: tuple[int, ...]
@@ -72,8 +71,9 @@ class StopMark(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """What is delivered: all records before `next_offset`, the `completed` ones beyond it, and
-    parts of incomplete records: `objects` by offset, and `rows` by offset and object index.
+    """What is delivered: all records before `next_offset`; the `completed` records beyond it; and
+    parts of records that are not complete. `objects`: for each offset, the delivered objects of the
+    record; `rows`: for each offset and object index, how far the rows of the object are delivered.
     """
 
     next_offset: int
@@ -111,14 +111,14 @@ def _completed(base: int, completed: Ranges) -> str:
         return ""
     span = completed.stop - base
     most = _bits_chars(span)
-    # A run takes at least four characters. If there are so many runs that bits are shorter in any
-    # case, the text of the runs is not made.
+    # A run takes at least four characters. So with too many runs the bits are shorter in any case,
+    # and the text of the runs is not made.
     if 4 * len(completed.starts) <= most:
         runs = ",".join(_runs(base, completed))
         if len(runs) <= most:
             return runs
     steps = np.zeros(span + 1, np.int8)
-    # Only runs beyond the next record count: the next record itself is owed.
+    # Only runs beyond the next record are written, because the next record itself is still owed.
     starts, stops = np.array(completed.starts), np.array(completed.stops)
     steps[starts[starts > base] - base] = 1
     steps[stops[starts > base] - base] = -1
@@ -127,7 +127,7 @@ def _completed(base: int, completed: Ranges) -> str:
 
 
 def _bits_chars(span: int) -> int:
-    """The length of the text that has a bit for each of `span` offsets, with its prefix."""
+    """The length of a text of bits, its prefix included, with a bit for each of `span` offsets."""
     return 1 + 4 * ceil(max(0, span) / 24)
 
 
@@ -152,12 +152,12 @@ def _rows(base: int, rows: dict[tuple[int, int], Cursor], first: int) -> Iterato
 
 
 def most_chars(span: int, *, runs: int, objects: int, rows: int) -> int:
-    """An upper bound for the length of a text with this many marks, all of which are on offsets
-    less than `span` beyond the next record.
+    """An upper bound for the length of a text with this many marks. All marks are on offsets less
+    than `span` beyond the next record.
 
-    Gaps and lengths of the runs add up to at most the span, so they have the most digits in total
-    if all are equal. A separator follows each of them. The length of bits depends on the span
-    alone.
+    The gaps and lengths of the runs add up to at most the span, so they have the most digits in
+    total if all are equal. A separator follows each of them. The length of bits depends only on the
+    span.
     """
     far = len(f"{span:x}")
     digits = 1 + log(max(1.0, span / (2 * runs)), 16) if runs else 0.0
@@ -220,7 +220,7 @@ def _read_beyond(parts: list[str], progress: Progress) -> bool:
     )
     if is_whole is None:
         return False
-    # Each of these marks is read by itself, so one that cannot be read does not harm the others.
+    # Each of these marks is read by itself, so an unreadable mark does not harm the others.
     objects, rows = (part.split(",") if part else [] for part in others)
     of_objects = [_OBJECTS.fullmatch(text) for text in objects]
     for mark in filter(None, of_objects):
@@ -272,13 +272,13 @@ def _read_bits(text: str, progress: Progress) -> bool | None:
 
 
 def with_stop(metadata: str, mark: StopMark) -> str:
-    """The metadata with the mark behind it."""
+    """The metadata with the mark appended."""
     beyond = ",".join(f"{one:x}" for one in mark.beyond[:STOPS])
     return f"{metadata or PREFIX}!{beyond}.{mark.limits}"
 
 
 def without_stop(metadata: str) -> tuple[str, StopMark | None]:
-    """Split the metadata into what it was before `with_stop`, and the mark."""
+    """Returns two things: the metadata as it was before `with_stop`, and the mark."""
     found = _STOP.fullmatch(metadata)
     if found is None:
         return metadata, None

@@ -1,4 +1,4 @@
-"""How far may I commit? One account per assignment of a partition.
+"""How far may I commit? One account for each assignment of a partition.
 
 Rule: the ledger tracks the records that arrived, never those that should have arrived, because
 offsets have gaps. `next_offset` moves only when every object of a record is delivered. Records that
@@ -40,8 +40,8 @@ class Entry:
 
 
 class Ledger:
-    """Call `open` in the order of arrival, `reach` and `deliver` in any order. `progress` is safe
-    to commit. `start`: the progress of former assignments.
+    """Call `open` in the order of arrival; call `reach` and `deliver` in any order. `progress` is
+    safe to commit. `start`: the progress of former assignments.
     """
 
     def __init__(self, start: Progress) -> None:
@@ -96,12 +96,13 @@ class Ledger:
         return offset in self._objects and index in self._objects[offset]
 
     def cursor(self, offset: int, index: int) -> Cursor:
-        """Up to which row this object is delivered."""
+        """The row up to which this object is delivered."""
         return self._rows.get((offset, index), START)
 
     def open(self, offset: int, objects: int) -> None:
-        """A record arrived that owes this number of `objects`. A record that owes 0 objects (it is
-        ignored, or a former assignment delivered it) is passed over like a gap.
+        """A record arrived that owes answers to this number of `objects`. A record that owes none
+        (because it is ignored, or because a former assignment delivered it) is passed over like a
+        gap.
         """
         if offset < self._seen_next:
             raise ValueError(f"offset {offset} arrived after next_offset {self._seen_next}")
@@ -145,8 +146,8 @@ class Ledger:
             self._forget_passed()
 
     def _forget_passed(self) -> None:
-        """Drop the marks before the next offset. The delivery of a record usually drops the
-        record's marks, but no delivery comes for records that no longer exist in the topic.
+        """Drop the marks before the next offset. Usually the delivery of a record drops the
+        record's marks, but a record that no longer exists in the topic is never delivered.
         """
         next_offset = self.next_offset
         self._completed.drop_below(next_offset)
@@ -188,7 +189,7 @@ class Ledger:
 
 class Position(NamedTuple):
     """What a commit says. `stopped_at`: the records at which a former assignment's lines stopped
-    under the same limits. `is_whole`: all of the metadata could be read.
+    under the present limits. `is_whole`: all of the metadata could be read.
     """
 
     progress: Progress
@@ -197,7 +198,7 @@ class Position(NamedTuple):
 
 
 def written(progress: Progress, stopped_at: Collection[int], limits: str) -> str:
-    """The metadata of a commit of `progress.next_offset`. `limits`: the digest of the limits at
+    """The metadata for a commit of `progress.next_offset`. `limits`: the digest of the limits at
     which lines stop.
     """
     metadata = encode(progress)

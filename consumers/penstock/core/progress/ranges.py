@@ -1,7 +1,7 @@
 """Sets of numbers as ascending, disjoint, half-open ranges.
 
 Rule: numbers without a gap between them are one range, so memory grows only with the number of
-gaps. Owner: the worker and the judge, for rows of an object, objects of a record and offsets of a
+gaps. Owners: the worker and the judge, for rows of an object, objects of a record and offsets of a
 partition.
 """
 
@@ -29,8 +29,8 @@ class Ranges:
 
     @classmethod
     def of(cls, selection: Iterable[tuple[int, int | None]] | None) -> Self:
-        """The `rows` of a reference or dead letter. A range without a stop goes to `END`; None
-        selects everything.
+        """`selection`: the `rows` of a reference or dead letter. A range without a stop goes to
+        `END`; None selects everything.
         """
         if selection is None:
             return cls([(0, END)])
@@ -58,7 +58,7 @@ class Ranges:
         return place >= 0 and number < self.stops[place]
 
     def behind(self, number: int) -> int:
-        """The first number from this one on that is not in the set."""
+        """The smallest number that is not in the set and not below `number`."""
         place = bisect_right(self.starts, number) - 1
         return max(number, self.stops[place]) if place >= 0 else number
 
@@ -116,7 +116,8 @@ def selected(
     if rows is None:
         yield start, stop
         return
-    # By bisection, because an archive may have a run for each of 100,000 members.
+    # The place is found by bisection, because an archive may have a run for each of 100,000
+    # members.
     place = bisect_right(rows, start, key=_end)
     for first, end in rows[place:]:
         if first >= stop:

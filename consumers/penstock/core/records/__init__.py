@@ -1,1 +1,1 @@
-"""What is published, under which name?"""
+"""What is published, and under which name?"""

@@ -1,7 +1,8 @@
 """The rows of a release that are answered by errors: which rows they are, and which of their
 rejections get a log line of their own.
 
-Rule: neighbours that failed for one reason are one `Failed`. Owner: the encoding of a release.
+Rule: neighbouring rows that failed for one reason are one `Failed`. Owner: the encoding of a
+release.
 
 Rule of the log: the first rejection of each stream and code gets a line at once. Later rejections
 are only counted, and the counts are logged when the round of `ROUND_S` ends. However many rows of
@@ -19,7 +20,7 @@ from penstock.core.rows.rejections import Rejection
 
 
 class Failed(NamedTuple):
-    """Consecutive rows, from `row` on, that are answered by one error. `row` None: the object
+    """Consecutive rows, from `row` on, that are answered by one error. `row` is None if the object
     itself failed, or the rest of it.
     """
 
@@ -42,15 +43,15 @@ def failed_rows(release: Release) -> Iterator[Failed]:
 
 
 def published_rows(release: Release) -> int:
-    """How many of the release's rows a former assignment published. These rows are answered again
-    only for the result object.
+    """How many of the release's rows a former assignment has already published. These rows are
+    answered again only for the result object.
     """
     published = release.ticket.published_rows
     return sum(min(b.rows, max(0, published - b.first_row)) for b in release.blocks)
 
 
 def unpublished(ticket: Ticket, failed: Sequence[Failed]) -> list[Failed]:
-    """The failures without those of rows that a former assignment published."""
+    """The failures of rows that a former assignment did not publish."""
     found: list[Failed] = []
     for one in failed:
         passed = max(0, ticket.published_rows - (one.row or 0))
@@ -79,8 +80,8 @@ MOST_PAIRS = 200
 
 
 class Again(NamedTuple):
-    """How many more rows or objects were rejected. `kind`: stream and code; None: all pairs of
-    stream and code that got no line of their own.
+    """How many more rows or objects were rejected. `kind`: their stream and code; None: all pairs
+    of stream and code that got no line of their own.
     """
 
     kind: tuple[str, str] | None
@@ -113,9 +114,9 @@ class LoggedRejections:
         return True
 
     def round_over(self) -> list[Again]:
-        """Returns the counts of the round, the largest first. When the memory is full, kinds
-        without a rejection in this round are forgotten, so the next rejection of such a kind counts
-        as a first one.
+        """Returns the counts of the round, the largest first. If the memory is full, kinds without
+        a rejection in this round are forgotten, so the next rejection of such a kind counts as a
+        first one.
         """
         counted = sorted(
             (Again(kind, count) for kind, count in self._counts.items() if count),

@@ -1,7 +1,7 @@
 """Finds a value in a JSON document by its pointer (RFC 6901).
 
-Rule: "" is the whole document; every other pointer begins with a slash. Owner: the readers of
-answers whose form is configured: model adapters, and the comparison of two models.
+Rule: "" is the whole document; every other pointer begins with a slash. Owners: the readers of
+answers whose form is configured, which are the model adapters and the comparison of two models.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ def is_pointer(text: str) -> bool:
 
 
 def resolve(document: Any, pointer: str, opened: Callable[[Any], Any] | None = None) -> Any:
-    """The value at the pointer. Raises `LookupError` if the pointer finds none. `opened`: given if
-    the document is JSON text; it decodes one level and leaves the values in that level as text.
+    """The value at the pointer. Raises `LookupError` if the pointer finds none. `opened`: a
+    function that decodes one level of JSON text and leaves the values in that level as text; given
+    only if the document is JSON text.
     """
     if not pointer:
         return document

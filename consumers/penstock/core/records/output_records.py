@@ -1,9 +1,9 @@
 """The records of a release on the output topic.
 
-Rule: records are encoded in bulk. The constant part is encoded once for each object, and an error
-once for neighbours that failed for one reason. No record is larger than the topic takes: a larger
-record is replaced by an error, and an error that is still too large is shortened. Owner: the
-publish stage.
+Rule: records are encoded in bulk. The part that all records of an object have in common is encoded
+once for each object. An error is encoded once for neighbouring rows that failed for one reason. No
+record is larger than the topic takes: a larger record is replaced by an error, and an error that is
+still too large is shortened. Owner: the publish stage.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ from penstock.core.rows.blocks import Block, Ticket
 from penstock.core.rows.rejections import Rejection
 from penstock.messages.prediction import RecordFrame, Result, as_json
 
-# Does the topic take a record of this key with a value of this many bytes?
+# A function: does the topic take a record of this key with a value of this many bytes?
 Fits = Callable[[bytes | None, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """The fields that are constant in every prediction: the input topic and the model. `versions`:
-    the version of each model besides the default one.
+    for each model besides the default one, its version.
     """
 
     input_topic: str
@@ -56,8 +56,9 @@ class Encoded(NamedTuple):
 
 
 def has_result(ticket: Ticket) -> bool:
-    """Is a result object written for this closed ticket? Yes, unless its record names no object,
-    its object could not be read at all, or an earlier object's answers count for it.
+    """Is a result object written for this closed ticket? No result object is written in three
+    cases: the record names no object; the object could not be read at all; or an earlier object's
+    answers count for this object too.
     """
     is_named = ticket.reference is not None or ticket.inline is not None
     is_read = ticket.failure is None or ticket.tail is not None
@@ -65,8 +66,8 @@ def has_result(ticket: Ticket) -> bool:
 
 
 class Records:
-    """Encodes releases: a record for each row, one for each object whose answers are written as a
-    result, or both.
+    """Encodes releases: as a record for each row, as one record for each object whose answers are
+    written as a result, or as both.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Records:
         return out
 
     def object_record(self, ticket: Ticket, result: Result) -> bytes:
-        """The record of an object that is finished. It follows the records of the object's rows."""
+        """The record of a finished object. It comes after the records of the object's rows."""
         failure = ticket.failure
         error = (failure.code, failure.message) if failure else None
         return self._shortened(ticket, lambda frame: frame.result(ticket.rows, result, error))
@@ -132,8 +133,8 @@ class Records:
             row += rows
 
     def _keep_refused(self, block: Block, row: int, rows: int, out: Encoded) -> None:
-        """Insert the kept values into the records of rows that the model refused. A record stays
-        without them if the topic would not take the longer record.
+        """Insert the kept values into the records of rows that the model refused. If the topic
+        would not take the longer record, the record stays without the kept values.
         """
         key, begin = block.ticket.stream.encode(), len(out.values) - rows
         for index in range(rows):
@@ -153,8 +154,8 @@ class Records:
                 block.first_row + final, answers[final], member, last_rows
             )
         errors = dict(block.errors)
-        # An upper bound is checked first: the length of each record is checked only if the topic
-        # would not take a record of that bound.
+        # First an upper bound of all lengths is checked. The length of each record is checked only
+        # if the topic would not take a record as long as this bound.
         most_bytes = frame.nbytes + 6 * len(member or "") + block.answer_bytes
         if block.kept is not None:
             values = [self._with_kept(block, value, row) for row, value in enumerate(values)]
@@ -165,7 +166,7 @@ class Records:
             out.values.extend(values)
             return
         start = 0
-        # The records between two errors are taken over as they are.
+        # The records between two errors are copied unchanged.
         for index in sorted(errors):
             out.values.extend(values[start:index])
             failed = Failed(block.first_row + index, 1, member, errors[index])
@@ -202,7 +203,8 @@ class Records:
 
     def _add_end(self, ticket: Ticket, out: Encoded) -> None:
         """Append the marker of an object that has no rows, or that could not be read to its end.
-        The marker is left out when the record of the object's result says the same.
+        The marker is left out if the record of the object's result already says that the object
+        ends.
         """
         failure = ticket.failure
         if self._labels.markers and not (self._of_objects and has_result(ticket)):
@@ -221,8 +223,8 @@ class Records:
             out.failed.append(Failed(None, 1, None, failure))
 
     def _shortened(self, ticket: Ticket, make: Callable[[RecordFrame], bytes]) -> bytes:
-        """The record with the first of the frames that makes it small enough for the topic. If none
-        does, it has the last frame.
+        """The record in the first of the frames with which the topic takes it. If the topic takes
+        none of them, the record has the last frame.
         """
         key, value = ticket.stream.encode(), b""
         for frame in self._frames(ticket):
@@ -233,8 +235,8 @@ class Records:
 
     def _frames(self, ticket: Ticket) -> Iterator[RecordFrame]:
         """Three frames, each shorter than the one before: the full frame; the frame without the
-        sender's attributes; and the frame without the object's name, because the object can still
-        be found by `source`.
+        sender's attributes; and the frame without the object's name, which is not needed because
+        the object can still be found by `source`.
         """
         yield self._frame_of(ticket)
         yield self._frame(ticket, attributes=None, event_time=None)

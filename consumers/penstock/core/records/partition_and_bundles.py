@@ -1,10 +1,10 @@
 """Which partition of the output topic a record goes to, and how many records make one Kafka record.
 
-Rule: the partition has the number of the input partition, or belongs to the stream. Either way all
+Rule: the partition has the number of the input partition, or depends on the stream. Either way all
 answers of a stream are in one partition, so their order can be seen. A bundle is a JSON array of
-records of one object in their order: at most as many as configured, and at most as many bytes as
-the topic takes. A record has the same bytes in a bundle as alone. Owner: the settings choose; the
-publish stage asks for the partition and joins the bundles.
+records of one object in their order. It has at most as many records as configured, and at most as
+many bytes as the topic takes. A record has the same bytes in a bundle as alone. Owner: the settings
+choose; the publish stage asks for the partition and joins the bundles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,16 +14,15 @@ from penstock.core.rows.blocks import Ticket
 
 
 def same_partition(ticket: Ticket) -> int:
-    """The partition with the number of the input partition. Both topics have equally many
+    """The partition with the number of the input partition. Both topics have the same number of
     partitions.
     """
     return ticket.owner.partition
 
 
 def by_stream(partition_of: Callable[[str], int]) -> Callable[[Ticket], int]:
-    """Returns the rule for the streams' own partitions: a ticket's partition is the one that a
-    producer would choose if the stream were the key. So all answers of one stream share a
-    partition.
+    """Returns a function from a ticket to its partition: the one that a producer would choose if
+    the stream were the key. So all answers of one stream share a partition.
     """
 
     def of_ticket(ticket: Ticket) -> int:
@@ -37,7 +36,9 @@ FRAME_BYTES = 2
 
 
 class Blocks(NamedTuple):
-    """The form in which many rows make one Kafka record, and the most rows of one record."""
+    """In which form rows are put together into one Kafka record. `rows`: the most rows of such a
+    record.
+    """
 
     rows: int
     form: Literal["json", "arrow"] = "json"

@@ -1,9 +1,9 @@
 """Where the answers of an input object are written: the name of their result object.
 
-Rule: a name is made of the reference and its record alone, never of the time of writing, so a
-repeat after a crash writes the same object. A reference cannot name a place outside the template's
-own folders: no segment is empty, `.` or `..`, or longer than stores and file systems take. Owner:
-the publish stage.
+Rule: a name is made only of the reference and its record, never of the time of writing, so a repeat
+after a crash writes the same object. A reference cannot name a place outside the template's own
+folders: no segment is empty, `.` or `..`, or longer than stores and file systems take. Owner: the
+publish stage.
 """
 
 import hashlib
@@ -17,25 +17,25 @@ from penstock.core.routing.store_choice import DEFAULT
 from penstock.core.rows.blocks import Ticket
 from penstock.messages.reference import day_of
 
-# S3 takes 1,024 bytes, a file system 255 for a segment. A file that is being written has `.`, a
-# random part and `.part` added to its name.
+# S3 takes keys of 1,024 bytes, and a file system takes segments of 255. While a file is being
+# written, its name also has `.`, a random part and `.part`.
 MAX_KEY_BYTES = 1_000
 MAX_SEGMENT_BYTES = 200
 _DIGEST_CHARS = 16
 
-# Characters that no path may have, and `%`, which stands before their codes, so that two names
-# never become one.
+# Characters that no path may have. `%` is one of them, because it stands before the codes of the
+# others: so two names never become one.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f%\\]")
 _LIKE_A_PART = re.compile(r"\.rows-(?=[^/]+-\d+-\d+-\d+$)")
-# The `{bucket}` of inline rows, and the form of their `{key}`: topic, partition, offset.
+# What `{bucket}` becomes for inline rows, and the form of their `{key}`: topic, partition, offset.
 INLINE = "inline"
 _INLINE_KEY = re.compile(r"[a-zA-Z0-9._-]+/\d+/\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whether the objects to be named can differ in their bucket, topic or model. `is_one_object`:
-    there is only one object.
+    """In what the objects to be named can differ: bucket, topic or model. `is_one_object`: there is
+    only one object.
     """
 
     is_one_bucket: bool = False
@@ -73,8 +73,8 @@ class ResultNames:
         self._names_records = found.names_records(is_one_input=scope.is_one_input)
         self._names_stores = "store" in found.fields
         self._names_buckets = "bucket" in found.fields
-        # Only one field may contain slashes; otherwise the text between two slashes could belong to
-        # either field.
+        # Only one field may keep its slashes; otherwise the text between two slashes could belong
+        # to either field.
         self._folded = ("model", "stream") if "key" in found.fields else ("model",)
 
     def of(self, ticket: Ticket) -> ResultName:
@@ -85,14 +85,14 @@ class ResultNames:
         for name in self._folded:
             safe[name] = safe[name].replace("/", "%2F")
         bucket, key = self.bucket.format_map(safe), self._key.format_map(safe)
-        # Only the result of a part of an object ends with `.rows-...`: in all other names the dot
-        # before `rows-` is escaped.
+        # Only the name of a result of a part of an object ends with `.rows-...`: in all other names
+        # the dot before `rows-` is escaped.
         key = _LIKE_A_PART.sub("%2Erows-", self._with_folders(key))
         key = _short(key + self._own(ticket)) + self._suffix
         return ResultName(self.scheme, bucket, f"/{key}" if self.scheme == "file" else key)
 
     def _with_folders(self, key: str) -> str:
-        """Rename folders that have the name of a possible result: neither a file system nor MinIO
+        """Rename folders whose name a result could have, because neither a file system nor MinIO
         can have a folder and a file of one name.
         """
         *folders, last = key.split("/")
@@ -103,7 +103,7 @@ class ResultNames:
         return "/".join([*folders, last])
 
     def _is_like_inline(self, ticket: Ticket) -> bool:
-        """Does the object have the bucket and key that inline rows would have? Then a `%`
+        """Does the object have a bucket and key that inline rows could have? Then a `%`
         distinguishes its result's name from that of inline rows.
         """
         reference = ticket.reference
@@ -115,12 +115,12 @@ class ResultNames:
 
     def _own(self, ticket: Ticket) -> str:
         """The part of the name that distinguishes several results of one object name: results of
-        only some rows of the object, of several objects of one message, and of objects in several
+        only some rows of the object, of several objects of one message, or of objects in several
         stores.
         """
         if self._names_records:
             return f"%object-{ticket.object_index}" if ticket.object_index else ""
-        # No value has a bare `%` (see `_safe`), so no other name ends like this.
+        # No value has a bare `%` (see `_safe`), so no other name can end in this way.
         place = "" if self._names_stores or ticket.store == DEFAULT else f"%in-{ticket.store}"
         return place + self._part(ticket)
 
@@ -158,7 +158,7 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
     origin = reference or ticket.inline
     bucket = reference.bucket if reference else INLINE
     key = reference.key if reference else f"{owner.topic}/{owner.partition}/{record.offset}"
-    if bucket.endswith("://"):  # a file of this machine, by its whole path
+    if bucket.endswith("://"):  # an object of this machine is named by its whole path
         bucket, key = bucket.removesuffix("://"), key.lstrip("/")
     event_time = origin.event_time if origin else None
     return {
@@ -175,7 +175,7 @@ def _values(ticket: Ticket, model: str) -> Mapping[str, str]:
 
 
 def _safe(text: str) -> str:
-    """The value as path segments that cannot leave their folder."""
+    """The value as path segments that cannot lead out of their folder."""
     text = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
     text = text.encode(errors="replace").decode()
     segments = (

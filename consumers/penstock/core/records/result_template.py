@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 FIELDS: Final = frozenset(
     {"store", "bucket", "key", "stream", "date", "topic", "partition", "offset", "model"}
 )
-# The format of a result, by the ending of its template.
+# The formats of results. The ending of the template names one of them.
 FORMATS: Final = ("jsonl", "jsonl.gz", "csv", "parquet")
 
-# A date has ten characters and a number only digits. All other fields may hold anything.
+# Free text: all fields but those whose form is fixed. A date has ten characters, and a number has
+# only digits.
 _FREE: Final = FIELDS - {"date", "partition", "offset"}
 _NUMBERS: Final = frozenset({"partition", "offset"})
 # Fields that may contain slashes.
@@ -26,8 +27,8 @@ _URL = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]*)/(?P<key>.+)")
 
 
 class Template(NamedTuple):
-    """A template in parts; `key` lacks the format's ending. `fields`: all fields that bucket and
-    key use.
+    """A template in parts. `key` lacks the ending that names the format. `fields`: all fields that
+    bucket and key use.
     """
 
     scheme: str
@@ -60,7 +61,7 @@ def parsed(text: str) -> Template:
     bucket, key = found["bucket"], found["key"].removesuffix(f".{format}")
     if found["scheme"] == "file" and bucket:
         raise ValueError(f"{text!r} names a host; write file:///folder/...")
-    # Each folder is checked by itself: between two fields a slash always separates, while other
+    # Each folder is checked by itself. Between two fields a slash always separates, but any other
     # text may also be a part of a field's value.
     folders = [_pieces(text, folder) for folder in (bucket, *key.split("/"))]
     for folder in folders[1:]:

@@ -13,19 +13,20 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from zlib import crc32
 
-# A message names fewer objects than this.
+# A message always names fewer objects than this.
 _OBJECTS = 1 << 20
-# The log names the routes that matched none of this many objects: with so many objects that is no
-# chance.
+# The log names the routes that matched none of this many objects. With so many objects a route
+# without a match is most likely a mistake.
 UNMATCHED_AFTER = 1_000
-# The smallest share that makes a difference is 0.01 percent.
+# Shares are counted in steps of 0.01 percent.
 PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Globs (None: anything), and the models that each answer every row of a matching object.
-    `split`: percentages of the streams that other models answer instead.
+    """Which objects a route matches, and which models answer them. `stream`, `bucket` and `key` are
+    globs (None: anything); each of the `models` answers every row. `split`: for other models, the
+    percentage of streams that they answer instead.
     """
 
     models: tuple[str, ...]
@@ -35,7 +36,7 @@ class Route:
     split: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """For the log: its globs, and the models."""
+        """For the log: the route's globs and models."""
         globs = {"stream": self.stream, "bucket": self.bucket, "key": self.key}
         given = [f"{name} = {glob!r}" for name, glob in globs.items() if glob is not None]
         return f"{', '.join(given) or 'anything'} to {' and '.join(self.models)}"
@@ -66,7 +67,7 @@ class Routes:
         self.is_needed = len(self.models) > 1  # is there anything to choose from?
         # May an object be answered by several models?
         self.fans_out = any(len(route.models) > 1 for route in self.routes)
-        # How many objects were asked about, and the routes that matched none of them.
+        # How many objects were asked about. `unmatched`: the routes that matched none of them.
         self.asked = 0
         self.unmatched = dict(enumerate(self.routes))
         self._globs = [
@@ -91,7 +92,7 @@ class Routes:
         return list(self.unmatched.values()) if self.asked >= UNMATCHED_AFTER else []
 
     def of(self, stream: str, bucket: str | None, key: str | None) -> tuple[str, ...]:
-        """The models that answer each row, in the route's order."""
+        """The models that each answer every row, in the route's order."""
         self.asked += 1
         for number, globs in enumerate(self._globs):
             if all(map(_matches, globs, (stream, bucket, key))):
@@ -106,15 +107,15 @@ def _compiled(glob: str | None) -> re.Pattern[str] | None:
 
 
 def _matches(glob: re.Pattern[str] | None, name: str | None) -> bool:
-    """Does the glob match? Inline rows have no bucket and no key, so a glob of a bucket or a key
-    never matches them.
+    """Does the glob match? Inline rows have no bucket and no key, so a glob of a bucket or key
+    never matches inline rows.
     """
     return glob is None or (name is not None and glob.match(name) is not None)
 
 
 def place_of(object_index: int, model: str) -> int:
-    """The place in the ledger of one model's answers to an object that several models answer. It
-    depends on the model's name, not on the model's place in a route: routes change, and deliveries
-    of one model must not count for another.
+    """Several models answer an object: the place in the ledger of one model's answers to it. The
+    place depends on the model's name, not on the model's position in a route: routes change, and
+    deliveries of one model must not count for another.
     """
     return ((crc32(model.encode()) & 0x7FFF) + 1) * _OBJECTS + object_index

@@ -21,8 +21,8 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredStore:
-    """A store, and the objects that it is for. `account`: of Azure, where two accounts may have
-    buckets of one name. `bucket` is a glob; `routes` are globs of `bucket/key`.
+    """A store, and the objects that it is for. `account`: the account at Azure, where buckets of
+    two accounts may have one name. `bucket`: a glob. `routes`: globs of `bucket/key`.
     """
 
     name: str
@@ -43,7 +43,9 @@ class StoreChoice:
     def __init__(
         self, places: Sequence[ConfiguredStore], near: Collection[str] | None = None
     ) -> None:
-        """`near`: the names of the stores that are preferred to all others; None: all are equal."""
+        """`near`: the names of the stores that are preferred to all others; None: no store is
+        preferred.
+        """
         self._beyond = None if near is None else StoreChoice(places)
         places = [place for place in places if near is None or place.name in near]
         self._names = {place.name for place in places}
@@ -58,12 +60,13 @@ class StoreChoice:
 
     @classmethod
     def one(cls) -> Self:
-        """The one store `[objects]`."""
+        """The choice for a worker whose only store is `[objects]`."""
         return cls([ConfiguredStore(DEFAULT, "s3")])
 
     def of(self, store: str | None, bucket: str, key: str) -> str:
         """The name of the object's store. `store`: what the reference says, which is a store's
-        name, a scheme or `scheme@account`; None: nothing. Raises `Poison` if no store fits.
+        name, a scheme or `scheme@account`; None: the reference says nothing. Raises `Poison` if no
+        store fits.
         """
         try:
             return self._of(store, bucket, key)
@@ -87,8 +90,8 @@ class StoreChoice:
         return self._by_bucket(scheme, account or None, bucket)
 
     def _is_named_for(self, store: str, bucket: str, key: str) -> bool:
-        """Is the named store for this object? A name stands for credentials, so a reference must
-        not use it to read buckets that the store is not for.
+        """Is the named store for this object? A store's name gives the use of its credentials, so a
+        reference must not use the name to read buckets that the store is not for.
         """
         name = f"{bucket}/{key}"
         by_url = any(_is_for(place, bucket) for place in self._exactly if place.name == store)
@@ -96,8 +99,8 @@ class StoreChoice:
         return by_url or any(by_route)
 
     def _plain(self, bucket: str) -> str:
-        """The store for a reference without a scheme: a store of S3 if one fits, because `s3://` is
-        left out as often as it is written.
+        """The store for a reference without a scheme. If a store of S3 fits, it is chosen, because
+        `s3://` is left out as often as it is written.
         """
         fitting = [place for place in self._exactly if _is_for(place, bucket)]
         of_s3 = next((place.name for place in fitting if place.scheme == "s3"), None)

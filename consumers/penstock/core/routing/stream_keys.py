@@ -1,15 +1,15 @@
 """Which stream does an object belong to? And how does a message get its stream as the key?
 
 Rule: an object belongs to the stream that its reference names; else to the one that `stream_from`
-finds in its key; else to the one named by the record's key; else to its folder, and at a bucket's
+finds in its key; else to the one named by the record's key; else to its folder; and at a bucket's
 root to its bucket. Owner: the intake. The rekeyer, `penstock produce` and the judge use the same
 rule, because they must find the same streams as the intake.
 
 Rule of rekeying: a message is passed on unchanged, with its stream as the key. A message that names
 objects of several streams becomes one message for each stream, because a record has one key. A
 message that is too large for the topic becomes several with fewer objects each. A message that
-cannot be read is passed on as well, and the worker answers it in its place. No I/O. Owner: the
-rekeyer.
+cannot be read is passed on as well, and the worker answers it at its place in the order. No I/O.
+Owner: the rekeyer.
 """
 
 import re
@@ -51,14 +51,14 @@ def folder_of(key: str) -> str:
 
 
 def key_text(key: bytes | None) -> str:
-    """A record's key as a name. A key that is too long to stand in every output record becomes
-    "".
+    """A record's key as a name. If the key is too long to be repeated in every output record, the
+    name is "".
     """
     return key.decode("utf-8", "replace") if key and len(key) <= MAX_NAME_CHARS else ""
 
 
 def fallback(key: bytes | None, partition: int) -> str:
-    """The stream of a record that names no object."""
+    """The stream of a record that names no objects."""
     return key_text(key) or f"partition-{partition}"
 
 
@@ -75,7 +75,7 @@ def streams_of(
 
 
 _BEGIN, _END = b'{"objects":[', b"]}"
-# A header has two lengths of at most three bytes each.
+# Each header also has two lengths, which take at most three bytes each.
 _HEADER_BYTES = 6
 
 
@@ -106,7 +106,7 @@ def keyed(
     most_bytes: int,
 ) -> list[Keyed]:
     """The messages to pass on; none for an event that makes no work. None of them has more than
-    `most_bytes` with its key and headers, unless a single object is larger.
+    `most_bytes` with its key and headers, unless a single object is larger than that.
     """
     whole = structured(value, headers) if headers else value
     try:
@@ -120,7 +120,7 @@ def keyed(
         unchanged = Keyed(streams[0], value, headers)
         if isinstance(message, Inline) or unchanged.nbytes <= most_bytes or len(streams) == 1:
             return [unchanged]
-    # The message is divided, so each object is written anew, under the key of its own stream.
+    # The message is divided. So each object is written anew, under the key of its own stream.
     objects: dict[str, list[bytes]] = {}
     for stream, reference in zip(streams, message.items, strict=True):
         objects.setdefault(stream, []).append(_encoded(reference, stream, naming))
@@ -133,7 +133,7 @@ def keyed(
 
 
 def _encoded(reference: Reference, stream: str, naming: StreamNames) -> bytes:
-    """The reference as JSON. It names its stream only if the worker would not find the stream by
+    """The reference as JSON. It names its stream only if the worker would find another stream by
     the new key.
     """
     plain = structs.replace(reference, stream=None)
@@ -158,14 +158,15 @@ def _packed(objects: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
 
 
 def unread(key: bytes | None, value: bytes | None, headers: Headers, partition: int) -> Keyed:
-    """A message that names no stream, keyed by the stream that its answer will have."""
+    """The message that cannot be read, keyed by the stream that its answer will have."""
     return Keyed(fallback(key, partition), value, headers)
 
 
 def _without_parts(whole: bytes | None, headers: Headers) -> Headers:
-    """The headers of a message with a new value. Headers that were a part of the old message would
-    be read as a part of the new one, so they are left out. Of the other headers only the trace
-    stays, because very many messages may be made of one, and each would carry all of them.
+    """The headers of a message with a new value. Headers that belong to the parts of the old
+    message are left out, because they would be read as parts of the new one. Of the other headers
+    only the trace stays: one message may become very many, and each of them would carry all
+    headers.
     """
     kept = [(name, text) for name, text in headers if name == HEADER and not is_part(name)]
     traced = in_cloud_event(whole) if in_headers(headers) is None else None

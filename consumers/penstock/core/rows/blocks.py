@@ -17,9 +17,9 @@ from penstock.messages.reference import Inline, Reference
 
 
 class ModelRequest(NamedTuple):
-    """The request to the model by which rows were answered: how many rows and objects it carried,
-    and its number among the requests of its batch. A batch takes more than one request if one
-    fails, or if the model refuses rows and the batch is cut.
+    """The request to the model by which rows were answered. `rows` and `objects`: how many of them
+    the request carried; `request`: its number among the requests of its batch. A batch takes more
+    than one request if one fails, or if the model refuses rows and the batch is cut.
     """
 
     rows: int
@@ -28,9 +28,9 @@ class ModelRequest(NamedTuple):
 
 
 class Block:
-    """Consecutive rows of one object. The block waits until it has `answers`, or a `rejection` of
-    all its rows. `cost_bytes`: how many bytes of the byte budget the block takes. `answer_bytes`:
-    an upper bound of the size of the answers.
+    """Consecutive rows of one object. A block without `answers` waits, unless it has a `rejection`,
+    which is the error of all its rows. `cost_bytes`: how many bytes of the byte budget the block
+    takes. `answer_bytes`: an upper bound of the size of the answers.
     """
 
     __slots__ = (
@@ -65,7 +65,9 @@ class Block:
         rejection: Rejection | None = None,
         reasons: Reasons | None = None,
     ) -> None:
-        """`rejection`: the error of all rows. `reasons`: if given, a text for each row's error."""
+        """`rejection`: the error of all rows. `reasons`: a text for the error of each row, given
+        only if the texts differ.
+        """
         self.ticket = ticket
         self.first_row = first_row
         self.rows = rows
@@ -92,17 +94,19 @@ class Block:
 
     @property
     def shape(self) -> Shape:
-        """The shape of the payload, which the block has until its rows are answered."""
+        """The shape of the payload. The block has a payload until its rows are answered."""
         assert self.payload is not None
         return self.payload.shape
 
     def charge(self, nbytes: int) -> None:
-        """Charge `nbytes` more to the byte budget."""
+        """Charge `nbytes` bytes more to the byte budget."""
         self.cost_bytes += nbytes
         self.ticket.owner.hold(nbytes)
 
     def split(self, rows: int) -> "Block":
-        """Keep the first `rows` rows; return the rest, which becomes the next block."""
+        """Keep the first `rows` rows. Returns the other rows as a block, which comes next in the
+        chain.
+        """
         assert 0 < rows < self.rows
         rest = Block(
             self.ticket,
@@ -116,7 +120,8 @@ class Block:
         rest.called_s, rest.answered_s = self.called_s, self.answered_s
         rest.asked = self.asked
         rest.waiting, rest.is_bulk = self.waiting, self.is_bulk
-        # The charge is divided by rows. There is one block more now, which has a cost of its own.
+        # The charge is divided by rows. There is one more block now, and each block has a cost of
+        # its own.
         rest.cost_bytes = self.cost_bytes * rest.rows // self.rows
         self.cost_bytes -= rest.cost_bytes
         rest.charge(BLOCK_COST_BYTES)
@@ -148,8 +153,8 @@ class Block:
     def answer(
         self, answers: Sequence[bytes], errors: Mapping[int, Rejection], most_bytes: int
     ) -> None:
-        """Take one answer for each row, and drop the payload. The answers have at most `most_bytes`
-        together. The keys of `errors` are indexes into this block.
+        """Take one answer for each row, and drop the payload. All answers together have at most
+        `most_bytes`. The keys of `errors` are indexes of rows in this block.
         """
         room_bytes = self.rows * ANSWER_BYTES
         if most_bytes > room_bytes:
@@ -163,7 +168,7 @@ class Block:
         self.payload = None
 
     def retract(self, rejection: Rejection) -> None:
-        """Replace the answer of this block's only row, and the row's kept values, by an error."""
+        """The block has only one row. Replace its answer and its kept values by an error."""
         self.answers, self.errors, self.kept, self.answer_bytes = None, {}, None, 0
         self.reasons = None
         self.reject(rejection)
@@ -184,7 +189,9 @@ class Block:
 
 
 class Ticket(SourceObject):
-    """The duty to answer one object of one record: its chain of blocks, and how it ended."""
+    """The duty to answer one object of one record: its chain of blocks, and how the reading of the
+    object ended.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -219,34 +226,33 @@ class Ticket(SourceObject):
         store: str = DEFAULT,
     ) -> None:
         super().__init__(record, index, stream, reference, inline, store)
-        # The ticket's lane. When the ticket's stream is stopped, a stand-in that drops all work
-        # takes the lane's place.
+        # The ticket's lane; once the ticket's stream was stopped, a stand-in that drops all work.
         self.owner = owner
-        # The ticket's place in the ledger. If several models answer the object, each has a ticket
-        # with the same `object_index` and an `index` of its own.
+        # The ledger knows the ticket by this number. The tickets of several models for one object
+        # have the same `object_index`, and each an `index` of its own.
         self.index = index
-        self.queue = stream  # order is kept in a queue: the stream, or the stream and a model
+        self.queue = stream  # in which order is kept: the stream, or the stream and a model
         self.model: str | None = None  # the model that answers; None: the default model
 
-        # When the ticket passed each stage, in seconds of the pipeline's clock; 0: not yet.
+        # When the ticket reached each stage, in seconds of the pipeline's clock; 0: not yet.
         self.received_s = self.fetching_s = self.fetched_s = 0.0
         self.trace: Trace | None = None  # None: traces are not configured
 
-        # The blocks that have not left, as a chain, and the ticket's share of the message's memory.
+        # The chain of blocks that have not left, and the ticket's share of the message's memory.
         self.head: Block | None = None
         self.tail: Block | None = None
         self.cost_bytes = 0
 
-        # How it ended.
+        # How the reading of the object ended.
         self.closed = False  # no more blocks will come
-        self.rows = 0  # of the whole object, known once the ticket is closed
+        self.rows = 0  # how many the whole object has, known once the ticket is closed
         self.failure: Rejection | None = None  # why the object could not be read to its end
-        self.duplicate_of: FirstAnswer | None = None  # an earlier object's answers count
+        self.duplicate_of: FirstAnswer | None = None  # with the answers that count for it
 
-        # For the ticket's records and dead letters.
+        # What the ticket's records and dead letters need.
         self.frame: RecordFrame | None = None  # the constant part of all records
         self.has_errors = False  # a row was answered by an error
-        self.value_kept = False  # a dead letter has the message's bytes already
+        self.value_kept = False  # a dead letter already has the message's bytes
 
     @property
     def name(self) -> str:
@@ -277,15 +283,15 @@ class Ticket(SourceObject):
             block = block.next
 
     def forget(self) -> None:
-        """Let go of the chain. Blocks and ticket refer to each other, and without this they would
-        stay in memory until the next garbage collection.
+        """Let go of the chain. Blocks and ticket refer to each other, so without this call they
+        would stay in memory until the next garbage collection.
         """
         self.head = self.tail = None
 
     def close(self, failure: Rejection | None = None) -> None:
-        """End the object. If it failed before it was opened, or while it was read again from its
-        first row, the rows that a former assignment delivered count as answered, because nothing
-        shows that they were of another version.
+        """End the object. Suppose it failed before it was opened, or while it was read again from
+        its first row. Then the rows that a former assignment delivered count as answered, because
+        nothing shows that they were of another version.
         """
         if failure is not None and self.pin is None:
             self.next_row = max(self.next_row, self.resume.row)

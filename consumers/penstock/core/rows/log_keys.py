@@ -1,7 +1,7 @@
 """The keys of a log line: the stream, partition or object that the line is about.
 
-Rule: a key has one name in all log lines, and only known values are keys. Keys are for machines; a
-person finds all that matters in the text of the line. Owner: every part that logs.
+Rule: a key has one name in all log lines, and a key without a known value is left out. Keys are for
+machines; a person finds all that matters in the text of the line. Owner: every part that logs.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The values of rows, many at a time: the payload that the model takes, and the columns and times
+"""The values of many rows together: the payload that the model takes, and the columns and times
 that are kept for the records.
 
 Rule: a payload never changes, and can be cut between any two rows without looking at the rows.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # The kinds of rows: numbers, a JSON element, opaque bytes (such as a frame or a document), typed
 # columns.
 Form = Literal["matrix", "json", "bytes", "columns"]
-# A form and its width or schema.
+# A form, and the width or schema of the rows.
 Shape = tuple[str, int | str]
 
 Float32Matrix = npt.NDArray[np.float32]
@@ -30,7 +30,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 class Payload(Protocol):
-    """Consecutive rows: at least one. `nbytes`: the memory that they take."""
+    """At least one row; the rows are consecutive. `nbytes`: the memory that they take."""
 
     @property
     def rows(self) -> int: ...
@@ -45,7 +45,7 @@ class Payload(Protocol):
 
     def cut(self, start: int, stop: int) -> Self:
         """Rows `start` to `stop` (half open). The part refers to the memory of the whole payload,
-        so that memory is not freed before the part.
+        so that memory is freed only after the part.
         """
         ...
 
@@ -166,8 +166,8 @@ class BytesRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Rows as an Arrow record batch. `schema` is a text that is the same for equal schemas; it is
-    made once for many batches.
+    """Rows as an Arrow record batch. `schema`: a text that is the same for equal schemas, and that
+    is made once for many batches.
     """
 
     batch: "pa.RecordBatch"
@@ -193,27 +193,28 @@ class Columns:
 
 
 # What rows and blocks cost in the byte budget, besides their payload, for as long as they are held.
-# The costs were measured on CPython 3.11 and rounded up.
-# What a row costs until it is delivered: its answer, and its part of a record.
+# The costs were measured on CPython 3.11 and rounded up. The first is the cost of a row until it is
+# delivered: its answer, and its part of a record.
 ROW_COST_BYTES = 128
 # The part of `ROW_COST_BYTES` that is for a short answer. The other part is for the Python objects
 # around the answer.
 ANSWER_BYTES = 80
-# A block and its parts. Where good and bad rows alternate, each row is a block.
+# A block and its parts. Where good and bad rows alternate, each row is a block of its own.
 BLOCK_COST_BYTES = 512
 # A row's error, without its message.
 ERROR_COST_BYTES = 256
 
 
-# Stands for "this row has no time". As a time it would lie before every calendar's first year.
+# The time of a row that has no time. No calendar has this time: it lies before the first year of
+# all of them.
 NO_TIME = np.iinfo(np.int64).min
 _NUMBER_BYTES = 40  # ,"event_time":-62135596800000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """The kept values of some rows: for each row a JSON object of `columns`, and its time in epoch
-    milliseconds. `columns` or `times` is None if none are kept.
+    """The kept values of some rows. `columns`: for each row a JSON object of its kept columns;
+    `times`: for each row its time in epoch milliseconds. Either is None if no such values are kept.
     """
 
     columns: JsonRows | None
@@ -235,7 +236,7 @@ class Kept:
 
     @property
     def row_bytes(self) -> int:
-        """The most bytes that the kept values of a row add to its record."""
+        """The largest number of bytes that the kept values of a row add to its record."""
         if self.columns is None:
             return _NUMBER_BYTES
         return _NUMBER_BYTES + int(np.diff(self.columns.ends, prepend=0).max())

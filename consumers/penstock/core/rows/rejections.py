@@ -1,6 +1,6 @@
 """Why rows are answered by an error: one reason for a whole block, or one for each of its rows.
 
-Rule: neighbouring rows with one reason are one stretch, and the texts of all stretches are one
+Rule: neighbouring rows with one reason are one stretch, and the texts of all stretches share one
 piece of memory, so an object whose rows are all bad takes no more memory than good rows would.
 `Reasons` never change once they are built. Owner: the block, or the ticket, that was rejected.
 """
@@ -33,8 +33,8 @@ class Rejection(NamedTuple):
 
 
 class Reasons:
-    """The reasons of one or more rows. Iterates over the stretches, as (rows, text). Stretch i ends
-    before row `row_ends[i]`, and its text ends at `text_ends[i]`.
+    """The reasons of one or more rows. Iterating yields one (rows, text) for each stretch. Stretch
+    i ends before row `row_ends[i]`, and its text ends at `text_ends[i]`.
     """
 
     __slots__ = ("_row_ends", "_text", "_text_ends")

@@ -1,5 +1,5 @@
 """Where a ticket comes from: the object that it answers, and how far the object is read; the record
-that names the object; the lane that owes the answer; the caller's trace.
+that names the object; the lane that owes the answer; and the caller's trace.
 
 Rule: rows that a former assignment delivered are skipped only if the same version is read by the
 same rules. The core sees record and lane only by the protocols `Origin` and `Owner`, so it does not
@@ -13,8 +13,8 @@ from penstock.core.progress.cursor import START
 from penstock.core.routing.store_choice import DEFAULT
 from penstock.messages.reference import Inline, Reference
 
-# Stands for the class `Ticket` of blocks.py, which imports this file and so cannot be imported
-# here.
+# Stands for the class `Ticket` of blocks.py. It cannot be imported here, because blocks.py imports
+# this file.
 Ticket_contra = TypeVar("Ticket_contra", contravariant=True)
 
 
@@ -32,7 +32,7 @@ class Origin(Protocol):
 
 
 class Owner(Protocol[Ticket_contra]):
-    """What the stages see of the lane whose tickets they work on."""
+    """The part of a lane that the stages see when they work on the lane's tickets."""
 
     @property
     def topic(self) -> str: ...
@@ -42,13 +42,13 @@ class Owner(Protocol[Ticket_contra]):
 
     @property
     def alive(self) -> bool:
-        """True while the lane's assignment lasts. Once this is False, all work for the lane is
+        """True while the lane's assignment lasts. Once it is over, all work for the lane is
         dropped.
         """
         ...
 
     def may_overdraw(self, ticket: Ticket_contra) -> bool:
-        """Must the reading of this ticket's object go on although the byte budget is spent?"""
+        """Must this ticket's object be read on although the byte budget is spent?"""
         ...
 
     def fetched(self, ticket: Ticket_contra) -> None:
@@ -65,8 +65,8 @@ class Owner(Protocol[Ticket_contra]):
 
 
 class StoppedOwner(NamedTuple):
-    """The owner of a ticket whose stream was stopped. All work for the ticket is dropped, as by a
-    closed lane.
+    """The owner of a ticket whose stream was stopped. All work for the ticket is dropped, as if its
+    lane were closed.
     """
 
     topic: str
@@ -74,7 +74,7 @@ class StoppedOwner(NamedTuple):
     alive: bool = False
 
     def may_overdraw(self, ticket: object) -> bool:
-        """True, so that the reader comes to its check of `alive` instead of waiting."""
+        """True, so that the reader does not wait, but comes to its check of `alive`."""
         return True
 
     def fetched(self, ticket: object) -> None:
@@ -88,8 +88,8 @@ class StoppedOwner(NamedTuple):
 
 
 class FirstAnswer(NamedTuple):
-    """Where the first answer to an object stands in this partition. `row` None: the object has no
-    rows, but a marker.
+    """Which record of this partition has the first answer to an object. `row`: the row that the
+    record answers; None: the object has no rows, and the record is its marker.
     """
 
     offset: int
@@ -135,11 +135,11 @@ class SourceObject:
         self.store = store  # the name of the store that has the object
 
         self.started = False  # a fetcher has taken the ticket
-        self.pin: tuple[str | None, str | None] | None = None  # version id and entity tag read
+        self.pin: tuple[str | None, str | None] | None = None  # the version id and tag read
         self.row_rules = ""  # the settings by which bytes become rows
         self.next_row = 0  # the first row that is not read yet
-        self.read_bytes = 0  # by all tries together; the watchdog sees by it that reading goes on
-        self.resume = START  # the rows that a former assignment delivered
+        self.read_bytes = 0  # by all tries together; the watchdog sees from it that reading goes on
+        self.resume = START  # up to which row a former assignment delivered the object
         # Rows that are on the output topic already, but are answered again for the result object.
         self.published_rows = 0
 
@@ -163,9 +163,9 @@ class SourceObject:
 
     def resumes(self, *, from_first_row: bool) -> bool:
         """Skip the rows that a former assignment delivered. Returns True if reading may go on
-        behind these rows, False if the former assignment read another version. With
-        `from_first_row` (for a result object) all rows are answered again, and only the records of
-        the delivered rows are left out.
+        behind these rows, and False if the former assignment read another version. With
+        `from_first_row` (for a result object) all rows are answered again, but the delivered rows
+        get no second record.
         """
         if self.next_row or not self.resume.row:
             return True
@@ -179,16 +179,16 @@ class SourceObject:
         return True
 
 
-# Why the spans of an object are sent.
+# Why the spans of an object are sent to the collector.
 Why = Literal["caller", "ratio", "error", "slow"]
 
 
 class Trace:
-    """The trace of one object: made when the object's record is decoded, if traces are configured;
-    its spans are made when the object is delivered. `why`: None as long as no spans of the object
-    are to be sent. `parent_id`: the caller's span; 0: no caller sent one. `given`: the caller's own
-    `traceparent`. `batch`: trace and span of the last request to the model that carried rows of the
-    object.
+    """The trace of one object. It is made when the object's record is decoded, if traces are
+    configured; its spans are made when the object is delivered. `why`: why the spans are to be
+    sent; None: they are not to be sent so far. `parent_id`: the caller's span; 0: no caller sent
+    one. `given`: the caller's own `traceparent`. `batch`: trace and span of the last request to the
+    model that carried rows of the object.
     """
 
     __slots__ = ("batch", "code", "given", "message", "parent_id", "span_id", "trace_id", "why")

@@ -5,12 +5,12 @@ limits, unless a single row alone does. Owner: the window, which fills the batch
 the model, which sends it.
 
 Bulk is the rows far inside a huge object, and all rows of a replay. Huge objects give way to small
-live objects, and a replay gives way to the live group: while fresh small objects arrive, here or
-for the live group beside a replay, only one batch of bulk is with the model at a time, and after it
-bulk pauses for a multiple of the time that the batch took. So bulk takes a fixed share of one call
-slot on any machine, and small objects find the model mostly free. Without fresh small objects bulk
-makes no pause: a group that is late anyway needs throughput. A replay stands still while the live
-group is late. Owner of this pace: the microbatch stage.
+live objects, and a replay gives way to the live group. While fresh small objects arrive, here or
+for the live group beside a replay, only one batch of bulk is with the model at a time. After this
+batch, bulk pauses for a multiple of the time that the batch took. So bulk takes a fixed share of
+one call slot on any machine, and small objects find the model mostly free. Without fresh small
+objects bulk makes no pause, because a group that is late anyway needs throughput. A replay stands
+still while the live group is late. Owner of this pace: the microbatch stage.
 """
 
 import math
@@ -28,7 +28,7 @@ Reason = Literal["rows", "bytes", "deadline", "idle", "drain"]
 @dataclass(slots=True)
 class Batch:
     """Blocks of equal shape, of any streams and lanes. `cost_bytes`: the batch's share of the byte
-    budget, counted only where several models share the budget.
+    budget, counted only if several models share the budget.
     """
 
     blocks: list[Block]
@@ -78,27 +78,28 @@ class Filling:
         self._bytes += block.payload.nbytes
 
 
-# The rows of an object from this number on are bulk. So many rows are more than a second of any
+# The rows of an object from this number on are bulk. 8,192 rows are more than a second of any
 # sensor's rows, and a twentieth of a second of this worker's throughput.
 BULK_ROWS = 8_192
-# For this long after a small object the next one is expected: two ticks of a stream at 20 Hz.
+# How long after a small object the next one is still expected: two ticks of a stream at 20 Hz.
 EXPECT_S = 0.1
-# An object read this long after its announcement belongs to a backlog, not to a live stream.
+# An object that is read later than this after its announcement belongs to a backlog, not to a live
+# stream.
 FRESH_S = 1.0
 # How long bulk pauses after a batch, as a multiple of the time that the batch's call took.
 REST = 3.0
-# The longest pause, for slow servers with long calls.
+# The upper limit of this pause, for slow servers with long calls.
 MOST_REST_S = 0.1
 
 
 def is_bulk(first_row: int, begin: int = BULK_ROWS) -> bool:
-    """Is this row of an object bulk? The rows from `begin` on are."""
+    """Is the row with this number bulk? In each object the rows from `begin` on are bulk."""
     return first_row >= begin
 
 
 class BulkPace:
-    """Report what happens. `beside`, `taken` and `answered` return the time before which no bulk
-    may leave.
+    """Call each method when its event happens. `beside`, `taken` and `answered` return the time
+    before which no bulk may leave.
     """
 
     def __init__(self) -> None:

@@ -4,24 +4,24 @@ the pause between two polls.
 Rule: a call's time is fitted as `base + rows * per_row`, where recent calls count more.
 - Rows of a batch: as many as a call answers in half of the time that the rest of the way leaves,
 but at least so many that the base is a small part of the call's cost.
-- Wait: as long as a call takes when the server is busy half of the time or more. The more the
-server is idle, the shorter the wait. So a server with room is asked at once, and a server that gets
-slower is asked less often. On a full processor (where timers ring late) every request is worth
-avoiding: the wait grows up to the fixed wait, which it never exceeds.
-- Calls in flight: one more after answers in time, half as many after a late answer. The fixed
-values hold while there is no data, and while no batch could reach the target (such as with a
-backlog or a slow model), because the fixed values are good for throughput. Owner: predict.
+- Wait: as long as a call takes, if the server is busy half of the time or more. The more the server
+is idle, the shorter the wait. So a server with room is asked at once, and a server that gets slower
+is asked less often. On a full processor (where timers ring late) every request is worth avoiding:
+the wait grows up to the fixed wait, which it never exceeds.
+- Calls in flight: one more after answers in time, half as many after a late answer.
+The fixed values hold while there is no data. They also hold while no batch could reach the target
+(such as with a backlog or a slow model), because they are good for throughput. Owner: predict.
 
 A poll costs about 0.35 ms of CPU, however many records it brings: for aiokafka's fetch and its
 tasks, and for the way of a single record through all stages. So between two polls the worker waits
-a little if that brings several records together; while records are rare it never waits. Owner of
-`Gather`: the consume stage.
+a little if the wait brings several records together; while records are rare it never waits. Owner
+of `Gather`: the consume stage.
 """
 
 from dataclasses import dataclass, field
 
-# How many calls must be known before the fit is used, and how many calls the fit remembers: a few
-# seconds of calls.
+# How many calls must be known before the fit is used, and how many calls the fit remembers, which
+# is a few seconds of calls.
 MIN_CALLS = 20
 MEMORY_CALLS = 300.0
 # The share of the target that one call may take; the other half is for waiting and queueing.
@@ -30,9 +30,9 @@ CALL_SHARE = 0.5
 # server.
 LATE_FACTOR = 2.0
 GROW_AFTER_CALLS = 50
-# Time constant of the moving average of how busy the server is: the share of time with a call under
-# way. From `FULL_WAIT_BUSY` on a row waits as long as a call takes, because otherwise calls would
-# queue.
+# How busy the server is: the share of time with a call under way, as a moving average with this
+# time constant. If the share is `FULL_WAIT_BUSY` or more, a row waits as long as a call takes,
+# because otherwise calls would queue.
 BUSY_MEMORY_S = 1.0
 FULL_WAIT_BUSY = 0.5
 # On an idle machine a timer rings up to 1 ms late, 0.5 ms on average, because the event loop counts
@@ -46,14 +46,14 @@ LATE_STEP = 0.05
 LEAST_WAIT_S = 0.0005
 # Batches with fewer rows save no measurable time, and cost the server more per row.
 LEAST_ROWS = 32
-# A call's base may be at most a quarter of the time that its rows take. With smaller batches rows
-# of large objects would cost as much as those of small objects.
+# A call's base may be at most a quarter of the time that its rows take. With smaller batches small
+# rows of large objects would cost too much, because each call pays the base.
 ROWS_TO_BASE = 4.0
 # If more than this share of the target is spent elsewhere, no batch is small enough to reach the
 # target.
 LOST_SHARE = 0.8
-# Which quantile of the time spent elsewhere is tracked, and the step of the tracking as a share of
-# the target.
+# Which quantile of the time spent elsewhere is tracked, and how far each step of the tracking goes,
+# as a share of the target.
 ELSEWHERE_QUANTILE = 0.95
 ELSEWHERE_STEP = 0.02
 
@@ -69,7 +69,7 @@ RATE_MEMORY_S = 0.5
 
 @dataclass(slots=True)
 class CallFit:
-    """Least squares of call time over rows; older calls fade out."""
+    """Least squares of call time over rows. Older calls count less and less."""
 
     weight: float = 0.0
     rows: float = 0.0
@@ -88,8 +88,8 @@ class CallFit:
         self.calls += 1
 
     def line(self) -> tuple[float, float]:
-        """(base, per row) in seconds, neither below zero. If all calls had one size, all of the
-        time is base.
+        """Returns (base, per row) in seconds, neither below zero. If all calls had the same number
+        of rows, all of the time is base.
         """
         mean_rows, mean_s = self.rows / self.weight, self.time_s / self.weight
         spread = self.rows_rows / self.weight - mean_rows * mean_rows
@@ -111,8 +111,8 @@ class BatchPlan:
 
 @dataclass(slots=True)
 class Pace:
-    """`fixed`: the configured values. They are the upper bounds, and hold until enough calls are
-    known.
+    """`fixed`: the configured values. They are the upper bounds, and they hold until enough calls
+    are known.
     """
 
     fixed: BatchPlan
@@ -137,8 +137,8 @@ class Pace:
         # towards itself.
         is_late = self._fit.calls >= MIN_CALLS and took_s > LATE_FACTOR * self.call_s(rows)
         self._fit.add(rows, took_s)
-        # A late call that still takes no more than its share of the target is no reason to lose
-        # throughput.
+        # A late call is no reason to lose throughput as long as it takes no more than its share of
+        # the target.
         if is_late and took_s > CALL_SHARE * self.target_s:
             self.calls = max(1.0, self.calls / 2)
             self._in_time = 0
@@ -162,7 +162,7 @@ class Pace:
         self._late_s += LATE_STEP * (late_s - self._late_s)
 
     def call_s(self, rows: int) -> float:
-        """The time that a call of this many rows should take, by the fit."""
+        """The time that a call of this many rows should take by the fit."""
         base_s, per_row_s = self._fit.line()
         return base_s + per_row_s * rows
 

@@ -2,10 +2,10 @@
 
 Rule: a batch closes for the first of five reasons: rows, bytes, the deadline of its oldest row, an
 idle call slot (`eager`), drain. The deadline counts from the row's own arrival, never from the
-batch before. Streams share a batch by need: if a stream has no more rows than an equal share, all
-of its rows are taken, and the other streams take turns (deficit round robin), so one huge object
-cannot fill every batch. All rows of a batch have one shape, and shapes take turns as well. Bulk,
-the rows far inside a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
+batch before. If a stream has no more rows than an equal share of a batch, all of its rows are
+taken; the other streams take turns (deficit round robin), so one huge object cannot fill every
+batch. All rows of a batch have one shape, and shapes take turns as well. Bulk, the rows far inside
+a huge object, stays until `bulk_from_s`. Owner: the microbatch stage.
 """
 
 import math
@@ -30,15 +30,15 @@ class WindowLimits:
     bulk_rows: int = BULK_ROWS
 
 
-# A stream, and whether its rows are bulk: bulk may be held back while other rows of the stream
-# leave.
+# A stream, and whether these rows of it are bulk: bulk may be held back while other rows of the
+# stream leave.
 _Key = tuple[str, bool]
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting blocks of one stream, either those that are bulk or those that are not.
-    `deficit_rows`: how many rows the queue may still give in its present turn.
+    """The waiting blocks of one stream: either its bulk, or all others. `deficit_rows`: how many
+    rows the queue may still give in its present turn.
     """
 
     blocks: deque[Block] = field(default_factory=deque)
@@ -48,15 +48,16 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Waiting:
-    """All waiting blocks that are bulk, or all that are not, in the order of arrival."""
+    """The waiting blocks of all streams in the order of arrival: either all bulk, or all others."""
 
     rows: int = 0
     nbytes: int = 0
     arrivals: deque[Block] = field(default_factory=deque)
 
     def oldest(self) -> Block | None:
-        # A block that has left the window stays in `arrivals` until it comes to the front. If each
-        # block were searched for when it leaves, every batch would cost a pass over all that waits.
+        # A block that has left the window stays in `arrivals` until it comes to the front.
+        # Searching for each block when it leaves would cost a pass over all waiting blocks for
+        # every batch.
         arrivals = self.arrivals
         while arrivals and not arrivals[0].waiting:
             arrivals.popleft()
@@ -99,8 +100,8 @@ class Window:
         return len({stream for stream, _ in self._queues})
 
     def rows_of(self, stream: str) -> int:
-        """How many rows of this stream wait. If the limits are not `fair`, all streams share one
-        queue, so all waiting rows count.
+        """How many rows of this stream wait. Unless the limits are `fair`, all streams share one
+        queue, so the rows of all streams count.
         """
         name = stream if self.limits.fair else ""
         plain, bulk = self._queues.get((name, False)), self._queues.get((name, True))
@@ -122,8 +123,8 @@ class Window:
         kind.nbytes += block.payload.nbytes
 
     def deadline_s(self) -> float | None:
-        """When the next row must leave. None: nothing waits, or only bulk that is held back for an
-        unknown time.
+        """When the next row must leave. None: nothing waits, or only bulk waits that is held back
+        for an unknown time.
         """
         plain, bulk = self._plain.oldest(), self._bulk.oldest()
         deadline_s = math.inf
@@ -131,7 +132,7 @@ class Window:
             deadline_s = plain.arrived_s + self.limits.max_wait_s
         if bulk is not None:
             due_s = bulk.arrived_s + self.limits.max_wait_s
-            # A full batch of bulk waits for no more rows, only for its turn.
+            # A full batch of bulk does not wait for more rows, only for its turn.
             is_full = self._bulk.rows >= self.limits.max_rows
             deadline_s = min(
                 deadline_s, self.bulk_from_s if is_full else max(self.bulk_from_s, due_s)
@@ -156,7 +157,7 @@ class Window:
         return "idle" if self.limits.eager else None
 
     def take(self, now_s: float) -> Batch | None:
-        """Take the batch that is due: its blocks leave the window. None: no batch is due."""
+        """Take the blocks of the batch that is due out of the window. None: no batch is due."""
         reason = self.reason(now_s)
         if reason is None:
             return None
@@ -180,7 +181,7 @@ class Window:
         return Batch(filling.blocks, filling.rows, reason, now_s)
 
     def discard(self, is_dead: Callable[[Block], bool]) -> None:
-        """Drop the waiting blocks that are dead: those of a generation that is over."""
+        """Drop the dead blocks, whose generation is over."""
         waiting = [*self._plain.arrivals, *self._bulk.arrivals]
         kept = [block for block in waiting if block.waiting and not is_dead(block)]
         self._queues.clear()
@@ -200,9 +201,9 @@ class Window:
         return (self._plain,) if holds_bulk else (self._plain, self._bulk)
 
     def _shape(self, free: Sequence[_Waiting], now_s: float) -> Shape:
-        """The shape of the next batch: that of the oldest row. If the last batch had this shape as
-        well, another shape that is due goes first; otherwise the rows of the other shape would wait
-        for all older rows of this one.
+        """The next batch usually has the shape of the oldest row. If the last batch had this shape
+        as well, another shape that is due goes first; otherwise rows of the other shape would wait
+        for all older rows of the first shape.
         """
         oldest = _oldest(free)
         assert oldest is not None
@@ -210,8 +211,8 @@ class Window:
         if shape == self._last_shape and self.limits.fair:
             due_s = now_s - self.limits.max_wait_s
             takes_bulk = self._bulk in free
-            # Only the front of each queue is looked at: within a stream rows leave in order, so no
-            # shape further behind could leave now.
+            # Within a stream rows leave in order, so only the shape at the front of a queue could
+            # leave now.
             fronts = (queue.blocks[0] for queue in self._queues.values())
             others = [
                 block
@@ -227,7 +228,7 @@ class Window:
 
     def _take_small(self, filling: Filling) -> None:
         """Move all rows of the streams that have no more than an equal share of the batch."""
-        # By this limit the rows of all these streams together never exceed `max_rows`.
+        # With this limit these streams together never have more than `max_rows` rows.
         share = self.limits.max_rows // len(self._queues)
         for key in [name for name, queue in self._queues.items() if queue.rows <= share]:
             self._move(key, filling, self.limits.max_rows)
@@ -243,15 +244,15 @@ class Window:
                 queue.deficit_rows += self.limits.max_rows
             moved = self._move(key, filling, queue.deficit_rows)
             queue.deficit_rows -= moved
-            # A stream may have nothing for this batch: the block at its front has another shape, or
-            # is bulk that must pause. When no stream has rows for this batch, the batch leaves as
-            # it is.
+            # A stream may have nothing for this batch, because the block at its front has another
+            # shape, or is bulk that must pause. When no stream has rows for this batch, the batch
+            # leaves as it is.
             skipped = 0 if moved else skipped + 1
             if key in self._queues and (queue.deficit_rows <= 0 or not moved):
                 self._queues[key] = self._queues.pop(key)
 
     def _move(self, key: _Key, filling: Filling, max_rows: int) -> int:
-        """Move rows from the queue's front into the batch, cutting the block that does not fit.
+        """Move rows from the queue's front into the batch, and cut the block that does not fit.
         Returns how many rows were moved.
         """
         queue = self._queues[key]
@@ -265,8 +266,8 @@ class Window:
             if rows < block.rows:
                 rest = block.split(rows)
                 queue.blocks.appendleft(rest)
-                # `rest` takes the place of the cut block among the arrivals: it may still be the
-                # oldest block, whose deadline is the deadline of the window.
+                # The cut block may still be the oldest one, whose deadline is the deadline of the
+                # window. So `rest` takes its position among the arrivals.
                 arrivals = self._kind(rest).arrivals
                 arrivals[arrivals.index(block)] = rest
             filling.add(block)
