@@ -1,5 +1,5 @@
-"""`penstock bench`: what a worker costs, and how many streams it holds, on real services of this
-machine.
+"""`penstock bench`: measures what a worker costs, and how many streams it can serve, with real
+services on this machine.
 
 Rule: everything that is measured runs in its own process, on topics and a bucket that are made for
 the run and removed after it. Times are the broker's (LogAppendTime). A result is a ratio of two

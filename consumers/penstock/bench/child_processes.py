@@ -35,9 +35,9 @@ T = TypeVar("T")
 async def child(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
 ) -> AsyncIterator[Child]:
-    """Run `python -m` with these arguments. If the block fails, the child is stopped; else it ends
-    by itself. Without `stdin`, the child's standard input stays open until this process ends
-    (`END_WITH_PARENT`).
+    """Run `python -m` with these arguments. If the block fails, the child is stopped. If the block
+    succeeds, we wait until the child ends by itself. Without `stdin`, the child's standard input
+    stays open until this process ends (`END_WITH_PARENT`).
     """
     process = await start(
         "a process of the bench",
@@ -48,7 +48,8 @@ async def child(
         if stdin is not None:
             process.say(stdin)
         yield process
-        # Only wait, because a signal to a process that is about to end would change its exit code.
+        # Only wait, and send no signal, because a signal to a process that is about to end would
+        # change its exit code.
         await process.ended()
     except BaseException:
         await stop(process)
@@ -113,7 +114,9 @@ class Worker:
             raise Fatal(f"the worker ended early, with exit code {self._process.code}")
 
     async def stop(self) -> None:
-        """Drain and end. Raises `Fatal` if that fails, because it spoils the measurement."""
+        """Let the worker drain and end. Raises `Fatal` if that fails, because the measurement is
+        then worthless.
+        """
         code = await stop(self._process)
         if code:
             raise Fatal(f"the worker did not end cleanly: exit code {code}")
@@ -129,7 +132,9 @@ class Worker:
         raise Fatal(f"the worker was not ready within {READY_S:g} s")
 
     async def metrics(self) -> dict[tuple[str, str], float]:
-        """The worker's metrics by name and value of the first label."""
+        """The values of the worker's metrics, by the metric's name and the value of its first
+        label.
+        """
         page = await page_of(self._http, "/metrics", READY_S)
         if page is None:
             raise Fatal("the worker did not answer with its /metrics")

@@ -1,9 +1,9 @@
 """The two clients that the worker is compared with, each a process of its own.
 
-Rule: both clients post requests that were made beforehand, in the model's protocol, read the
-answers, and do nothing else. The direct client uses the worker's own HTTP settings. The seed client
-works like the seed program: one row a request, 1,000 requests at a time, aiohttp's defaults, and
-JSON if the server takes JSON. Owner: the bench.
+Rule: both clients post requests in the model's protocol and read the answers, and do nothing else;
+the requests are made beforehand. The direct client uses the worker's own HTTP settings. The seed
+client works like the seed program: one row a request, 1,000 requests at a time, aiohttp's defaults,
+and JSON if the server takes JSON. Owner: the bench.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ WARM_UP_LIMIT_S = 30.0
 
 
 class HttpTask(Struct):
-    """Post for `warm_up_s` without counting, and then for `seconds` with counting. `requests`: stop
-    before that time if so many requests were sent; None: there is no such limit. `body`: the
-    request to post; None: requests with `rows` rows of numbers.
+    """Post for `warm_up_s` without counting, and then for `seconds` with counting. `requests`: the
+    client stops earlier if it has sent this many requests; None: there is no such limit. `body`:
+    the request to post; None: requests with `rows` rows of numbers.
     """
 
     model: config.Model
@@ -90,7 +90,9 @@ async def _work(task: HttpTask) -> None:
 
 
 class _Meter:
-    """Counts answered rows after the warm-up, from the first answer to the last."""
+    """Counts the answered rows after the warm-up, and measures the time from the first counted
+    answer to the last.
+    """
 
     def __init__(self, warm_up_s: float) -> None:
         self._begin_s = time.monotonic() + warm_up_s

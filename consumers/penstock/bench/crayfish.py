@@ -54,9 +54,9 @@ STREAM: Final = b"crayfish"
 
 
 class Published(Struct, frozen=True):
-    """The figures of the authors' notebook (crayfish23). Rows per second are of messages with one
-    row, with 1 and with 32 workers of the model server. Milliseconds are of messages with 32 and
-    with 512 rows.
+    """The figures of the authors' notebook (crayfish23). The rows per second were measured with
+    messages of one row, once with 1 worker of the model server and once with 32. The milliseconds
+    were measured with messages of 32 rows and with messages of 512 rows.
     """
 
     system: str
@@ -77,8 +77,8 @@ PUBLISHED: Final = (
 
 
 class CrayfishPlan(Struct, frozen=True, kw_only=True):
-    """How much is measured: a backlog of `rows` for the rate, and `messages` at `hz` for the
-    latency.
+    """How much is measured. For the rate, a backlog of `rows` rows is answered. For the latency,
+    `messages` messages are sent at `hz` messages a second.
     """
 
     workers: Sequence[int] = (1, 2)
@@ -144,7 +144,9 @@ class _Bench:
     size: int
 
     async def backlog(self, messages: int) -> tuple[float, float | None]:
-        """Rows per second, and CPU seconds of the worker per row."""
+        """Returns two values: the rows per second, and the CPU seconds that the worker needs per
+        row.
+        """
         rows = messages * self.size
         async with fresh_topics(self.cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
             await publish(self.cfg.kafka, topics.input, self._messages(messages), MESSAGE_BYTES)
@@ -159,7 +161,7 @@ class _Bench:
         return steady_rate(answer.rows_by_ms), cpu_s_per_row(samples)
 
     async def paced(self, messages: int, hz: float) -> list[float]:
-        """Milliseconds from each message's due time to the answer of its last row."""
+        """For each message, the milliseconds from its due time to the answer of its last row."""
         async with fresh_topics(self.cfg.kafka, most_bytes=MESSAGE_BYTES) as topics:
             async with (
                 end_watcher(self.cfg.kafka) as watcher,

@@ -1,9 +1,9 @@
 """What the bench's objects contain: rows of random numbers, or the file of `--body FILE`.
 
-Rule: the numbers are from a fixed seed, the same in every run and on every machine, so that two
-reports differ only by what was measured. A file is read once, with the worker's own readers and
-settings. Therefore a file that the worker would refuse ends the bench before anything is measured,
-and the direct client posts the same requests as the worker. Owner: the bench.
+Rule: the numbers come from a fixed seed, so they are the same in every run and on every machine.
+Therefore two reports differ only by what was measured. A file is read once, with the worker's own
+readers and settings. Therefore a file that the worker would refuse ends the bench before anything
+is measured, and the direct client posts the same requests as the worker. Owner: the bench.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ HUGE_PART_ROWS = 10_000
 
 
 def numbers(settings: config.Model) -> dict[str, str]:
-    """The worker's settings for these rows. With `--body` they are not used, and the caller's own
-    settings stay.
+    """The worker's settings for rows of numbers. If there is a `--body`, these settings are not
+    used, and the caller's own settings stay.
     """
     return {"MODEL__REQUEST": request_of(settings), "WINDOW__MAX_ROWS": str(BATCH_ROWS)}
 
@@ -60,7 +60,7 @@ def huge_body(rows: int) -> bytes:
 def reference(
     bucket: str, key: str, stream: str, event_time_ms: int | None = None
 ) -> tuple[bytes, bytes]:
-    """The Kafka key and value of a reference."""
+    """The Kafka key and the Kafka value of a reference."""
     value = encode_reference(
         Reference(bucket=bucket, key=key, stream=stream, event_time=event_time_ms)
     )
@@ -96,7 +96,7 @@ class Request(Struct):
 
 class Body(Struct):
     """The file. `small`: a request with the rows of one object. `full`: a request that repeats
-    these rows up to the window's limits.
+    these rows until it reaches the window's limits.
     """
 
     data: bytes
@@ -146,7 +146,9 @@ def _refused(path: Path, why: str) -> Fatal:
 
 
 def _request(cfg: config.Config, payloads: Sequence[Payload], most_rows: int) -> Request:
-    """A request that repeats these rows up to `most_rows` and the window's limits."""
+    """A request that repeats these rows until it has `most_rows` rows or reaches a limit of the
+    window.
+    """
     form = requests.find(cfg.model.request)
     most_rows = 1 if form.single else min(most_rows, cfg.window.max_rows)
     chosen: list[Payload] = []

@@ -25,7 +25,7 @@ _LAST = b'"last":true'
 
 
 class ReadTask(Struct):
-    """`ticks`: True if the times of each tick are returned, too."""
+    """The task of the reader. `ticks`: True if the times of each tick are returned, too."""
 
     kafka: config.Kafka
     topics: Topics
@@ -43,8 +43,8 @@ class Tick(Struct, array_like=True):
 
 class ReadAnswer(Struct):
     """`rows_by_ms`: pairs of a time by the broker's clock and the number of rows that the broker
-    appended at that time. `disorders`: the number of rows whose place in the input is not after the
-    place that their partition had already reached.
+    appended at that time. `disorders`: how many rows came out of order: their place in the input is
+    not after the place of the row before them in their partition.
     """
 
     references: int
@@ -90,7 +90,9 @@ async def _work(task: ReadTask) -> None:
 
 
 def check_order(answer: ReadAnswer) -> None:
-    """Raises `Fatal` if rows are out of order, repeated or rejected: then no figure counts."""
+    """Raises `Fatal` if rows are out of order, repeated or rejected, because no figure is valid
+    then.
+    """
     if answer.disorders or answer.errors:
         raise Fatal(
             f"{answer.disorders} of {answer.rows} rows came out of order, {answer.errors} with "

@@ -46,8 +46,8 @@ OBJECTS = 10
 
 
 class ReplayCostPlan(Struct, frozen=True, kw_only=True):
-    """`streams` are measured for `seconds`. `alone_s` after the beginning, a replay of `rows`
-    begins beside them.
+    """How much is measured. `streams` streams are measured for `seconds`. When `alone_s` seconds
+    are over, a replay of `rows` rows begins beside the streams.
     """
 
     rows: int = 1_000_000
@@ -61,7 +61,9 @@ class ReplayCostPlan(Struct, frozen=True, kw_only=True):
 
 
 class Side(Struct):
-    """The ticks that were due without the replay, or those that were due during it."""
+    """The figures of the ticks that were due during the replay, or of those that were due without
+    it.
+    """
 
     ticks: int
     p50_ms: float
@@ -178,7 +180,8 @@ async def _observe(
 
 
 async def _skip_the_past(cfg: config.Config, group: str, topic: str) -> None:
-    """Let the live group begin after the backlog, which only the replay is to read."""
+    """Let the live group begin after the backlog, because only the replay is to read the backlog.
+    """
     parts = [Where(topic, number) for number in range(PARTITIONS)]
     async with open_groups(cfg.kafka) as groups:
         ends = await groups.ends(parts)

@@ -1,4 +1,4 @@
-"""The report of a measurement: tables and a sentence for people, JSON for programs.
+"""Reports a measurement: by tables and a sentence for people, and by JSON for programs.
 
 Rule: people and programs get the same figures, and this file computes none. Owner: the commands.
 """
@@ -23,7 +23,8 @@ from penstock.bench.streams import StreamsReport
 from penstock.bench.throughput import ThroughputReport
 from penstock.bench.verdict import Verdict, ticks_needed
 
-# For each row of the table: its title, the field of the summary, the format.
+# For each row of the table: its title, the field of the summary that it shows, and the format of
+# the figure.
 THROUGHPUT_ROWS = (
     ("ratio to the direct client", "ratio_to_direct", "{:.2f}"),
     ("ratio to the seed's method", "ratio_to_seed", "{:.0f}"),
@@ -35,8 +36,8 @@ THROUGHPUT_ROWS = (
     ("direct client: CPU µs per row", "direct_cpu_us_per_row", "{:.2f}"),
     ("seed's method: rows/s", "seed_rows_per_s", "{:,.0f}"),
 )
-# From a kind of bench to the function that measures and a function that gives the printed parts of
-# the report.
+# For each kind of bench, two functions: one that measures, and one that returns the printed parts
+# of the report.
 BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] = {
     "throughput": (throughput.measure, lambda found: [throughput_table(found)]),
     "crayfish": (
@@ -61,7 +62,9 @@ BENCHES: Final[Mapping[str, tuple[Any, Callable[[Any], list[RenderableType]]]]] 
 async def run(
     kind: str, cfg: config.Config, config_path: Path | None, plan: Any, json_path: Path | None
 ) -> None:
-    """Measure by the plan, print the result, and write the whole report to `json_path` if given."""
+    """Measure by the plan, print the result, and write the whole report to `json_path` if this is
+    given.
+    """
     measure, shown = BENCHES[kind]
     # Progress goes to standard error, as results go to standard output.
     report = await measure(cfg, config_path, plan, Console(stderr=True, log_path=False).log)
@@ -92,7 +95,8 @@ def throughput_table(report: ThroughputReport) -> Table:
         table.add_column(f"{entry.rows_per_object:,}", justify="right")
     for title, name, form in THROUGHPUT_ROWS:
         if report.body and "seed" in name:
-            continue  # the seed program takes only numbers
+            # The seed's method was not measured, because the seed program takes only numbers.
+            continue
         cells = [_cell(form, getattr(entry, name)) for entry in report.summaries]
         table.add_row(title, *cells, style="bold" if name.startswith("ratio") else None)
     return table

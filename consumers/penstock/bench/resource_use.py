@@ -1,11 +1,11 @@
-"""CPU time, memory and wake-ups that processes have used so far; and a wait until the machine is
-quiet.
+"""Reads how much CPU time and memory processes have used so far, and how often they woke up. Also
+waits until the machine is quiet.
 
-Rule: `service_pids` takes the services' process ids from the stack's own record. A figure that is
-not available, because services run in containers or were started by other means, is left out and
-never guessed. All counts come from /proc (Linux). A wake-up is a voluntary context switch: a thread
-waited and was woken. An involuntary switch, when a thread must make room for another one, does not
-count. Owner: the bench.
+Rule: `service_pids` takes the services' process ids from the stack's own record. If services run in
+containers, or were started by other means, their figures are not available. Such figures are left
+out and never guessed. All counts come from /proc (Linux). A wake-up is a voluntary context switch:
+a thread waited and was woken. An involuntary switch, when a thread must make room for another one,
+does not count. Owner: the bench.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ QUIET_WAIT_S = 60.0
 
 
 class Usage(NamedTuple):
-    """The use by a process with its threads and living children. CPU time is counted in steps of 10
-    ms.
+    """What a process has used, together with its threads and living children. CPU time is counted
+    in steps of 10 ms.
     """
 
     cpu_s: float
@@ -49,8 +49,8 @@ def usage(pid: int) -> Usage:
     for member in family(pid):
         try:
             fields = _stat(member)
-            # The fields utime and stime. The fields after them are left out, because they count
-            # children that have ended.
+            # These are the fields utime and stime. The two fields after them are left out, because
+            # they count children that have ended.
             cpu_ticks += int(fields[11]) + int(fields[12])
             peak_rss += _peak_rss_bytes(member)
             wakeups += _wakeups(member)
@@ -60,8 +60,9 @@ def usage(pid: int) -> Usage:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the third on (proc(5)). They begin after the last bracket,
-    because the name before them is in brackets and may itself hold any character.
+    """The fields of /proc/PID/stat from the third on (proc(5)). The name of the process stands
+    before them in brackets, and may itself have brackets, so the fields begin after the last
+    bracket.
     """
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
@@ -108,8 +109,8 @@ def machine_cpu_s() -> float:
 
 
 def service_pids(cfg: config.Config) -> dict[str, int]:
-    """The process of each service by its name (kafka, minio, torchserve). Empty if `cfg` points at
-    other services than the stack's.
+    """For the name of each service (kafka, minio, torchserve), its process id. Empty if `cfg` names
+    other services than those of the stack.
     """
     if not _STACK.exists():
         return {}
@@ -124,18 +125,20 @@ def service_pids(cfg: config.Config) -> dict[str, int]:
 
 
 def cpu_by_name(pids: Mapping[str, int]) -> dict[str, float]:
-    """CPU seconds used so far by each process, and by the whole machine."""
+    """For the name of each process, the CPU seconds that it has used so far. The entry "machine"
+    has those of the whole machine.
+    """
     return {name: usage(pid).cpu_s for name, pid in pids.items()} | {"machine": machine_cpu_s()}
 
 
 def wakeups_by_name(pids: Mapping[str, int]) -> dict[str, int]:
-    """Wake-ups so far by process, of all its threads."""
+    """For the name of each process, how often its threads woke up so far."""
     return {name: usage(pid).wakeups for name, pid in pids.items()}
 
 
 def others_s(used_s: Mapping[str, float]) -> float:
-    """CPU time of the processes that are not a part of the measurement. `used_s`: from the name of
-    each process of the measurement to its CPU time; under "machine" is the CPU time of all
+    """CPU time of the processes that are not a part of the measurement. `used_s`: for the name of
+    each process of the measurement, its CPU time; the entry "machine" has the CPU time of all
     processes.
     """
     measured_s = sum(used_s.values()) - used_s["machine"]

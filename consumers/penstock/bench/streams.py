@@ -1,4 +1,4 @@
-"""Searches how many streams a worker holds within a latency bound, trial by trial.
+"""Searches, trial by trial, how many streams a worker can serve within a latency bound.
 
 Rule: trials are noisy, so a number of streams fails only after two failed trials. Short trials find
 a candidate; the result is the largest number that a long trial proves. Every trial is in the
@@ -34,8 +34,8 @@ Holds = Callable[[int], Awaitable[bool]]
 
 class StreamsPlan(Struct, frozen=True, kw_only=True):
     """`streams`: a fixed number; None: search up to `max_streams`. `beside_rows`: the number of
-    rows of each huge object that is answered at the same time; 0: no huge objects. `body`: the file
-    that replaces the objects with `rows` rows of numbers.
+    rows of each of the huge objects that are answered at the same time; 0: there are no huge
+    objects. `body`: the file that replaces the objects with `rows` rows of numbers.
     """
 
     hz: float = 20.0
@@ -100,8 +100,8 @@ async def measure(
 
 
 async def bisect(holds: Holds, most: int, first: int) -> int:
-    """The largest number up to `most` that holds; 0 if no number does. If a number holds, every
-    smaller number must hold as well.
+    """The largest number of streams up to `most` for which `holds` returns True; 0 if there is
+    none. If `holds` is True for a number, it must be True for every smaller number, too.
     """
     low, high, trial = 0, most + 1, min(first, most)
     while high - low > 1:
@@ -114,8 +114,8 @@ async def bisect(holds: Holds, most: int, first: int) -> int:
 
 
 async def prove(proves: Holds, candidate: int) -> int:
-    """The candidate if it is proven, else a lower number that is proven; 0 after `MAX_PROOFS`
-    failed proofs.
+    """A number of streams that is proven: the candidate, or a lower number if the candidate's proof
+    fails. 0 if `MAX_PROOFS` proofs have failed.
     """
     for _ in range(MAX_PROOFS):
         if candidate < 1:
@@ -128,8 +128,8 @@ async def prove(proves: Holds, candidate: int) -> int:
 
 @dataclass(eq=False)
 class _Search:
-    """Runs the trials on one bucket. Objects of further streams are stored when a trial
-    needs them.
+    """Runs the trials with one bucket. The objects of a stream are stored when a trial needs them
+    for the first time.
     """
 
     cfg: config.Config

@@ -1,5 +1,5 @@
-"""Rows per second and CPU per row of a worker, beside a client that only posts, and beside the
-method of the seed program.
+"""Compares a worker's rows per second and CPU time per row with those of a client that only posts,
+and with those of the seed program's method.
 
 Rule: in every round worker, client and method take turns on the same services. The results are the
 medians of their ratios. Rates are those of a steady state: all references are on the topic before
@@ -51,14 +51,14 @@ STREAMS = 16
 WARM_UP_SHARE = 0.2
 ROUND_LIMIT_S = 120.0
 SAMPLE_S = 0.1
-# CPU time is counted in steps of 10 ms, and a step is 5 % of this time. For less CPU time no figure
-# is given.
+# If less CPU time than this was used, no figure is given, because CPU time is counted in steps of
+# 10 ms, and one step is 5 % of this time.
 LEAST_CPU_S = 0.2
 
 
 class Summary(Struct, kw_only=True):
-    """The figures of one object size, either of one round or as medians over all rounds. None: the
-    measured part was too short for this figure.
+    """The figures of one object size, either of one round or as medians over all rounds. A figure
+    is None if the measured part was too short for it.
     """
 
     rows_per_object: int
@@ -225,14 +225,14 @@ async def watch(worker: Worker, watcher: Any, topic: str, rows: int) -> list[Sam
 
 
 def check_answered(answer: ReadAnswer, rows: int) -> None:
-    """Raises `Fatal` if a row was lost, repeated, rejected or out of order: then no rate counts."""
+    """Raises `Fatal` if any row was lost, repeated, rejected or out of order."""
     check_order(answer)
     if answer.rows != rows:
         raise Fatal(f"{answer.rows} of {rows} rows were answered: this is no measurement")
 
 
 def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
-    """Rows per second after the warm-up share, by the broker's time."""
+    """Rows per second, by the broker's times, without the rows of the warm-up."""
     skipped = WARM_UP_SHARE * sum(rows for _, rows in rows_by_ms)
     seen = counted = 0
     began_ms: int | None = None
@@ -248,9 +248,9 @@ def steady_rate(rows_by_ms: Sequence[tuple[int, int]]) -> float:
 
 
 def cpu_s_per_row(samples: Sequence[Sample]) -> float | None:
-    """CPU seconds a row, over the part of the run that the rate covers. If no sample lies inside
-    that part, the whole run counts, with the worker's start. None if the CPU time is below
-    `LEAST_CPU_S`.
+    """The CPU seconds per row, in the part of the run for which the rate is measured. If no sample
+    lies inside that part, the whole run counts, with the worker's start. None if the CPU time is
+    below `LEAST_CPU_S`.
     """
     total = samples[-1].rows
     begin = next(sample for sample in samples if sample.rows >= WARM_UP_SHARE * total)
@@ -280,8 +280,8 @@ def _round(
 
 
 def summarise(rounds: Sequence[Round]) -> Summary:
-    """The medians over those rounds of one size that have the figure. For memory, the highest peak
-    instead.
+    """Summarises the rounds of one object size. Each figure is the median over those rounds that
+    have it; for memory, it is the highest peak instead.
     """
     middle = {
         name: _median([getattr(entry, name) for entry in rounds])

@@ -34,18 +34,21 @@ OBJECTS_PER_STREAM = 10
 # The event loop sleeps in whole milliseconds, so its timers may be this late.
 LOOP_TIMER_S = 0.0012
 WARM_UP_S = 3.0
-# The time before t0 in which the first request is sent and answered by the broker.
+# This long before t0, the generator sends the first request, so that the broker has answered it by
+# t0.
 LEAD_MS = 500
 HUGE_KEY = "huge.csv"
 HUGE_STREAM = "huge"
-# More rows than any worker can read, so that the worker never runs out of huge objects.
+# Huge objects with this many rows a second are announced. These are more rows than any worker can
+# read, so the worker never runs out of huge objects.
 HUGE_ROWS_PER_S = 250_000
 
 
 class Ticks(Struct, frozen=True, kw_only=True):
-    """The ticks of every stream: the ticks of `WARM_UP_S` are not measured, those of the following
-    `seconds` are. `beside_rows`: the number of rows of each huge object that is announced beside
-    the ticks; 0: no huge objects. All objects are in the bucket already.
+    """The ticks of every stream. The ticks of the first `WARM_UP_S` are not measured, and those of
+    the following `seconds` are measured. `beside_rows`: the number of rows of each of the huge
+    objects that are announced beside the ticks; 0: there are no huge objects. All objects are in
+    the bucket already.
     """
 
     bucket: str
@@ -63,13 +66,13 @@ class Ticks(Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """Ticks of each stream, the warm-up included."""
+        """The number of ticks of each stream, with those of the warm-up."""
         return self.warm_up_ticks + round(self.seconds * self.hz)
 
     @property
     def partitions(self) -> int:
-        """How many partitions the ticks go to. These are the first ones; huge objects go to the
-        last one.
+        """How many partitions the ticks go to. The ticks use the first partitions; huge objects use
+        the last one.
         """
         return PARTITIONS - 1 if self.beside_rows else PARTITIONS
 
@@ -87,7 +90,9 @@ class Began(Struct):
 
 
 class Due(NamedTuple):
-    """Ticks of several streams at one instant, in milliseconds since t0."""
+    """Ticks that are due at the same instant: tick `tick` of each of `streams`. `at_ms`:
+    milliseconds since t0.
+    """
 
     at_ms: int
     tick: int
@@ -95,7 +100,8 @@ class Due(NamedTuple):
 
 
 def key_of(rows: int, stream: int, tick: int, extension: str = ".csv") -> str:
-    """The object of a tick. Each stream has a few objects, which its ticks name in turn."""
+    """The key of a tick's object. Each stream has a few objects, and its ticks name them in turn.
+    """
     return f"tick-{rows}/{stream:03}/{tick % OBJECTS_PER_STREAM}{extension}"
 
 
@@ -117,14 +123,16 @@ def bodies(rows: int, first: int, stop: int, body: Body | None = None) -> dict[s
 
 
 def huge_references(ticks: Ticks) -> int:
-    """Enough references to huge objects to last as long as the ticks."""
+    """How many references to huge objects are needed, so that they last as long as the ticks."""
     if not ticks.beside_rows:
         return 0
     return math.ceil(ticks.count / ticks.hz * HUGE_ROWS_PER_S / ticks.beside_rows)
 
 
 def phase_ms(stream: int, streams: int, hz: float, spread: Spread = "grid") -> int:
-    """A stream's phase. Streams are spread evenly over a period, on the grid."""
+    """The phase of a stream in milliseconds. The streams are spread evenly over a period, and each
+    phase is rounded down to the grid.
+    """
     grid_ms = GRID_MS[spread]
     return int(stream * 1000 / hz / streams) // grid_ms * grid_ms
 

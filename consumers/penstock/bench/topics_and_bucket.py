@@ -29,7 +29,8 @@ MESSAGE_BYTES = 1 << 20
 # The broker stamps every record, so that all times are of one clock. Files of removed topics are
 # deleted after a second, because the records of a round take up to 0.5 GB.
 TOPIC_SETTINGS = {"message.timestamp.type": "LogAppendTime", "file.delete.delay.ms": "1000"}
-# A broker on this machine answers within milliseconds, or within seconds if it is busy.
+# We wait this long for the broker's answer. A broker on this machine answers within milliseconds,
+# or within seconds if it is busy.
 ANSWER_S = 30.0
 # The limit of one DeleteObjects request of S3.
 DELETE_KEYS = 1_000
@@ -91,7 +92,7 @@ async def fresh_topics(
 
 @asynccontextmanager
 async def end_watcher(settings: config.Kafka) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer that only asks for offsets, for `count_records`."""
+    """A consumer that is only used by `count_records`, to ask for offsets."""
     consumer = AIOKafkaConsumer(**connection(settings))
     async with opened(consumer, settings, "the watching of the output topic"):
         yield consumer

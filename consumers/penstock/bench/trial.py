@@ -33,8 +33,8 @@ DRAIN_MS = 2_000
 
 
 class TrialTask(Struct, frozen=True, kw_only=True):
-    """What is tried. `pids`: from a service's name to its process id. `settings`: from a setting of
-    the worker, written as `SECTION__KEY`, to its value.
+    """What is tried. `pids`: for each service's name, its process id. `settings`: for each setting
+    of the worker, written as `SECTION__KEY`, its value.
     """
 
     load: Ticks
@@ -44,8 +44,8 @@ class TrialTask(Struct, frozen=True, kw_only=True):
 
 
 class _Observed(NamedTuple):
-    """What was observed during the trial. `cpu`: once a second, the CPU time that each process had
-    used by then.
+    """What was observed during the trial. `cpu`: one entry for each second, with the CPU time that
+    each process had used until then.
     """
 
     begin_ms: int
@@ -78,7 +78,9 @@ async def run_trial(cfg: config.Config, config_path: Path | None, task: TrialTas
 
 
 def due_since(begin_ms: float, ticks: Sequence[Tick], wanted: int) -> list[Tick]:
-    """The ticks after the warm-up. Raises `Fatal` unless the generator sent all that are wanted."""
+    """The ticks that were due after the warm-up. Raises `Fatal` if there are fewer than `wanted`,
+    because the generator then did not send all ticks.
+    """
     found = [tick for tick in ticks if tick.due_ms >= begin_ms]
     if len(found) != wanted:
         raise Fatal(f"the generator sent {len(found)} ticks, not all: this is no measurement")
@@ -142,7 +144,7 @@ async def sleep_until(epoch_ms: float) -> None:
 
 
 async def _answered(watcher: Any, worker: Worker, topic: str, partitions: int, rows: int) -> None:
-    """Wait until all rows are answered, at most `GRACE_S`."""
+    """Wait until all rows are answered, but at most for `GRACE_S`."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and await count_records(watcher, topic, partitions) < rows:
         worker.check()

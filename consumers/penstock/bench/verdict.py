@@ -3,7 +3,7 @@
 Rule: every tick counts, and a tick without an answer counts as slower than every bound. The bound
 must hold for all ticks together and for every single stream. Whether the ticks prove a percentile
 is decided by the early stopping of MLPerf Inference (rules, appendix): n ticks with m misses prove
-it if a service that just fails the percentile would have m misses or fewer in at most 1 % of its
+the percentile if a service that just fails it would have m or fewer misses in at most 1 % of such
 runs. Owner: the trial.
 """
 
@@ -20,8 +20,8 @@ from penstock.bench.reader import Tick
 BROKER_CUT_MS = 0.5
 
 Samples = Mapping[tuple[str, str], float]
-# The parts of an object's way in the order of the flow: our names, and those of the worker's metric
-# `penstock_way_seconds_total`.
+# The parts of an object's way, in the order of the flow. For each part: the report's name, and the
+# name in the worker's metric `penstock_way_seconds_total`.
 WAY = {
     "Kafka out": "kafka_in",
     "queue": "queue",
@@ -35,8 +35,8 @@ WAY = {
 
 
 class Sent(Struct):
-    """What the tick generator says at its end: how late the ticks were when the producer had them,
-    and the CPU time that the generator took.
+    """What the tick generator says at its end: how late the ticks were when the producer got them,
+    and how much CPU time the generator used.
     """
 
     ticks: int
@@ -69,15 +69,15 @@ class Verdict(Struct, kw_only=True):
     generator_lag_p99_ms: float
     generator_lag_max_ms: float
     wakeups_per_tick: dict[str, float] = {}
-    # Two lists with a value for each second. Other processes are blamed for misses only if the
-    # misses come in the seconds in which these processes worked. An overloaded worker has misses in
-    # all other seconds, too.
+    # These two lists have a value for each second. Other processes are blamed for misses only if
+    # the misses come in the seconds in which those processes worked: if the worker itself is
+    # overloaded, it has misses in all other seconds, too.
     misses_by_s: list[int] = []
     others_by_s: list[float] = []
 
     @property
     def others_cores(self) -> float:
-        """The cores that unrelated processes used in their busiest second; 0 if it is unknown."""
+        """How many cores unrelated processes used in their busiest second; 0 if this is unknown."""
         return max(self.others_by_s, default=0.0)
 
 
@@ -148,7 +148,9 @@ def _finite(value: float) -> float | None:
 
 
 def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) -> dict[str, float]:
-    """The mean time of a tick in each part of its way, and the time that belongs to no part."""
+    """For each part of a tick's way, the mean time of a tick. A further entry has the time that
+    belongs to no part.
+    """
     to_append = [tick.appended_ms - tick.due_ms for tick in ticks]
     in_ms = sum(to_append) / len(to_append) + BROKER_CUT_MS - sent.lag_mean_ms
     where = {"schedule": sent.lag_mean_ms, "Kafka in": in_ms, **stages_ms}
@@ -160,8 +162,8 @@ def _where(ticks: Sequence[Tick], sent: Sent, stages_ms: Mapping[str, float]) ->
 
 
 def stage_means_ms(before: Samples, after: Samples) -> dict[str, float]:
-    """The mean time of an object in each part that the worker measures, from the difference of two
-    readings of its metrics.
+    """For each part of the way that the worker measures, the mean time of an object. It is computed
+    from the difference between two readings of the worker's metrics.
     """
 
     def gain(name: str, label: str = "") -> float:

@@ -38,8 +38,9 @@ from penstock.errors import EXIT_CHECK_FAILED, Fatal
 from penstock.terminal_text import tell
 from penstock.verify.findings import Report, render
 
-# After a kill the group waits 8 s for the dead member, and 8 s more if the worker was killed while
-# it joined. If no answer comes for this long, something is lost, and the proof says what is lost.
+# If no answer comes for this long, something is lost, and the proof says what is lost. The time is
+# this long because after a kill the group waits 8 s for the dead member, and 8 s more if the worker
+# was killed while it joined.
 ANSWERED_WITHIN_S = 60.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Shells report this code for a command that Ctrl-C ended.
@@ -60,9 +61,10 @@ class Options:
 
 
 class Interrupts:
-    """Use `async with Interrupts() as interrupts:` around the work that signals may stop. While
-    `gently` is set, the first signal sets `stop`. Any other signal cancels the task that entered
-    the block. The task is cancelled only once, so that nothing interrupts its cleaning up.
+    """Handles signals. Use `async with Interrupts() as interrupts:` around the work that signals
+    may stop. While `gently` is set, the first signal only sets `stop`. Any other signal cancels the
+    task that entered the block. The task is cancelled only once, so that nothing interrupts its
+    cleaning up.
     """
 
     def __init__(self) -> None:
@@ -166,9 +168,7 @@ async def _play(options: Options, place: Place, console: Console, interrupts: In
 
 
 async def _all_answered(progress: Progress) -> None:
-    """Returns when no object waits for its answer any more, or when no answer has come for
-    `ANSWERED_WITHIN_S`.
-    """
+    """Returns when all objects are answered, or when no answer has come for `ANSWERED_WITHIN_S`."""
     before = -1
     while progress.rows != before:
         before = progress.rows

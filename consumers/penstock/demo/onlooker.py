@@ -1,8 +1,8 @@
 """Reads the demo's topics while they are written, for the view and for the proof.
 
 Rule: only topics are read, and no worker is asked. Before answers are judged, all references that
-are on the topic by then are read, so that the reference of every answer is known. Each record is
-read once, when it is new, because the broker drops old records. Owner: the demo.
+are on the topic are read, so that the reference of every answer is known. Each record is read once,
+when it is new, because the broker drops old records. Owner: the demo.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from penstock.verify.read_topics import scope_of
 WAIT_MS = 100
 # Seconds between two rounds of judging. Each round asks once for the ends of the topics.
 PAUSE_S = 0.05
-# Seconds between two looks at the progress of another task that reads. That task is behind by one
-# fetch at most.
+# A task that waits for the progress of another, reading task looks at it again after this many
+# seconds. The reading task is behind by one fetch at most.
 LOOK_S = 0.02
-# How many answers are judged without a pause. They take about 1 ms; then the streams get their
-# turn.
+# At most this many answers are judged at a time. They take about 1 ms; then the tasks of the
+# streams get their turn.
 SLICE = 400
 # The demo's topics are new and grow, so they are read from 0 and have no known end.
 NO_END = 1 << 62
@@ -92,8 +92,8 @@ class Onlooker:
                 task.cancel()
 
     async def report(self) -> Report:
-        """Ends `run`, and returns the verdict on all records that the topics hold. Must be called
-        when no worker runs.
+        """Ends `run`, and returns the verdict on all records that the topics hold. Call it only
+        when no worker runs any more.
         """
         ends = await self._references.ends()
         self._until |= {part.partition: end for part, end in ends.items()}
@@ -115,8 +115,8 @@ class Onlooker:
     async def _read_answers(self) -> None:
         while True:
             found = await self._answers.more(WAIT_MS)
-            # This and the `await` are not one line, because `_judge_found` may replace the list
-            # during the wait.
+            # This line and the `await` are separate, because `_judge_found` may replace the list
+            # `_found` during the wait.
             self._found.extend(found)
 
     async def _judge_found(self) -> None:
@@ -147,7 +147,7 @@ class Onlooker:
 
 
 async def _reached(follower: Follower, ends: Mapping[Any, int]) -> None:
-    """Wait until the task that reads this follower has come to these ends."""
+    """Wait until the task that reads through this follower has reached these ends."""
     while not await follower.has_reached(ends):  # noqa: ASYNC110 (the client has no event for it)
         await asyncio.sleep(LOOK_S)
 

@@ -1,10 +1,11 @@
-"""What was sent and what came back, per stream: figures for the view only, not for the proof.
+"""For each stream, counts what was sent and what was answered. These figures are only for the view,
+and not for the proof.
 
 Rule: an object counts once, when its last row is first seen on the output topic. The object's
 latency runs from the time stamp of its reference to the time stamp of its last answer. So the
-latency does not include the work of the demo itself: making, uploading and reading objects. Only
-latencies of the last seconds are kept. This bounds memory, and the table shows soon when a trouble
-is over. Owner: the demo.
+latency does not include the demo's own work, which is to make and upload objects and to read
+answers. Only latencies of the last seconds are kept. This bounds memory, and the table shows soon
+when a trouble is over. Owner: the demo.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class Stream:
 
     @property
     def rows_ahead(self) -> int:
-        """The announced rows whose answers were not seen yet."""
+        """The number of announced rows whose answers were not seen yet."""
         return self.rows_sent - self.rows
 
     def answered(self, at_s: float, latency_ms: float, rows: int) -> None:
@@ -90,7 +91,7 @@ class Progress:
         return len(self._announced)
 
     def latencies_ms(self) -> list[list[float]]:
-        """The latencies of the last seconds by stream, ascending."""
+        """For each stream, the latencies of the last seconds, ascending."""
         now_s = self._wall_s()
         return [stream.latencies_ms(now_s) for stream in self.streams]
 

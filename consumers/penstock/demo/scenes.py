@@ -55,7 +55,9 @@ LAST = 4
 
 
 class Scenes:
-    """A scenes worker beside the normal worker; `look` reads its page."""
+    """A scenes worker, which runs beside the normal worker. `look` reads the page of the scenes
+    worker.
+    """
 
     def __init__(self, place: Place, period_ms: int, folder: Path) -> None:
         http = free_http()
@@ -77,7 +79,7 @@ class Scenes:
         self._http = http
 
     async def look(self) -> Mapping[str, Any] | None:
-        """The status that the page answers; None if it does not answer."""
+        """The status that the page of the scenes worker shows; None if the page does not answer."""
         answer = await page_of(self._http, "/api/status", ANSWER_S)
         found: Mapping[str, Any] | None = None if answer is None else orjson.loads(answer)
         return found
@@ -104,7 +106,7 @@ async def _play(options: Options, interrupts: Interrupts) -> None:
             partitions = await sink.partitions(place.cfg.kafka.input_topic)
             scenes = Scenes(place, round(1000 / options.rate_hz), place.folder)
             tell(console, f"the page of the scenes: {page_address(scenes.cfg.http)}")
-            # Asking for a topic creates it on the embedded broker.
+            # If a client asks the embedded broker for a topic, the broker creates it.
             for topic in (*place.cfg.topics, *names(scenes.cfg.scenes)):
                 await sink.partitions(topic)
             await cleanup.enter_async_context(

@@ -1,10 +1,10 @@
-"""The services of the demo, which are child processes of its own or the running stack; and the
-address of the page of the demo's worker.
+"""Provides the services of the demo, which are its own child processes or the running stack. Also
+makes the address of the page of the demo's worker, and opens it in a browser.
 
-Rule: a place has the environment variables that point a worker at these services, and a bucket to
-write to. Everything that the demo makes there is removed at the end. All other settings (window,
-limits, ...) are the user's. A browser is opened only if there is a desktop and the demo runs in a
-terminal. Owner: the demo.
+Rule: a `Place` has the environment variables that lead a worker to these services, and a bucket to
+write to. Everything that the demo makes in these services is removed at the end. All other settings
+(window, limits, ...) are the user's. A browser is opened only if there is a desktop and the demo
+runs in a terminal. Owner: the demo.
 """
 
 import asyncio
@@ -39,21 +39,24 @@ PARTITIONS = 4
 # An answered object is deleted after this time. A worker that takes over begins at the last commit,
 # which is younger than this, so the worker needs no deleted object.
 KEEP_S = 60.0
-# The embedded broker answers a fetch only after its full wait, even if records have come.
+# Fetches wait only this long, because the embedded broker answers a fetch only after its full wait,
+# even if records have come.
 FETCH_WAIT_MS = 4
-# A dozen cameras at 5 Hz bring an object every 16 ms. Rows of two objects hardly ever fall into the
-# same short window, so a longer window would only add latency.
+# A dozen cameras at 5 Hz bring an object every 16 ms. A short window hardly ever has rows of two
+# objects, so a longer window would only add latency.
 WINDOW_MS = 5
 HOST = "127.0.0.1"
-# With this variable set, the worker's page offers to kill it; see penstock.ops.page.actions.
+# If this variable is set, the worker's page offers to kill the worker; see
+# penstock.ops.page.actions.
 DEMO: Final = "PENSTOCK_DEMO"
 
 
 @dataclass(frozen=True)
 class Place:
-    """`environ`: the variables of a worker that runs here. `folder`: the folder for logs, which is
-    removed at the end. `write` stores an object under its key. `answered` is called with the key of
-    an answered object, which may be deleted soon.
+    """The services of one run. `environ`: the environment variables of a worker that uses these
+    services. `folder`: the folder for logs, which is removed at the end. `write`: a function that
+    stores an object under its key. `answered`: a function to be called with the key of each
+    answered object, because that object may be deleted soon.
     """
 
     title: str
@@ -66,8 +69,8 @@ class Place:
 
 
 class _Folder:
-    """A folder as a bucket. Old objects are deleted, because the objects of some hours would fill a
-    disk.
+    """A folder that is used as a bucket. Old objects are deleted, because the objects of a few
+    hours would fill a disk.
     """
 
     def __init__(self, folder: Path, keep_s: float, now_s: Callable[[], float]) -> None:
@@ -78,8 +81,8 @@ class _Folder:
         self._answered: deque[tuple[float, str]] = deque()
 
     async def write(self, key: str, body: bytes) -> None:
-        """Write on the event loop, because a few KB are in the page cache before a thread would get
-        its turn.
+        """Write the object. The event loop's own thread writes it, because a few KB are in the page
+        cache sooner than another thread would begin.
         """
         path = self._folder / key
         if path.parent not in self._made:
@@ -96,7 +99,9 @@ class _Folder:
 
 @asynccontextmanager
 async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[Place]:
-    """Broker and model server as children, a folder as the store. `frames`: for pictures."""
+    """Services that the demo starts itself: the broker and the model server are child processes,
+    and the store is a folder. `frames`: True if the objects are pictures.
+    """
     async with AsyncExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-")))
         log = folder / "services.log"
@@ -117,7 +122,7 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
             ),
             config.Objects(endpoint_url=objects.as_uri(), allow=[bucket]),
             config.Model(url=await address(model, log), request="bytes" if frames else "float32"),
-            # The broker keeps only 5 MB of a partition, and compressed records fill them more
+            # The broker keeps only 5 MB of a partition. Compressed records fill these 5 MB more
             # slowly.
             config.Output(compression="zstd"),
             free_http(),
@@ -144,8 +149,8 @@ async def embedded(path: Path | None, *, frames: bool = False) -> AsyncIterator[
 
 @asynccontextmanager
 async def on_stack(path: Path | None) -> AsyncIterator[Place]:
-    """The services that the settings name, or else those of `scripts/stack`. Topics and bucket are
-    the demo's own.
+    """Services that run already: those that the settings name, or else those of `scripts/stack`.
+    The topics and the bucket are made for the demo.
     """
     own = f"demo-{secrets.token_hex(4)}"
     stack = await asyncio.to_thread(_stack_environment) if _names_no_services(path) else {}
@@ -190,15 +195,17 @@ async def _in_store(action: Callable[..., None], *arguments: Any, **options: Any
 
 
 async def _tidy(remove: Callable[..., Awaitable[None]], *arguments: Any, **options: Any) -> None:
-    """Clean up. A failure here is ignored, because if the service is gone, that error was raised
-    already.
+    """Clean up by this function. Its failure is ignored: it fails if the service is gone, and then
+    the error of that was raised already.
     """
     with suppress(Unreachable):
         await remove(*arguments, **options)
 
 
 def as_environment(sections: list[config.Section]) -> dict[str, str]:
-    """Every key of these sections as a variable, so that no other source can set it."""
+    """Every key of these sections as an environment variable, so that no other source can set the
+    key.
+    """
     return {
         variable(type(section).__name__, key): _as_text(getattr(section, key))
         for section in sections
@@ -221,8 +228,8 @@ def _settled(
 
 
 def free_http() -> config.Http:
-    """The page of a worker, on a free port. It has a token, because the page can kill the worker.
-    It shows samples of rows, because in the demo rows are no secrets.
+    """The settings for a worker's page on a free port. There is a token, because the page can kill
+    the worker. The page shows samples of rows, because in the demo rows are no secrets.
     """
     return config.Http(host=HOST, port=free_port(), token=secrets.token_urlsafe(16), samples=True)
 
@@ -246,8 +253,8 @@ def _stack_environment() -> dict[str, str]:
 
 
 def page_address(http: config.Http) -> str:
-    """The address with the token behind `#`, where the page finds it. A browser sends that part to
-    no server.
+    """The address of the page, with the token behind `#`. The page reads the token there, and a
+    browser never sends this part of an address to a server.
     """
     return f"http://{http.host}:{http.port}/#token={http.token}"
 
@@ -257,7 +264,7 @@ def say(http: config.Http, console: Console) -> None:
 
 
 def open_browser(http: config.Http, console: Console) -> None:
-    """Open the page if there is a desktop; else do nothing."""
+    """Open the page in a browser if there is a desktop and a terminal; otherwise do nothing."""
     desktop = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
     if console.is_terminal and desktop:
         webbrowser.open(page_address(http))

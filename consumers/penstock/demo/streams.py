@@ -31,13 +31,13 @@ from penstock.process.clock import SystemClock
 
 Form = Literal["csv", "csv.gz", "ndjson", "tar.gz"]
 
-COLUMNS = 16  # the number that both the embedded model and the stack's model take
+COLUMNS = 16  # both the embedded model and the stack's model take rows of 16 numbers
 ROWS = (8, 60)
 TAR_EVERY = 8
 TAR_MEMBERS = 3
 CAMERAS_PER_SITE = 4
 SEED = 20_260
-# zlib's fastest level. At a higher level, compression is half of the work for an object.
+# zlib's fastest level. At a higher level, compression would be half of the work for an object.
 PACKED = 1
 # The texts of all numbers are made once. If each object formatted its numbers again, the demo
 # itself would be the bottleneck.
@@ -55,10 +55,10 @@ BRIGHT_SIZE: Final = (14, 22)
 
 # A stream that is later than this skips the object.
 LATE_S = 5.0
-# At most this many rows of a partition may be announced before their answers are seen. The embedded
-# broker keeps 5 MB of each partition, and an answer takes some 60 bytes there (compressed from
-# 320). With this limit all answers, even with the repeats of a new worker, are read before the
-# broker drops them.
+# At most this many rows of a partition may be announced before their answers are seen, so that
+# every answer is read before the embedded broker drops it. The broker keeps 5 MB of each partition,
+# and an answer takes some 60 bytes there (compressed from 320). There is room for the answers that
+# a new worker repeats, too.
 ROWS_AHEAD = 30_000
 
 
@@ -77,7 +77,9 @@ def stream_name(index: int) -> str:
 
 
 def form(index: int, number: int) -> Form:
-    """The form of an object. Every fourth stream sends an archive now and then."""
+    """The form of object `number` of stream `index`. Every fourth stream sends an archive now and
+    then.
+    """
     kind = index % len(_FORMS)
     return "tar.gz" if kind == 0 and number % TAR_EVERY == TAR_EVERY - 1 else _FORMS[kind]
 
@@ -144,7 +146,8 @@ class Producers:
         partitions: int,
         make: Callable[[int, int], Made],
     ) -> None:
-        """`make`: makes object `number` of stream `index`."""
+        """`make`: a function that makes an object from the stream's index and the object's number.
+        """
         self._make = make
         self._place = place
         self._sink = sink
@@ -184,7 +187,8 @@ class Producers:
             is_late = time.time() - started_s - after_s > LATE_S
             if is_late or stream.rows_ahead > self._rows_ahead:
                 stream.left_out += 1
-                await asyncio.sleep(0)  # else many late objects would make one long turn
+                # without this, many late objects would block the event loop for long
+                await asyncio.sleep(0)
             else:
                 await self._send(index, self._make(index, number), started_s + after_s)
 
@@ -195,9 +199,9 @@ class Producers:
     async def _announce(
         self, partition: int, queue: asyncio.Queue[tuple[int, Made, float]]
     ) -> None:
-        """Announce each object as soon as it is written. Objects that were written while the broker
-        took the last batch are sent in one batch, because the embedded broker hands out one batch
-        at a time.
+        """Announce each object as soon as it is written. Objects that are written while a batch is
+        sent are announced together in the next batch, because the embedded broker hands out one
+        batch at a time.
         """
         topic = self._place.cfg.kafka.input_topic
         while True:
@@ -236,7 +240,9 @@ def reference(place: Place, index: int, made: Made, at_ms: int) -> bytes:
 
 
 async def is_set_by(event: asyncio.Event, wall_s: float) -> bool:
-    """Wait for the event until `wall_s` on the system's clock. Returns whether it was set."""
+    """Wait for the event until the system's clock shows `wall_s`. Returns True if the event was
+    set.
+    """
     try:
         async with asyncio.timeout(max(0.0, wall_s - time.time())):
             return await event.wait()

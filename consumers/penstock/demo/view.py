@@ -1,4 +1,4 @@
-"""The demo's live table on a terminal; elsewhere a line every few seconds.
+"""Shows the demo's progress: on a terminal as a live table, elsewhere as a line every few seconds.
 
 Rule: the view reads `Progress` and `Worker`, and changes neither. Owner: the demo.
 """
@@ -24,15 +24,16 @@ REFRESH_S = 0.25
 LINE_EVERY_S = 2.0
 RATE_OVER_S = 2.0
 BAR_COLUMNS = 30
-# How many lines the view has besides those of the streams: place and heading above the table, the
-# table's header and totals, three lines below it, three blank lines, and the prompt.
+# The view has this many lines besides those of the streams. They are the place and the heading
+# above the table, the table's header and totals, three lines below the table, three blank lines,
+# and the prompt.
 OTHER_LINES = 11
 LATENCY = f"latency: reference to its last answer, in the last {LATENCIES_OVER_S:.0f} s"
 
 
 class View:
-    """The view's clock starts when the view is made. `show` runs until it is cancelled. `phase`:
-    names what the demo does after the streams have ended.
+    """The view's clock starts when the view is made. `show` runs until it is cancelled. `phase`: a
+    text that says what the demo does after the streams have ended.
     """
 
     def __init__(
@@ -113,8 +114,8 @@ class View:
 
     @staticmethod
     def _text(*parts: str | tuple[str, str]) -> Text:
-        """One line, cut to the terminal's width: a longer one would take two lines, for which the
-        table has no room.
+        """A text of one line, cut to the terminal's width. Without the cut it could take two lines,
+        for which the view has no room.
         """
         return Text.assemble(" ", *parts, no_wrap=True, overflow="ellipsis")
 

@@ -1,4 +1,5 @@
-"""Runs the demo's worker: starts it again whenever it is killed, and asks it how it batches.
+"""Runs the demo's worker. Whenever the worker is killed, it is started again. The worker is also
+asked how it makes its batches.
 
 Rule: a worker that a signal ended, or that ended with code 0, is started again. A worker that gives
 up by itself ends the demo with its own message. The worker's counters are shown, but the proof does
@@ -18,8 +19,9 @@ from penstock.errors import EXIT_UNREACHABLE, Fatal
 from penstock.process.children import START_S, Child, last_words, running
 from penstock.process.process_end import END_WITH_PARENT
 
-# A new worker that joins sooner than this after a kill finds the dead member still in the group,
-# gets only half of the partitions, and must join once more.
+# A new worker is started this long after a kill. If it joined sooner, the dead member would still
+# be in the group, so the new worker would get only half of the partitions and would have to join
+# once more.
 RESTART_PAUSE_S = 2.0
 # Joining takes 3 s on the embedded broker, and 8 s more if a dead member must be waited for.
 READY_S = START_S + 15.0
@@ -50,8 +52,8 @@ class Worker:
 
     @property
     def batches(self) -> Counter[str]:
-        """From the reason for closing a batch to the number of such batches of all workers so far.
-        Under `ROWS_IN_ALL` is the number of rows of all batches.
+        """For each reason to close a batch: how many batches all workers so far have closed for it.
+        The entry `ROWS_IN_ALL` has the number of rows of all batches.
         """
         return self._earlier + self._latest
 
@@ -105,7 +107,9 @@ class Worker:
 
 
 async def until(worker: str, log: Path, is_ready: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until `is_ready`. Raises `Fatal` if that takes longer than `READY_S`."""
+    """Wait until `is_ready` returns True. Raises `Fatal` if that takes longer than `READY_S`.
+    `worker`: its name in the error; `log`: its log file.
+    """
     try:
         async with asyncio.timeout(READY_S):
             while not await is_ready():  # noqa: ASYNC110 (another process has no event)
@@ -118,7 +122,9 @@ async def until(worker: str, log: Path, is_ready: Callable[[], Awaitable[bool]])
 
 
 def batches(page: bytes) -> Counter[str]:
-    """Batches by reason, and their rows, from the worker's metrics."""
+    """From the worker's metrics: how many batches were closed for each reason, and how many rows
+    all batches had.
+    """
     return Counter(
         {
             reason.decode() or ROWS_IN_ALL: int(float(number))
