@@ -1,9 +1,10 @@
-"""Judges markers that point to an earlier answer, because the same object was announced again.
+"""Judges markers that point to an earlier answer. A worker writes such a marker if the same object
+is announced again.
 
-Rule: a marker may point to an earlier object of the same input partition. That object must have
-been asked for the same rows, be answered to its end without a failure, and have the same `object`
-field as the marker. The `object` fields are compared in the second reading. Memory grows with the
-markers and with the objects that failed. Owner: the judge.
+Rule: a marker may point to an earlier object of the same input partition. For that object the same
+rows must have been asked for. It must be answered to its end, without a failure. Its answers must
+have the same `object` field as the marker. The `object` fields are compared in the second reading.
+Memory grows with the number of these markers and of failed objects. Owner: the judge.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,9 @@ class Pointer(NamedTuple):
 
 
 class AnnouncedAgain:
-    """Call `note` and `failed` in the first reading, `compare` in the second, then `wrong`."""
+    """Call `note` and `failed` in the first reading of the output topic, `compare` in the second
+    reading, and `wrong` at last.
+    """
 
     def __init__(self, input_topic: str) -> None:
         self.partitions: set[int] = set()
@@ -49,7 +52,9 @@ class AnnouncedAgain:
             self._objects[first[0]] = None
 
     def failed(self, at: ObjectAt) -> None:
-        """Note an object that could not be read to its end: no marker may point to it."""
+        """Note an object that could not be read to its end. No marker may point to such an
+        object.
+        """
         self._failed.add(at)
 
     def compare(self, at: ObjectAt, named: Raw) -> None:
@@ -61,9 +66,9 @@ class AnnouncedAgain:
         wants: Callable[[ObjectAt], Want | None],
         is_done: Callable[[ObjectAt], bool],
     ) -> list[tuple[Pointer, str]]:
-        """The markers that point to a wrong answer, each with the reason. `wants`: the rows that
-        are asked for of an object, or None if its message was not read. `is_done`: says whether an
-        object is answered to its end.
+        """The markers that point to a wrong answer, each with the reason. `wants`: a function that
+        gives the rows which are asked for of an object, or None if its message was not read.
+        `is_done`: a function that says whether an object is answered to its end.
         """
         found = [(one, self._judge(one, wants, is_done)) for one in self._pointers.values()]
         return [(one, why) for one, why in found if why is not None]

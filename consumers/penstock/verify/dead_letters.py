@@ -1,8 +1,8 @@
 """Compares the rejections on the output topic with the letters on the dead-letter topic.
 
-Rule: every answer with an error must have a letter that asks for its rows again, and every letter
-must belong to such an answer with the same code and model. Memory grows only with the rejections.
-Owner: the judge.
+Rule: for every answer with an error there must be a letter that asks for its rows again. For every
+letter there must be such an answer, with the same code and model. Memory grows only with the number
+of rejections. Owner: the judge.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,8 +31,8 @@ class _Account:
 
 
 class Letters:
-    """`rejected` and `failed` note rows that need a letter, `take` notes a letter, and `settle`
-    compares the letters with the rows that need one.
+    """Call `rejected` and `failed` to note rows that need a letter, and `take` to note a letter.
+    `settle` then compares the letters with the rows that need one.
     """
 
     def __init__(self, scope: Scope, findings: Findings) -> None:
@@ -47,7 +47,7 @@ class Letters:
         self._owed(at, about, why).add(row, row + 1)
 
     def failed(self, at: ObjectAt, about: str, want: Want, row: int, why: _Why) -> None:
-        """Note that the object could not be read from `row` on."""
+        """Note that the object was unreadable from `row` on."""
         owed = self._owed(at, about, why)
         for start, stop in want.rest_from(row):
             owed.add(start, stop)
@@ -59,8 +59,8 @@ class Letters:
 
     def take(self, partition: int, offset: int, at: ObjectAt, letter: DeadLetter) -> None:
         name, again = named(letter.object), letter.reference
-        # A letter leaves out both reference and message if it would otherwise be too large for its
-        # topic.
+        # If a letter would be too large for its topic, it has neither the reference nor the
+        # message.
         is_whole = again is not None or isinstance(letter.value_b64, str)
         if is_whole and (again is None) != (name is None):
             text = "a letter about an object, and only that, has a reference"
@@ -97,9 +97,9 @@ class Letters:
     def settle(
         self, is_judged: Callable[[ObjectAt], bool], may_be_silent: Callable[[ObjectAt], bool]
     ) -> None:
-        """Report where rejections and letters differ. `is_judged`: says whether an object is judged
-        at all. `may_be_silent`: says whether an object may have a letter without an error on the
-        output topic.
+        """Report where rejections and letters differ. `is_judged`: a function that says whether an
+        object is judged at all. `may_be_silent`: a function that says whether an object may have a
+        letter without an error on the output topic.
         """
         for at, account in self._accounts.items():
             if is_judged(at):

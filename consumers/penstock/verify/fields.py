@@ -1,8 +1,9 @@
-"""Compares the fields of a record or a letter with its reference: object, stream, time and others.
+"""Compares the fields of a record or a dead letter with those of its reference: object, stream,
+time and others.
 
 Rule: for each object that was asked for, 32 bytes are kept: a checksum of each field, and the time.
-Fields may be missing in a record that would be too large for its topic, but a field that is there
-must have the right value. Owner: the judge.
+A record that would be too large for its topic may leave fields out, but a field that is there must
+have the right value. Owner: the judge.
 """
 
 from array import array
@@ -20,14 +21,14 @@ from penstock.messages.reference import LATEST_MS, EventTime, output_time
 from penstock.verify.scope_and_input_topic import Message, ObjectAt, Scope
 
 _NO_TIME: Final = LATEST_MS + 1
-# If a record would be too large, the stream's name in it is cut to this many characters.
+# If a record would be too large, its stream name is cut to this many characters.
 _SHORT_CHARS: Final = 200
 _SUMS: Final = 4
 
 
 class Fields(NamedTuple):
-    """The fields of a reference, or of a record or letter. `model`: in a reference the model that
-    it names, in a record or letter the model that answered.
+    """The fields of a reference, a record or a letter. `model`: in a reference, the model that it
+    names; in a record or a letter, the model that answered.
     """
 
     object: tuple[str, str, str | None] | None
@@ -44,7 +45,7 @@ def named(about: ObjectId | None) -> tuple[str, str, str | None] | None:
 def asked_of(
     message: Message, key: bytes | None, partition: int, naming: StreamNames
 ) -> Iterator[Fields]:
-    """The fields that the answers to a message must have, for each of its objects."""
+    """For each object of a message: the fields that the answers about it must have."""
     if message is None:
         yield Fields(None, fallback(key, partition), None, None, None)
     elif isinstance(message, Inline):
@@ -72,7 +73,7 @@ class AskedFields:
 
     @classmethod
     def of(cls, scope: Scope) -> dict[int, "AskedFields"]:
-        """For each input partition of the scope, fields to which nothing is added yet."""
+        """For each input partition of the scope: an empty `AskedFields`."""
         return {
             partition: cls(times_of_rows=scope.times_of_rows, models=scope.models)
             for partition in scope.spans
@@ -87,8 +88,8 @@ class AskedFields:
             self._sums.extend(map(_sum, (one.object, one.stream, one.attributes, model)))
 
     def wrong(self, at: ObjectAt, said: Fields, *, less: bool, row: int | None = None) -> str:
-        """A text with the fields that differ from those that were asked for; empty if none differs.
-        `less`: True if fields may be missing.
+        """A text that names the fields which differ from those that were asked for; empty if none
+        differs. `less`: True if fields may be missing.
         """
         place = bisect_left(self._offsets, at.offset) + at.object_index
         about, stream, attributes, model = self._sums[_SUMS * place : _SUMS * (place + 1)]
@@ -108,9 +109,9 @@ class AskedFields:
     def _is_time(
         self, asked_ms: int, said: EventTime | None, *, less: bool, row: int | None
     ) -> bool:
-        """True if this is the time that was asked for. A row may have a later time instead: in
-        video and audio, the time since the beginning is added for each row. This is accepted for
-        every object, because a record does not tell whether its object is video or audio.
+        """True if this is the time that was asked for. A later time is also right for a row of
+        video or audio, because there each row adds the time since the beginning. A record does not
+        tell whether its object is video or audio, so we accept later times in every row.
         """
         if (less and said is None) or (self._times_of_rows and row is not None):
             return True
@@ -120,8 +121,8 @@ class AskedFields:
 
 
 def _time(event_time: EventTime | None) -> int:
-    """The time as a number. A missing time, and a text that is not a time, become numbers that are
-    later than all times.
+    """The time as a number. If the time is missing, or the text is not a time, the number is higher
+    than that of any time.
     """
     said = None if event_time is None else output_time(event_time)
     if said is None:

@@ -1,7 +1,7 @@
 """What the judge found: counts, violations, and the verdict in a sentence.
 
-Rule: every violation is counted. The first few of each kind are kept, with their place and a text.
-Owner: the judge while it works, then the caller of its `report`.
+Rule: every violation is counted. The first few of each kind are also kept, with place and text.
+Owner: the judge while it works; later the caller that gets the report.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-# Enough violations to see a pattern. Not all are kept, because a topic in disorder may have
-# millions.
+# So many violations are enough to see a pattern. Not all are kept, because a topic in disorder may
+# have millions.
 KEPT_PER_KIND = 5
 
 Kind = Literal[
@@ -40,7 +40,7 @@ Kind = Literal[
 
 
 class Violation(Struct, frozen=True):
-    """A broken promise at the record `topic`/`partition`/`offset`."""
+    """A broken promise, found at the record `topic`/`partition`/`offset`."""
 
     kind: Kind
     topic: str
@@ -50,11 +50,12 @@ class Violation(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`outside`: records whose references are not among the offsets that were read.
-    `announced_again`: objects answered by a marker that points to an earlier answer. `unproven`:
-    objects with neither rows nor a dead letter while `output.markers` is off. `results`: objects
-    whose result object was read and checked. `violated`: how many violations of each kind there
-    are. `violations`: the first few of each kind.
+    """`outside`: the number of records whose references are not among the offsets that were read.
+    `announced_again`: the number of objects that were answered by a marker which points to an
+    earlier answer. `unproven`: the number of objects with neither rows nor a dead letter while
+    `output.markers` is off. `results`: the number of objects whose result object was read and
+    checked. `violated`: how many violations of each kind there are. `violations`: the first few of
+    each kind.
     """
 
     references: int
@@ -106,9 +107,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def together(reports: Sequence[Report]) -> Report:
-    """One report from those on several input topics. A record that is outside for one judge may
-    belong to the input topic of another judge. A record counts as outside only if no judge has
-    judged it.
+    """Make one report from those on several input topics. A record that is outside for one judge
+    may belong to the input topic of another judge. So a record counts as outside only if no judge
+    has judged it.
     """
     if len(reports) == 1:
         return reports[0]
@@ -144,7 +145,7 @@ class Findings:
 
 
 def render(report: Report) -> RenderableType:
-    """For `rich`: counts, violations if any, and the sentence."""
+    """The report in the form that `rich` prints: counts, violations if any, and the sentence."""
     counts = Table(show_header=False, box=None, pad_edge=False)
     counts.add_column()
     counts.add_column(justify="right")

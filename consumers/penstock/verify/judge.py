@@ -1,9 +1,10 @@
 """The judge: decides from the records of three topics alone whether every promise was kept.
 
 Rule: no I/O and no clock. The caller feeds the input topic, then the output topic, then the dead
-letters, each partition in offset order. Then the caller reads those partitions of the output topic
-again that `repeated` names, and feeds their records to `compare`. Memory grows with open objects,
-gaps, rejections and repeats, not with rows. Owner: `penstock verify`, or the live judge.
+letters, each partition in offset order. Then the caller reads once more the partitions of the
+output topic that `repeated` names, and feeds their records to `compare`. Memory grows with the
+number of open objects, gaps, rejections and repeats, but not with the number of rows. Owner:
+`penstock verify`, or the live judge.
 """
 
 from collections.abc import Mapping
@@ -38,8 +39,9 @@ class Judge:
     """
 
     def __init__(self, scope: Scope, fields: Mapping[int, AskedFields] | None = None) -> None:
-        """`fields`: from an input partition to the fields that are asked for there; another judge
-        fills them, and this judge only reads them. None: this judge fills fields of its own.
+        """`fields`: a mapping from an input partition to the fields that are asked for there. If it
+        is given, another judge fills it, and this judge only reads it. None: this judge fills a
+        mapping of its own.
         """
         self._scope = scope
         self._fields = AskedFields.of(scope) if fields is None else fields
@@ -56,7 +58,7 @@ class Judge:
 
     @property
     def repeated(self) -> set[int]:
-        """The partitions of the output topic with repeated rows, or with markers that point to an
+        """The partitions of the output topic that have repeated rows, or markers that point to an
         earlier answer.
         """
         return self._answers.repeats.partitions | self._answers.announced_again.partitions
@@ -127,14 +129,14 @@ class Judge:
 
     @property
     def claims(self) -> list[tuple["Judge", list[Claim]]]:
-        """For each object with a result: the judge that checks its result, and the claims of the
-        records about this result.
+        """For each object with a result object: the judge that checks this result, and what the
+        records claim about it.
         """
         return [(self, claims) for claims in self._answers.claims.by_object.values()]
 
     def result(self, claims: list[Claim], found: Found | str) -> None:
-        """Judge an object's result. `found`: the stored object, or a text that says why it could
-        not be read.
+        """Judge an object's result by the claims about it. `found`: the stored result, or a text
+        that says why it could not be read.
         """
         self._results += 1
         wrong, claim = wrong_with(claims, found)
@@ -175,7 +177,9 @@ class Judge:
         )
 
     def _settle(self, partition: int) -> None:
-        """Report what is missing in a partition, and whether its commit is ahead of its answers."""
+        """Report what is missing in an input partition, and whether the group's commit is ahead of
+        the answers.
+        """
         topic, until = self._scope.input_topic, self._scope.until[partition]
         progress = _progress(self._scope.committed.get(partition))
         ahead: tuple[int, str] | None = None
@@ -191,8 +195,8 @@ class Judge:
             self._findings.tell("commit_ahead", topic, partition, *ahead)
 
     def _what_is_ahead(self, said: Progress, at: ObjectAt, known: Open | None) -> str | None:
-        """A text that says how the commit covers this incomplete object: by the commit's offset or
-        by its cursor. None: the commit does not cover the object.
+        """A text that says whether the offset or the cursor of the commit covers this incomplete
+        object. None: the commit does not cover the object.
         """
         if at.offset < said.next_offset:
             return f"{said.next_offset} is committed, but this message is not completely answered"
@@ -208,8 +212,9 @@ class Judge:
         return f"the cursor covers row {missing}, not delivered" if missing else None
 
     def _is_silent(self, known: Open | None) -> bool:
-        """True if the object may be complete although no record says so. This can happen without
-        markers: an empty object has no record, and an object that failed has only its letter.
+        """True if the object may be complete although no record says that it is. This is possible
+        if `output.markers` is off: then an empty object has no record, and an object that failed
+        has only its letter.
         """
         if known is None:
             return True
@@ -220,7 +225,7 @@ class Judge:
     def _tell_late_rows(self) -> None:
         for at, rows in self._answers.repeats.once():
             if at in self._answers.announced_again:
-                continue  # the next worker did not know the first answer, so it answered in full
+                continue  # the next worker did not know the first answer, so it made a full answer
             what = "a marker" if rows.starts[0] == END else f"row {rows}"
             text = f"object {at.object_index}: {what} came after its end, and only once"
             self._findings.tell("bad_end", self._scope.input_topic, at.partition, at.offset, text)
@@ -252,8 +257,8 @@ class Judge:
 
 
 def _progress(commit: Commit | None) -> Progress:
-    """The progress that a commit claims. A missing commit claims nothing. A cursor that cannot be
-    read claims nothing either, because the next owner of the partition ignores it.
+    """The progress that a commit claims. Without a commit nothing is claimed. A cursor that cannot
+    be read claims nothing either, because the next owner of the partition ignores it.
     """
     if commit is None:
         return Progress(0)

@@ -1,8 +1,8 @@
 """The judge for topics that are still being written: every record is judged once, when it comes.
 
 Rule: no I/O. A reference must be fed before its answers. The latest answers are kept, so that a
-repeated answer is compared with the first one at once, without a second reading. Memory holds the
-judge and `KEPT` records a partition, however long the demo runs. Owner: the demo.
+repeated answer can be compared with the first one at once, without a second reading. However long
+the demo runs, memory holds only the judge and `KEPT` records a partition. Owner: the demo.
 """
 
 from collections import deque
@@ -15,17 +15,17 @@ from penstock.verify.records_and_open_objects import id_of
 from penstock.verify.scope_and_input_topic import Scope
 
 # How many records of a partition are kept: as many as two cores write in two seconds at their
-# highest rate. A worker that takes over repeats only the rows since the last commit, which is half
-# a second old.
+# highest rate. This is enough, because a worker that takes over repeats only the rows since the
+# last commit, and that is half a second old.
 KEPT = 20_000
-# The index by id is dropped when this many records have come without a repeat.
+# When this many records have come without a repeat, the index by id is dropped.
 QUIET = 2_000
 
 
 class LiveJudge:
     """Feed `references`, `answers` and `dead_letters` as they come, then call `report` once. The
-    records are objects of Kafka's client. `until` and `committed` of `scope` are read only by
-    `report`, so they may change until then.
+    records are those that the Kafka client returns. Only `report` reads `until` and `committed` of
+    `scope`, so they may change until then.
     """
 
     def __init__(self, scope: Scope, *, kept: int = KEPT) -> None:
@@ -58,7 +58,9 @@ class LiveJudge:
 
 
 class _Recent:
-    """The latest records of an output partition. While repeats come, there is an index by id."""
+    """The latest records of an output partition. While repeats come, it also keeps an index by
+    id.
+    """
 
     def __init__(self, kept: int) -> None:
         self._values: deque[bytes] = deque(maxlen=kept)
@@ -76,9 +78,9 @@ class _Recent:
             self._by_id.setdefault(id_of(value), value)
 
     def with_first(self, value: bytes) -> tuple[bytes, ...]:
-        """The first kept record with the same id, and then this record. Empty if no record with
-        this id is kept any more. In that case the judge reports that the row came after its
-        object's end.
+        """Two records with one id: the first that is kept, and then this one. Empty if no record
+        with this id is kept any more. Then the judge reports that the row came after its object's
+        end.
         """
         self._quiet = 0
         if self._by_id is None:

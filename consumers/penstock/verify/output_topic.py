@@ -1,8 +1,8 @@
-"""Judges the output topic: is every record in its place, and every object answered to its end?
+"""Judges the output topic: is every record in its place, and is every object answered to its end?
 
-Rule: a complete object is only noted in `done`. Of an incomplete object the rows are kept, as
-ranges. A record with the next row of the same object is judged by the few lines of `take`, any
-other record by `_place`. Owner: the judge, which feeds records in offset order.
+Rule: of a complete object only its place is kept, in `done`. Of an incomplete object the rows are
+kept, as ranges. If a record has the next row of the same object, the few lines of `take` judge it;
+`_place` judges any other record. Owner: the judge, which feeds records in offset order.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from penstock.verify.scope_and_input_topic import Asked, Done, ObjectAt, Scope, 
 
 
 class Answers:
-    """Call `take` with every record once; after that, `undone` names the incomplete objects."""
+    """Call `take` once with every record. After that, `undone` names the incomplete objects."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Answers:
         self.done = Done(asked)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Judge a record. The long condition is the common case: the record has the next row of the
-        same object and a prediction, and the object's fields are unchanged.
+        """Judge a record. The long condition recognises the common case: the record has a
+        prediction for the next row of the same object, and the object's fields are unchanged.
         """
         try:
             answer = decode_answer(value or b"")
@@ -162,8 +162,8 @@ class Answers:
         if answer.result is not None:
             said = answer.rows or 0, answer.result, answer.model
             self._claim(partition, offset, Claim(at, about, want, *said, partition, offset))
-            # If rows have records of their own, the last row's record has ended the object already,
-            # unless the object failed.
+            # If rows have records of their own and the object did not fail, the record of its last
+            # row has ended the object already.
             if self._scope.of_rows and answer.error is None and answer.result.rows:
                 self._check_behind(partition, offset, at)
                 return
@@ -265,14 +265,14 @@ class Answers:
         self.rows += answer.result.rows if answer.result else 0
 
     def undone(self, partition: int) -> Iterator[tuple[ObjectAt, Open | None]]:
-        """The objects without a complete answer, in order. Each comes with its `Open`, or with None
-        if it has no answer at all.
+        """The objects without a complete answer, in order, each with its `Open`. If an object has
+        no answer at all, None stands in place of its `Open`.
         """
         return ((at, self._open.get(at)) for at in self.done.missing(partition))
 
     def compare(self, partition: int, offset: int, _key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the second reading. If its row was repeated, compare the record with the
-        first record of this row.
+        """Call this with each record of the second reading. If the record's row was repeated, the
+        record is compared with the first record of this row.
         """
         try:
             answer = decode_answer(value or b"")

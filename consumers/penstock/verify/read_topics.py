@@ -1,8 +1,7 @@
 """`penstock verify`: reads the input, output and dead-letter topics, and feeds them to the judge.
 
-Rule: no worker is asked. The committed offsets are looked up before the ends of the output topics,
-so that the answers to all committed messages are among the records that are read. Owner: the
-command.
+Rule: no worker is asked. The committed offsets are asked for before the ends of the output topics.
+So the answers to all committed messages are among the records that are read. Owner: the command.
 """
 
 import asyncio
@@ -37,10 +36,11 @@ async def verify(
     until: Until = "end",
     progress: OnRead = lambda _done, _total: None,
 ) -> Report:
-    """Judge the input topics up to `until`: "end" for all records that the input topics hold now,
-    "committed" for the records before the group's committed offsets. `committed`: True if the
-    output topics are read without records of open and of aborted transactions. With exactly-once
-    delivery they are always read so, because the promise holds only for such readers.
+    """Judge the input topics. `until`: with "end", all records that the input topics hold now are
+    judged; with "committed", only those before the group's committed offsets. `committed`: True if
+    records of open and of aborted transactions on the output topics are left out. With exactly-once
+    delivery they are always left out, because the promise holds only for readers that leave them
+    out.
     """
     isolation = "read_committed" if committed else cfg.delivery.isolation
     async with (
@@ -57,8 +57,8 @@ async def verify(
 async def _of_input(
     cfg: config.Config, inputs: Reader, outputs: Reader, until: Until, progress: OnRead
 ) -> Report:
-    """Judge one input topic against the whole output topics, as if it were the only input. The
-    input is read as workers read it, which by default includes records of aborted transactions.
+    """Judge one input topic against the whole output topics, as if there were no other input topic.
+    The input is read as workers read it: by default, this includes records of aborted transactions.
     """
     topic = cfg.kafka.input_topic
     asked = await inputs.spans(topic)
@@ -82,7 +82,9 @@ async def _of_input(
 async def _follow(
     cfg: config.Config, waiting: list[tuple[Judge, list[Claim]]], reading: Progress
 ) -> None:
-    """Read the result objects that the records name, `AT_A_TIME` in parallel, and judge them."""
+    """Read the result objects that the records name, and judge them. `AT_A_TIME` of them are read
+    in parallel.
+    """
     if not waiting:
         return
     reading.total += len(waiting)
@@ -129,8 +131,8 @@ def scope_of(
     committed: Mapping[int, Commit],
     partitions: int,
 ) -> Scope:
-    """What the settings promise about the answers to the references at the offsets `asked`.
-    `partitions`: how many partitions the output topic has.
+    """Make the scope of a judge: what the settings promise about the answers. `asked`: the offsets
+    of the input that were read. `partitions`: how many partitions the output topic has.
     """
     by_hash = cfg.output.partitioning == "stream"
     return Scope(

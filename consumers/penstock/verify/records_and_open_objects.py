@@ -1,7 +1,8 @@
-"""Output records as the judge decodes them, and what the judge keeps of an incomplete object.
+"""Decodes output records for the judge, and holds what the judge keeps of an incomplete object.
 
-Rule: only the judged fields of a record are decoded. Fields that are the same for all rows of an
-object stay JSON text. Of an incomplete object the rows are kept as ranges. Owner: `output_topic`.
+Rule: only those fields of a record are decoded that are judged. Fields that are the same for all
+rows of an object stay JSON text. The rows of an incomplete object are kept as ranges. Owner:
+`output_topic`.
 """
 
 from collections.abc import Callable
@@ -21,8 +22,8 @@ from penstock.verify.scope_and_input_topic import ObjectAt, Want
 
 
 class Answer(Struct, gc=False):
-    """The judged fields of an output record. The fields that all records of an object share stay
-    undecoded.
+    """The judged fields of an output record. Fields that are the same in all records of an object
+    are not decoded.
     """
 
     v: Literal[1]
@@ -58,8 +59,8 @@ class Answer(Struct, gc=False):
 
     @property
     def contradiction(self) -> str | None:
-        """The rule: a row has either a prediction or an error, and a marker has no prediction.
-        Returns how the record breaks the rule. None: the record keeps the rule.
+        """A text that says how the record breaks a rule: a row has either a prediction or an error,
+        and a marker has no prediction. None: the record breaks no rule.
         """
         is_null = self.prediction == NULL
         if self.row is None or self.error is not None:
@@ -76,8 +77,8 @@ class Answer(Struct, gc=False):
 
 
 def constant_of(answer: Answer) -> Answer:
-    """A copy of the record with only the fields that all rows of an object share: without
-    prediction, error and result.
+    """A copy of the record without prediction, error and result. It has only the fields that are
+    the same for all rows of an object.
     """
     names = ("source", "object", "event_time", "attributes")
     kept = {name: Raw(bytes(getattr(answer, name))) for name in names}
@@ -96,15 +97,15 @@ _decode_time = msgspec.json.Decoder(EventTime | None).decode
 _decode_attributes = msgspec.json.Decoder(dict[str, Any] | None).decode
 NULL = Raw(b"null")
 
-# Partition, offset, key and value of a record.
+# A function that takes one record: its partition, offset, key and value.
 Take = Callable[[int, int, bytes | None, bytes | None], None]
 
 NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def each_record(take: Take) -> Take:
-    """A function that calls `take` for each record in a block. With `output.granularity = "block"`
-    a Kafka record holds the records of many rows.
+    """With `output.granularity = "block"`, a Kafka record holds the records of many rows. Returns a
+    function that takes such a block, and calls `take` for each record in it.
     """
 
     def take_all(partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
@@ -118,7 +119,7 @@ def each_record(take: Take) -> Take:
 
 
 def id_of(value: bytes) -> str:
-    """The id in an output record; empty if the value is no output record."""
+    """The id of an output record. It is empty if the value is no output record."""
     try:
         return _decode_id(value).id
     except NOT_JSON:
@@ -126,8 +127,8 @@ def id_of(value: bytes) -> str:
 
 
 def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
-    """The object that the record answers, and the input topic of that object; or a text that says
-    what is wrong with the record's id.
+    """Returns the object that the record answers and the input topic of that object; or, if the
+    record's id is wrong, a text that says what is wrong with it.
     """
     source = _decode_source(answer.source)
     whole, _, row = answer.id.rpartition("/")
@@ -144,8 +145,8 @@ def identify(answer: Answer) -> tuple[ObjectAt, str] | str:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A partition, or a stream of a partition, whose records must be in order. `top` (offset and
-    object index) and `row` name the furthest record so far.
+    """Records that must be in order: those of a partition, or of a stream of a partition. `top`
+    (offset and object index) and `row` name the furthest record so far.
     """
 
     top: tuple[int, int] = (-1, -1)
@@ -155,9 +156,8 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Open:
-    """An incomplete object. `limit`: up to this row the wanted rows follow each other without a
-    gap. `seen`: the rows that have a record. `end`: the number of rows, as the object's last record
-    tells it.
+    """An incomplete object. `limit`: the wanted rows have no gap before this row. `seen`: the rows
+    that have a record. `end`: the object's number of rows; None until its last record has told it.
     """
 
     at: ObjectAt
@@ -168,22 +168,23 @@ class Open:
     key: bytes | None
     sequence: Sequence
     limit: int = 0
-    # Version and model of each record of the object's first row. A repeat from the first row on may
-    # have another version and model than the first answer.
+    # The pairs of version and model in the records of the object's first row. There may be several,
+    # because a worker that repeats the object from its first row on may use another version and
+    # model.
     firsts: set[tuple[str | None, str]] = field(default_factory=set)
     seen: Ranges = field(default_factory=Ranges)
     end: int | None = None
 
     @property
     def missing(self) -> Ranges:
-        """The wanted rows without a record, as far as rows are known to exist."""
+        """The wanted rows that are known to exist and have no record."""
         stop = self.seen.stops[-1] if self.seen and self.end is None else self.end or 0
         return self.want.rows.within(0, stop).minus(self.seen)
 
     def is_unlike_first(self, answer: Answer, version: str | None) -> bool:
         """True if the record's pair of version and model differs from the pair of every record of
-        the object's first row. All rows of one run must have the same pair. An error may leave the
-        version out.
+        the object's first row. All rows of one run must have the same pair. A record with an error
+        may leave the version out.
         """
         said = (version, answer.model)
         if answer.row == self.want.rows.starts[0]:
@@ -195,7 +196,7 @@ class Open:
         return not is_less or answer.model not in {model for _, model in self.firsts}
 
     def why_unwanted(self, row: int) -> str | None:
-        """Why there should be no record of this row. None: the row was asked for."""
+        """The reason why there should be no record of this row. None: the row was asked for."""
         if not self.want.is_reference:
             return "the message is not a reference, a marker should answer it"
         if row not in self.want.rows:
@@ -206,8 +207,8 @@ class Open:
 
 
 def wrong_end(known: Open, answer: Answer) -> str | None:
-    """What is wrong with the record that ends an object. None: nothing is wrong. `known` includes
-    the record's row already.
+    """What is wrong with the record that ends an object. None: nothing is wrong. The record's row
+    must already be in `known.seen`.
     """
     if not answer.last or answer.rows is None:
         return "an object's end has both last and rows"

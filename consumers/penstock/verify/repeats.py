@@ -1,10 +1,10 @@
-"""Checks repeats, the records about rows that had a record before: the content must be the same,
-and a run of repeats may have no gaps.
+"""Checks repeats, which are records about rows that had a record before. A repeat must have the
+same content as the first record, and a run of repeats may have no gaps.
 
 Rule: the first reading of the output topic notes which rows were repeated, and how often. The
 second reading keeps the content of a repeated row from its first record to its last one. Rows that
-came once need no memory. Records do not name their worker, so each run of repeats is judged by
-itself. Owner: the judge, and `output_topic` with a `Runs` for each sequence.
+came once take no memory. Records do not name the worker that wrote them, so each run of repeats is
+judged by itself. Owner: the judge. `output_topic` has a `Runs` for each sequence.
 """
 
 import math
@@ -17,13 +17,13 @@ import orjson
 from penstock.core.progress.ranges import END, Ranges
 from penstock.verify.scope_and_input_topic import Asked, ObjectAt, Scope
 
-# Numbers count as equal if they differ by no more than float32's rounding, because in a batch of
-# another size the model adds numbers up in another order. float32 has 24 bits (6e-8); sums of some
-# hundred terms lose two to three digits.
+# Numbers count as equal if they differ by no more than float32's rounding. In a batch of another
+# size the model adds numbers up in another order, so its answers may differ by that much. float32
+# has 24 bits (6e-8); sums of some hundred terms lose two to three digits.
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
-# How many interrupted runs are remembered. More than two owners of a partition repeat at the same
-# time only if workers die faster than their sessions end.
+# How many interrupted runs are remembered. This is plenty: more than two owners of a partition
+# repeat rows at the same time only if workers die faster than their sessions end.
 MAX_BROKEN_OFF = 8
 
 
@@ -43,12 +43,12 @@ class Content(NamedTuple):
         try:
             return _close(orjson.loads(self.prediction), orjson.loads(other.prediction))
         except orjson.JSONDecodeError:
-            return False  # a number that no double can hold, or JSON nested too deeply
+            return False  # a number is too large for a double, or the JSON is nested too deeply
 
 
 class _Times:
-    """Counts how often each number was added. `levels[n]`: the numbers that were added more than n
-    times.
+    """Counts how often each number was added. `levels[n]` has the numbers that were added more than
+    `n` times.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class _Times:
 
 
 class Repeats:
-    """Checks that all records of a row have the same content. Call `note` in the first reading,
-    `compare` in the second, then `once`.
+    """Checks that all records of a row have the same content. Call `note` in the first reading of
+    the output topic, `compare` in the second reading, and `once` at last.
     """
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ class Repeats:
         return first.agrees(content)
 
     def once(self) -> Iterator[tuple[ObjectAt, Ranges]]:
-        """The rows that were noted as repeats because they came after their object's end, but that
-        have only one record.
+        """The rows that have only one record, although they were noted as repeats because they came
+        after their object's end.
         """
         nothing = Ranges()
         for where, rows in self._rows.items():
@@ -139,9 +139,9 @@ LeftOut = Callable[[Again, Again], str | None]
 class Runs:
     """The runs of repeats of one partition, or of one stream of a partition.
 
-    A worker that takes over may begin at any row, but must leave out no later row. An interrupted
-    run may go on later, because a worker that the group has removed as dead may still have a batch
-    on the way.
+    A worker that takes over may begin at any row, but from there on it must leave out no row. An
+    interrupted run may go on later, because a worker that the group has removed as dead may still
+    be sending a batch.
     """
 
     def __init__(self) -> None:
@@ -149,15 +149,17 @@ class Runs:
         self._broken_off: deque[Again] = deque(maxlen=MAX_BROKEN_OFF)
 
     def break_off(self) -> None:
-        """Interrupt the current run, because a record came that does not continue it."""
+        """Interrupt the current run. Call this when a record comes that does not continue the
+        run.
+        """
         if self._last is not None:
             self._broken_off.append(self._last)
             self._last = None
 
     def go_on(self, again: Again, left_out: LeftOut) -> str | None:
-        """Add a repeat. Returns a text that names what is left out before the repeat. None: the
-        repeat follows the last repeat of the current run or of an interrupted run, or begins a new
-        run.
+        """Add a repeat. If rows are left out before it, returns a text that names them. None: the
+        repeat begins a new run, or follows the last repeat of the current run or of an interrupted
+        one.
         """
         last = self._last
         wrong = left_out(last, again) if last is not None and last < again else None
@@ -174,7 +176,7 @@ class Runs:
 
 
 class Between:
-    """Finds the rows and objects that were asked for between two repeats."""
+    """Finds the rows and objects that were asked for and lie between two repeats."""
 
     def __init__(self, asked: Mapping[int, Asked], scope: Scope) -> None:
         self._asked = asked
@@ -196,7 +198,7 @@ class Between:
         return None
 
     def _after(self, at: ObjectAt) -> ObjectAt | None:
-        """The next object that is asked for."""
+        """The next object after this one that is asked for."""
         asked = self._asked[at.partition]
         wanted = asked.at(at.offset)
         for index in range(at.object_index + 1, len(wanted)):

@@ -1,9 +1,9 @@
-"""Checks that result objects hold the rows that the records on the output topic promise, and
-decodes the rows of a result object, whatever its format.
+"""Checks that result objects hold the rows that records on the output topic promise. Also decodes
+the rows of a result object, whatever its format.
 
-Rule: an object is read once, into a temporary file, and its rows are decoded from the file, in a
-thread. Of each row only its number is kept, and whether it failed. Owner: `penstock verify`;
-`penstock replay` also reads results by `fetched` and `rows_of`.
+Rule: an object is read once, into a temporary file. A thread decodes its rows from the file. Of
+each row we keep only its number, and whether it failed. Owner: `penstock verify`; `penstock replay`
+also reads results by `fetched` and `rows_of`.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from penstock.verify.scope_and_input_topic import ObjectAt, Want
 AT_A_TIME: Final = 8
 PARQUET_ROWS: Final = 65_536
 NULL: Final = b"null"
-# The exceptions that a damaged result raises while its rows are read.
+# While the rows of a damaged result are read, one of these exceptions is raised.
 UNREADABLE: Final = (msgspec.MsgspecError, OSError, EOFError, ValueError, KeyError)
 
 
 class Claim(NamedTuple):
-    """What a record says about the result of an object, and the record's own place."""
+    """What a record says about the result of an object, and where this record is."""
 
     at: ObjectAt
     about: str
@@ -52,8 +52,8 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """For each object, the claims about its result. Claims about the same result count once. The
-    newest claim is last.
+    """For each object: the claims about its result, with the newest claim last. Claims about the
+    same result count as one.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Claims:
 
 @dataclass(slots=True)
 class Found:
-    """The object that is stored under a result's name. `wrong`: why its rows could not be read."""
+    """The content of a stored result. `wrong`: the reason why its rows could not be read."""
 
     nbytes: int = 0
     checksum: str = ""
@@ -112,9 +112,9 @@ def _count(found: Found, file: IO[bytes], url: str) -> None:
 
 
 def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Claim]:
-    """How the stored result differs from the claims (None: it does not), and the claim of the
-    record to blame. The numbers of a repeated answer may differ in their last digits, so it is
-    enough if the stored result matches one of the claims.
+    """Returns two things: a text that says how the stored result differs from the claims (None: it
+    does not differ); and the claim of the record to blame. The numbers of a repeated answer may
+    differ in their last digits, so it is enough if the stored result matches one of the claims.
     """
     last = claims[-1]
     if isinstance(found, str):
@@ -142,7 +142,9 @@ def wrong_with(claims: list[Claim], found: Found | str) -> tuple[str | None, Cla
 
 
 class ResultRow(NamedTuple):
-    """`error`: the error's code, if the row has no prediction. `prediction`: JSON text."""
+    """`error`: if the row has no prediction, the error's code. `prediction`: the prediction as JSON
+    text.
+    """
 
     row: int
     error: str | None
@@ -163,8 +165,9 @@ class _Line(Struct, gc=False):
 
 
 async def fetched(objects: Objects, places: StoreChoice, url: str, file: IO[bytes]) -> Stored | str:
-    """Write the result's bytes to the file, and rewind the file. If the result cannot be read, for
-    example because it is in no configured store, returns a text that says why.
+    """Write the result's bytes to the file, rewind the file, and return size and checksum. If the
+    result cannot be read, for example because it is in no configured store, return a text that says
+    why.
     """
     nbytes, digest = 0, hashlib.sha256()
     try:
@@ -187,8 +190,8 @@ def _location_of(url: str, places: StoreChoice) -> Location:
 
 
 def rows_of(url: str, file: IO[bytes], *, predictions: bool) -> Iterator[ResultRow]:
-    """The rows in their order. If `predictions` is False, only the row numbers and errors of a
-    Parquet result are read, because that is faster. Raises one of `UNREADABLE` if the result is
+    """Yields the rows in their order. If `predictions` is False, only the row numbers and errors of
+    a Parquet result are read, because this is faster. Raises one of `UNREADABLE` if the result is
     damaged.
     """
     if url.endswith(".parquet"):

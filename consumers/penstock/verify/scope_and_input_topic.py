@@ -1,9 +1,10 @@
-"""What is asked for and promised: the scope of a judge, the objects and rows that each message of
-the input topic asks for, and which of the objects are completely answered.
+"""What a judge must know of the input: its scope (what was read, and what the settings promise),
+the objects and rows that each message of the input topic asks for, and which of these objects are
+completely answered.
 
-Rule: neighbouring messages that ask for the same share one entry, so that a million plain
-references take the memory of one. `Asked` is filled completely before the first answer is judged.
-Owner: the judge; its caller makes the scope.
+Rule: neighbouring messages that ask for the same objects and rows share one entry, so that a
+million plain references take the memory of one. `Asked` is filled completely before the first
+answer is judged. Owner: the judge; its caller makes the scope.
 """
 
 from bisect import bisect_right
@@ -20,7 +21,7 @@ from penstock.ports import Commit
 
 
 class ObjectAt(NamedTuple):
-    """An object of the input topic: its message, and its index in the message."""
+    """An object of the input topic: the place of its message, and its index in the message."""
 
     partition: int
     offset: int
@@ -29,9 +30,9 @@ class ObjectAt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """`spans`: from an input partition to the offsets that were read. `until`: from an input
-    partition to the offset before which every object must be complete. `committed`: from an input
-    partition to the group's commit, if there is one.
+    """Three mappings have input partitions as keys. `spans`: the offsets that were read. `until`:
+    the offset before which every object must be complete. `committed`: the group's commit, if there
+    is one.
     """
 
     input_topic: str
@@ -53,17 +54,17 @@ class Scope:
     times_of_rows: bool = False
     models: frozenset[str] = frozenset()
     naming: StreamNames = field(default_factory=lambda: StreamNames(None))
-    # Maps an object's index in its message to its place in the ledger.
+    # A function from an object's index in its message to the object's place in the ledger.
     place_of: Callable[[int], int] = int
 
 
-# A message that was read; None if it cannot be read as any of these kinds.
+# A decoded message of the input topic. None: it is of none of these kinds.
 Message = References | Inline | Ignored | None
 
 
 class Want(NamedTuple):
     """The rows that are asked for of one object. `selection`: the ranges of these rows; None: all
-    rows. `inline_rows`: how many rows the message itself has; None: the message has no rows.
+    rows. `inline_rows`: if the message itself carries the rows, their number.
     """
 
     selection: tuple[RowRange, ...] | None = None
@@ -76,7 +77,9 @@ class Want(NamedTuple):
         return Ranges.of(self.selection)
 
     def rest_from(self, row: int) -> Ranges:
-        """The rows that a dead letter must ask for if the object was unreadable from `row` on."""
+        """The rows that a dead letter must ask for again if the object was unreadable from `row`
+        on.
+        """
         rows = self.rows
         return rows.within(row, rows.stops[-1]) or Ranges.of([(row, None)])
 
@@ -101,7 +104,7 @@ def message_of(value: bytes | None) -> Message:
 
 
 def wants(message: Message) -> Wants:
-    """The objects that a message asks for; empty for a message that asks for none."""
+    """The objects that a message asks for. Empty if it asks for none."""
     if message is None:
         return NO_REFERENCE
     if isinstance(message, Ignored):
@@ -124,8 +127,8 @@ class Asked:
         self._wants: list[Wants] = [()]
 
     def add(self, offset: int, wanted: Wants) -> None:
-        """Note a message. Must be called in offset order; offsets that are left out ask for
-        nothing.
+        """Note what a message asks for. Must be called in offset order. Offsets that are left out
+        ask for nothing.
         """
         if offset > self._next:
             self._change(self._next, ())
@@ -154,9 +157,9 @@ class Asked:
         return self._starts[place + 1] if place + 1 < len(self._starts) else self._next
 
     def spans(self) -> Iterator[tuple[int, int, Wants]]:
-        """Runs of neighbouring offsets that ask for the same: the first offset, the offset after
-        the last one, and what each offset of the run asks for. Offsets that ask for nothing are
-        left out.
+        """Yields runs of neighbouring offsets that ask for the same objects and rows. Each run is
+        its first offset, the offset after its last one, and what each of its offsets asks for.
+        Offsets that ask for nothing are left out.
         """
         stops = [*self._starts[1:], self._next]
         for start, stop, wanted in zip(self._starts, stops, self._wants, strict=True):
@@ -165,8 +168,8 @@ class Asked:
 
 
 class Done:
-    """The objects that are answered to their end; `add` each object once. When all objects of a
-    message are complete, only the message's offset is kept, in a range.
+    """The objects that are answered to their end. Call `add` once for each. When all objects of a
+    message are complete, only the offset of the message is kept, in a range.
     """
 
     def __init__(self, asked: Mapping[int, Asked]) -> None:
@@ -192,7 +195,7 @@ class Done:
         return at.object_index in self._partly.get((at.partition, at.offset), ())
 
     def missing(self, partition: int) -> Iterator[ObjectAt]:
-        """The objects that are asked for and not completely answered, in order."""
+        """Yields, in order, the objects that are asked for and not completely answered."""
         complete = self._messages[partition]
         for start, stop, wants in self._asked[partition].spans():
             for low, high in Ranges([(start, stop)]).minus(complete):

@@ -1,9 +1,9 @@
-"""The judge for routes by which several models answer an object. It holds a judge for each of these
-models, and one judge for all objects that a single model answers.
+"""The judge for routes that let several models answer an object. It consists of several judges: one
+for each of these models, and one for all objects that a single model answers.
 
-Rule: an object that several models answer is asked for once of each model, and a record's `model`
-tells whose answer it is. All objects with a single model share one judge, whichever model answers,
-because the shares of a split may change. Owner: `read_topics`.
+Rule: if several models answer an object, each model must answer it once, and the `model` of a
+record tells which model answered. All objects with a single model share one judge, whichever that
+model is, because the shares of a split may change. Owner: `read_topics`.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from penstock.verify.scope_and_input_topic import NOT_OURS, Message, Scope, Want
 
 
 class _Said(Struct, gc=False):
-    """The fields of a record or a letter that name model and object. Only a record has an id, which
-    holds the object's index; only a letter has `object_index`.
+    """The fields of a record or a letter that name model and object. A record tells the object's
+    index in its id, a letter in `object_index`.
     """
 
     model: str = ""
@@ -44,7 +44,7 @@ _said = msgspec.json.Decoder(_Said).decode
 
 
 class SeveralJudges:
-    """The methods of `Judge`, for all models together."""
+    """Has the methods of `Judge`, and judges all models together."""
 
     def __init__(self, scope: Scope, routes: Routes) -> None:
         self._routes = routes
@@ -76,7 +76,9 @@ class SeveralJudges:
         self._alone.ask(partition, offset, _ours(wanted, [not models for models in asked]))
 
     def _models(self, partition: int, key: bytes | None, message: Message) -> list[tuple[str, ...]]:
-        """For each object of the message: its models, if there are several; else an empty tuple."""
+        """For each object of the message: the models that answer it if there are several, else an
+        empty tuple.
+        """
         asked = asked_of(message, key, partition, self._naming)
         return [() if message is None or one.model else self._several(one) for one in asked]
 
@@ -97,8 +99,8 @@ class SeveralJudges:
         self._judge(value).dead_letter(partition, offset, key, value)
 
     def _judge(self, value: bytes | None) -> Judge:
-        """The judge of the record's model, if that is one of several that were asked for the
-        object; else the judge of the objects with a single model.
+        """If the record's model is one of several that were asked for the object: the judge of this
+        model. Otherwise: the judge of all objects with a single model.
         """
         try:
             said = _said(value or b"")
@@ -118,8 +120,8 @@ class SeveralJudges:
     def report(self) -> Report:
         reports = [self._alone.report(), *(judge.report() for judge in self._of.values())]
         # All judges see the same messages, so messages are counted here. Several judges may see the
-        # same stream, so streams must not be summed. Only one judge sees a record, so `outside` can
-        # be summed.
+        # same stream, so the judges' counts of streams must not be summed. Only one judge sees a
+        # record, so their counts of `outside` can be summed.
         return msgspec.structs.replace(
             together(reports),
             references=self._references,

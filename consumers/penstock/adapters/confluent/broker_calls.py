@@ -1,14 +1,14 @@
 """Makes the commits, and asks for the group's positions and the ends of partitions.
 
-Rule: each call has a deadline here. Calls of librdkafka run on the thread of the reads and wait for
+Rule: each call has a deadline. Calls of librdkafka run on the thread of the reads, so they wait for
 the end of the current read. A partition begins at its earliest record only if the broker says that
 nothing is committed.
 
-Two questions are asked by aiokafka, not by librdkafka. The first is the question for the group's
-positions: confluent-kafka 2.16 reads a commit's metadata beyond its end, and a cursor that is
-followed by stray bytes cannot be decoded. The second is the question for the number of partitions:
-`list_topics` in a rebalance would overwrite confluent-kafka's state of the read that is under way,
-and the next callback would abort the process. Owner: the source.
+aiokafka, not librdkafka, asks two of the questions. It asks for the group's positions, because
+confluent-kafka 2.16 reads a commit's metadata beyond its end, and a cursor with stray bytes after
+it cannot be decoded. It also asks for the number of partitions, because confluent-kafka's
+`list_topics`, if it were called in a rebalance, would overwrite the state of the read that is under
+way, and the next callback would abort the process. Owner: the source.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T")
 # In a ListOffsets request these numbers stand for the earliest offset and for the next offset, the
 # one after the last record.
 EARLIEST, NEXT = -2, -1
-# The pause before a commit is tried again, perhaps under a new epoch.
+# The pause before we try a commit again. Meanwhile the member may get a new epoch.
 EPOCH_S = 0.1
 ENDS = "a question about the ends of partitions"
 
@@ -56,16 +56,16 @@ class BrokerCalls:
             async with answered_within("the commit", self._commit_s):
                 await self._committed(commits)
         except KafkaException as error:
-            # A member that has lost its partitions need not commit: the new owner starts at the
-            # last commit.
+            # If this member has lost its partitions, the failure does no harm: their new owner
+            # starts at the last commit.
             if error.args[0].code() not in NO_MEMBER:
                 raise of_ours("the commit", error.args[0]) from error
 
     async def _committed(self, commits: Mapping[int, Commit]) -> None:
         """Commit, and repeat the commit while the broker refuses our epoch. A member learns its new
         epoch by its next heartbeat; before that heartbeat, the broker refuses its commits
-        (KIP-848). Only partitions that were not revoked meanwhile are committed again: under the
-        new epoch the broker would accept a commit even for a partition that another member has now.
+        (KIP-848). Under the new epoch the broker would accept a commit even for a partition that
+        another member has now. So partitions that were revoked meanwhile are not committed again.
         """
         held = self._ours.held(commits)
         while ours := self._ours.still(held):
@@ -81,9 +81,9 @@ class BrokerCalls:
                 return
 
     async def committed(self, partitions: Collection[int]) -> dict[int, Commit]:
-        """The position of the group in each partition; where the group has committed nothing, the
-        position of the earliest record. With exactly once, a position that an open transaction may
-        move is `UNDECIDED`.
+        """For each partition: the position that the group has committed, or the position of the
+        earliest record if the group has committed nothing. With exactly once, the value is
+        `UNDECIDED` if an open transaction may still move the position.
         """
         what = "a question about the committed offsets"
         named = {self._names.named(number): number for number in partitions}
@@ -106,8 +106,8 @@ class BrokerCalls:
         return begins[partition], ends[partition]
 
     async def ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """The next offset of each partition. The deadline is short, because the worker asks this
-        question every two seconds.
+        """For each partition: the offset after its last record. The deadline is short, because the
+        worker asks this question every two seconds.
         """
         return await self._offsets(partitions, NEXT, END_OFFSETS_S)
 

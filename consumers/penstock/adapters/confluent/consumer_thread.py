@@ -1,9 +1,9 @@
-"""librdkafka's consumer, with its membership of the group, and the thread on which all its calls
-are made.
+"""Two classes: `Handle` holds librdkafka's consumer and its membership of the group; `CallThread`
+is the thread on which all calls to the consumer are made.
 
 Rule: confluent-kafka lets one thread at a time use a consumer. The event loop awaits the answers
-and never blocks on the thread. After a refusal by the group, `join` replaces the consumer by a new
-one. Owner: the source.
+and never blocks on the thread. If the group refuses the consumer, `join` makes a new one. Owner:
+the source.
 """
 
 import asyncio
@@ -23,13 +23,14 @@ from penstock.adapters.kafka.group.membership import GroupMember
 
 T = TypeVar("T")
 
-# librdkafka calls such a function within a read, with the partitions that come or go.
+# A function that librdkafka calls within a read, with the consumer and the partitions that are
+# assigned or revoked.
 Callback = Callable[[Any, list[Any]], None]
 WHAT = "the start of the consumer"
 
 
 class Handle:
-    """Holds the consumer, which exists from the first `join` on, and makes calls to it.
+    """Holds the consumer, and makes calls to it. The consumer exists from the first `join` on.
     `is_incremental`: True if the group gives and takes single partitions while this member goes on
     reading its other partitions.
     """
@@ -62,10 +63,10 @@ class Handle:
                 self.consumer.subscribe(self.topics, **self._callbacks)
 
     def member(self) -> GroupMember:
-        """The membership that was noted last. With the protocol `consumer` the member's epoch grows
-        between two assignments of partitions. So each call of `member` also lets the thread note
-        the membership anew: a caller that was refused with an old epoch gets the new epoch when it
-        calls again.
+        """The membership that was noted last. With the protocol `consumer` the member's epoch may
+        grow at any time. So each call of `member` also makes the thread note the membership anew. A
+        caller whose epoch was too old for the broker gets the new epoch when it calls `member`
+        again.
         """
         if self.is_incremental:
             self.call(self.note_member)
@@ -74,7 +75,9 @@ class Handle:
         return described(self._membership)
 
     def note_member(self) -> None:
-        """Call this on the thread, because it blocks until librdkafka's own thread answers."""
+        """Note the present membership. Call this on the thread, because it blocks until
+        librdkafka's own thread answers.
+        """
         with suppress(RuntimeError, KafkaException):  # the consumer is closed
             self._membership = self.consumer.consumer_group_metadata()
 
@@ -86,22 +89,22 @@ class Handle:
             self.consumer.subscribe(self.topics, **self._callbacks)
 
     def call(self, work: Callable[[], T], *, apart: bool = False) -> "asyncio.Future[T]":
-        """Make a call on the thread, in its turn. `apart`: True if the call must not be made within
-        a rebalance. Reads, seeks and the end of the consumer need this, because they would disturb
-        the rebalance.
+        """Make a call on the thread, after the calls that wait already. `apart`: True if the call
+        would disturb a rebalance, and so must not be made within one. That is so for reads, for
+        seeks, and for the end of the consumer.
         """
         assert self._thread is not None, "after `join`"
         return self._thread.call(work, apart=apart)
 
     def in_loop(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """Let the event loop do this work. Call this on the thread, within a call."""
+        """Let the event loop do this work, and return its result. Use this only on the thread,
+        within a call.
+        """
         assert self._thread is not None, "after `join`"
         return self._thread.in_loop(work, loop)
 
     async def leave(self) -> None:
-        """Close the consumer. By this the consumer leaves the group, unless it has an instance
-        id.
-        """
+        """Close the consumer. If it has no instance id, it thereby leaves the group."""
         if self._thread is not None:
             await self.call(self.consumer.close, apart=True)
 
@@ -118,14 +121,14 @@ class _Call(NamedTuple):
 
 
 class CallThread:
-    """Makes blocking calls one after the other, on a thread that starts at once and runs until
+    """A thread that makes blocking calls one after the other. It starts at once and runs until
     `end`.
 
     A call is skipped if its caller was cancelled before the call began. Within a call the library
     may call us back, and the callback may need work in the event loop. That work may need further
-    calls, so the thread makes them while it waits for the work. Only a call that the library
-    forbids within a callback waits until the outer call has ended. The thread is a daemon, so a
-    call that hangs cannot keep the process from ending.
+    calls, so the thread makes them while it waits for the work. The library forbids some calls
+    within a callback: those wait until the outer call has ended. The thread is a daemon, so that
+    the process can end even while a call hangs.
     """
 
     def __init__(self, name: str) -> None:

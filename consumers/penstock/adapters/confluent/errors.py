@@ -46,7 +46,7 @@ _LASTING = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
     }
 )
-# The errors of a commit whose partitions have a new owner.
+# The errors that a commit gets if its partitions have a new owner.
 NO_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -61,7 +61,9 @@ NO_MEMBER = frozenset(
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn every error of librdkafka into one of ours, which says that `what` failed."""
+    """A block that turns every error of librdkafka into one of our errors, whose text says that
+    `what` failed.
+    """
     try:
         yield
     except PenstockError:
@@ -98,14 +100,14 @@ def is_fatal(error: KafkaError) -> bool:
 
 
 def is_unreleased(error: KafkaError) -> bool:
-    """True if the group still counts a member under our instance id. That member may be dead."""
+    """True if, to the group, another member has our instance id. That member may be dead."""
     code = KafkaError.UNRELEASED_INSTANCE_ID
     return error.code() == code or (is_fatal(error) and KafkaError(code).str() in error.str())
 
 
 def _lasting(error: KafkaError) -> int | None:
-    """The broker's code if it stands for a refusal that lasts, else None. librdkafka reports each
-    fatal error as `_FATAL`; in that case only the text tells which error the broker sent.
+    """The broker's code if it stands for a lasting refusal, else None. librdkafka reports each
+    fatal error as `_FATAL`, and only the text of the error tells which code the broker sent.
     """
     if error.code() != KafkaError._FATAL:
         return error.code() if error.code() in LASTING else None

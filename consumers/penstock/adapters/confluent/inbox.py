@@ -10,16 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 from penstock.ports import Commit, Record
 
-# A partition is paused when this many of its records or bytes wait: as many records as one poll
-# gives, or as many bytes as aiokafka would hold of a partition.
+# A partition is paused when this many of its records, or this many bytes, wait. The number of
+# records is what one poll gives; the number of bytes is what aiokafka would hold of a partition.
 CROWD_RECORDS = 500
 CROWD_BYTES = 1 << 20
 
 
 class _Waiting:
     """The waiting records of one partition. `next_offset`: the offset after the last record that
-    came. `end`: the end of the log that librdkafka reported. `end` is higher than `next_offset` if
-    the last offsets of the log have no records, but markers of transactions.
+    came. `end`: the end of the log, as librdkafka reported it. If the last offsets of the log have
+    markers of transactions and no records, `end` is higher than `next_offset`.
     """
 
     __slots__ = ("end", "nbytes", "next_offset", "records")
@@ -36,11 +36,11 @@ class Inbox:
         self._waiting: dict[int, _Waiting] = {}
 
     def clear(self) -> None:
-        """Forget all partitions: none is assigned to us."""
+        """Forget all partitions. Call this when none is assigned to us any more."""
         self._waiting.clear()
 
     def forget(self, partitions: Iterable[int]) -> None:
-        """Forget these partitions: they were revoked."""
+        """Forget these partitions, because they were revoked."""
         for partition in partitions:
             self._waiting.pop(partition, None)
 
@@ -50,7 +50,7 @@ class Inbox:
             self._waiting[partition] = _Waiting(start.next_offset)
 
     def put(self, record: Record) -> None:
-        """Add a record, unless its partition was revoked or the record has come before."""
+        """Add a record. If its partition was revoked, or the record has come before, do nothing."""
         waiting = self._waiting.get(record.partition)
         if waiting is not None and record.offset >= waiting.next_offset:
             waiting.next_offset = record.offset + 1
@@ -64,7 +64,9 @@ class Inbox:
             waiting.end = max(waiting.end, offset)
 
     def take(self, partitions: Iterable[int], most: int) -> list[Record]:
-        """Up to `most` waiting records of these partitions, each partition in order."""
+        """Give out up to `most` waiting records of these partitions. The records of one partition
+        are in order.
+        """
         taken: list[Record] = []
         for partition in partitions:
             waiting = self._waiting.get(partition)
@@ -80,8 +82,8 @@ class Inbox:
         return taken
 
     def crowded(self, wanted: Collection[int]) -> set[int]:
-        """The partitions outside `wanted` that must be paused, because so many of their records
-        wait.
+        """The partitions that must be paused, because many of their records wait and they are not
+        in `wanted`.
         """
         return {
             partition
@@ -95,15 +97,15 @@ class Inbox:
         return waiting is not None and bool(waiting.records)
 
     def read_up_to(self) -> dict[int, int]:
-        """For each partition, the offset at which reading goes on. The thread of the reads also
-        calls this, and meanwhile the event loop may change the partitions: so the partitions are
-        copied in one step.
+        """For each partition: the offset at which reading goes on. The partitions are copied in one
+        step, because the thread of the reads also calls this, and the event loop may change the
+        partitions meanwhile.
         """
         waiting = list(self._waiting.items())
         return {partition: each.next_offset for partition, each in waiting}
 
     def given_up_to(self) -> dict[int, int]:
-        """For each partition, the offset before which every record was given out."""
+        """For each partition: the offset up to which all records were given out."""
         return {
             partition: (
                 waiting.records[0].offset

@@ -1,5 +1,5 @@
-"""What librdkafka is told when this member joins: the options of its consumer, and the topics that
-it reads. Also decodes the membership that librdkafka reports.
+"""Makes the options of librdkafka's consumer, chooses the topics that it reads, and decodes the
+membership that librdkafka reports.
 
 Rule: our code decides where to read and what to commit, so librdkafka's automatic commits and
 resets are off. The session and the name of the assignor are the same as with aiokafka. Owner: the
@@ -20,33 +20,33 @@ from penstock.adapters.kafka.group.membership import GroupMember, instance_of
 from penstock.adapters.kafka.source import METADATA_MAX_AGE_MS
 from penstock.errors import usage
 
-# How often librdkafka asks which broker is the coordinator; a commit also fails after this time if
-# there is no coordinator. librdkafka's default is ten minutes.
+# How often librdkafka asks which broker is the coordinator. If there is no coordinator, a commit
+# fails after this time. librdkafka's default is ten minutes.
 COORDINATOR_MS = 5_000
-# A request without an answer fails after this time. Reads wait while a commit is under way, and a
-# member that does not read for too long is removed from the group.
+# A request without an answer fails after this time. It must be short, because reads wait while a
+# commit is under way, and the group removes a member that does not read for too long.
 SOCKET_TIMEOUT_MS = 10_000
-# 0 turns librdkafka's log off, because librdkafka writes its lines to standard error, past our log.
-# Giving librdkafka a Python logger makes confluent-kafka 2.16 abort the process (`CallState_get: cs
-# != NULL`). Errors that matter also arrive by `error_cb`.
+# 0 turns librdkafka's log off. Otherwise librdkafka would write its lines to standard error, past
+# our log. It could also write to a Python logger, but then confluent-kafka 2.16 aborts the process
+# (`CallState_get: cs != NULL`). Errors that matter also arrive by `error_cb`.
 LOG_LEVEL = 0
 # How long a broker without records may wait before it answers. librdkafka asks for all partitions
 # of a broker in one request, and any record ends the wait, so the wait adds no latency.
 FETCH_WAIT_MS = 500
-# How much librdkafka reads ahead, in records of a partition and in KiB of all partitions. This
-# amount is enough for the highest rate measured (some 5,000 references a second), and takes little
-# memory even if each message has a megabyte.
+# How much librdkafka reads ahead: so many records of each partition, and so many KiB of all
+# partitions together. This amount is enough for the highest rate measured (some 5,000 references a
+# second), and takes little memory even if each message has a megabyte.
 AHEAD_RECORDS = 1_000
 AHEAD_KIB = 16 << 10
-# How long librdkafka pauses the fetches of a partition of which it has read enough ahead.
-# librdkafka's default of a second is so long that the pipeline would run out of records.
+# When librdkafka has read enough of a partition ahead, it pauses the fetches of this partition for
+# this long. librdkafka's default of a second is so long that the pipeline would run out of records.
 AHEAD_LOOK_MS = 5
 OLDEST = (2, 16)
 MARK = b"CGMDv2:"
-# With a pattern, the time between two looks which topics match.
+# If a pattern selects the topics: the time between two looks which topics match.
 LOOK_S = METADATA_MAX_AGE_MS / 1000
-# The deadline of a look; short, because no read is made meanwhile. A broker that is up answers
-# within milliseconds.
+# The deadline of such a look. It is short, because no read is made meanwhile. A broker that is up
+# answers within milliseconds.
 ANSWER_S = 1.0
 # Kafka's own topics. Like aiokafka, we leave them out even if they match the pattern.
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
@@ -55,12 +55,12 @@ INTERNAL = {"__consumer_offsets", "__transaction_state"}
 def member_options(
     settings: config.Kafka, poll_ms: int, on_error: Callable[[Any], None]
 ) -> dict[str, Any]:
-    """`poll_ms`: the group removes a member that has not read for this time."""
+    """`poll_ms`: if a member has not read for this time, the group removes it."""
     return _connection(settings) | {
         "group.id": settings.group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",  # `Places` decides where to go on, and logs it
+        "auto.offset.reset": "error",  # `Places` chooses the new position, and logs it
         "isolation.level": settings.isolation,
         "enable.partition.eof": True,
         "max.poll.interval.ms": poll_ms,
@@ -77,8 +77,8 @@ def member_options(
 
 
 def described(metadata: bytes) -> GroupMember:
-    """Decode the membership from the bytes that librdkafka hands to its own producers. These bytes
-    are a mark, the generation, and then texts that each end with a zero byte.
+    """Decode the membership from the bytes that librdkafka hands to its own producers. The bytes
+    are a mark, the generation, and some texts; each text ends with a zero byte.
     """
     mark, generation = metadata[: len(MARK)], metadata[len(MARK) :][:4]
     if mark != MARK:
@@ -87,8 +87,8 @@ def described(metadata: bytes) -> GroupMember:
             'set kafka.client = "aiokafka"'
         )
     group, member_id, rest = metadata[len(MARK) + 4 :].split(b"\0", 2)
-    # Without an instance id, the rest is a byte 1; otherwise it is a byte 0, the id, and its zero
-    # byte.
+    # If the member has no instance id, the rest is a byte 1. Otherwise the rest is a byte 0, the
+    # id, and the zero byte that ends the id.
     instance_id = None if rest == b"\1" else rest[1:-1].decode()
     number = int.from_bytes(generation, sys.byteorder, signed=True)
     return GroupMember(group.decode(), number, member_id.decode(), instance_id)
@@ -105,7 +105,7 @@ def _connection(settings: config.Kafka) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "coordinator.query.interval.ms": COORDINATOR_MS,
         "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-        # A broker that comes back is found within a second, as with aiokafka.
+        # As with aiokafka, a broker that comes back is found within a second.
         "reconnect.backoff.max.ms": 1_000,
     }
     if settings.security_protocol.endswith("SSL"):
@@ -120,8 +120,8 @@ def _connection(settings: config.Kafka) -> dict[str, Any]:
 
 
 def _protocol(settings: config.Kafka) -> dict[str, Any]:
-    """The options of the group's protocol. With "consumer" the broker decides about session,
-    heartbeat and assignor, and librdkafka refuses the options for them.
+    """The options of the group's protocol. With the protocol "consumer" the broker decides about
+    session, heartbeat and assignor, so librdkafka refuses options for them.
     """
     if settings.group_protocol == "consumer":
         check_release(version("confluent-kafka"))
@@ -134,8 +134,8 @@ def _protocol(settings: config.Kafka) -> dict[str, Any]:
 
 
 def check_release(release: str) -> None:
-    """Raises `Fatal` for a release before 2.16: in a group with the protocol `consumer`, such a
-    release stands still for minutes.
+    """Raises `Fatal` for a release of confluent-kafka before 2.16, because in a group with the
+    protocol `consumer` such a release stands still for minutes.
     """
     if tuple(map(int, release.split(".")[:2])) < OLDEST:
         raise usage(
@@ -145,11 +145,12 @@ def check_release(release: str) -> None:
 
 
 class Subscription:
-    """Which topics librdkafka reads: those that are configured, or those that match a pattern now.
+    """Tells which topics librdkafka reads: those that are configured, or those that match the
+    pattern now.
 
-    The pattern is a regular expression of Python, as with aiokafka; librdkafka and the broker each
-    have a syntax of their own. So we look again and again which topics match, and subscribe to them
-    by their names.
+    As with aiokafka, the pattern is a regular expression of Python. librdkafka and the broker each
+    have another syntax, so we cannot pass them the pattern. Instead we look again and again which
+    topics match, and subscribe to them by their names.
     """
 
     def __init__(self, settings: config.Kafka, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -159,8 +160,8 @@ class Subscription:
         self._looked_s: float | None = None
 
     def changed(self, consumer: Any) -> bool:
-        """Look which topics match now. Returns True if other topics match than before, else False.
-        Without a pattern the result is always False.
+        """Look which topics match now. Returns True if they are not the same as before. Without a
+        pattern the result is always False.
         """
         if self._matches is None:
             return False
@@ -171,7 +172,7 @@ class Subscription:
         try:
             known = consumer.list_topics(timeout=ANSWER_S).topics
         except KafkaException:
-            return False  # the broker is away, and the next read reports it
+            return False  # the broker is unreachable, and the next read reports it
         found = sorted(set(filter(self._matches, known)) - INTERNAL)
         if not found or found == self.topics:
             return False

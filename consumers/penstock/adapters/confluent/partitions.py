@@ -1,10 +1,10 @@
-"""The partitions of this member: librdkafka's name for each, and a number that is new with every
-assignment.
+"""The partitions of this member. `PartitionNames` translates their numbers into librdkafka's names.
+`AssignedPartitions` gives a new number to every assignment of a partition.
 
-Rule: if a partition was revoked and has come back, another member may have got further with it in
-between. So no commit and no seek that was made before the revocation may reach the new assignment:
-its number differs from that of the old assignment. Owner: the reads. They change the numbers only
-in the event loop; the thread of the reads only looks the numbers up.
+Rule: if a partition was revoked and has come back, another member may have read further in it
+meanwhile. So a commit or a seek that was made before the revocation may not reach the new
+assignment. We recognise it by the number of its assignment. Owner: the reads. Only the event loop
+changes the numbers; the thread of the reads only looks them up.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,8 +24,8 @@ class PartitionNames:
         self._numbers = numbers
 
     def named(self, number: int) -> Any:
-        """The partition in the form of aiokafka, because aiokafka asks for the group's
-        positions.
+        """The partition as aiokafka names it. We need this name because aiokafka asks for the
+        group's positions.
         """
         return self._numbers.of(number)
 
@@ -37,9 +37,9 @@ class PartitionNames:
         return [self.place(number) for number in numbers]
 
     def starts(self, starts: Mapping[int, Commit]) -> list[Any]:
-        """The partitions with their first offsets. If a position is undecided, the offset is 0, and
-        never "the end": librdkafka would ask the broker for the end, and go there even after a
-        later seek.
+        """The partitions, each with its first offset, for librdkafka. If a position is undecided,
+        we give the offset 0. "The end" would be wrong, because librdkafka would ask the broker for
+        the end, and go there even after a later seek.
         """
         return [self.place(number, max(0, start.next_offset)) for number, start in starts.items()]
 
@@ -51,7 +51,7 @@ class PartitionNames:
 
 
 class AssignedPartitions:
-    """Holds, for each partition of this member, the number of its assignment."""
+    """Knows the number of the present assignment of each partition of this member."""
 
     def __init__(self) -> None:
         self._assignments: dict[int, int] = {}
@@ -68,8 +68,8 @@ class AssignedPartitions:
         return set(self._assignments)
 
     def held(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Those of the partitions that are ours, with the numbers of their assignments. Later,
-        `still` tells which of these assignments last.
+        """A mapping from those of the partitions that are ours to the numbers of their assignments.
+        Later, `still` tells which of these assignments still hold.
         """
         held = self._assignments
         return {one: held[one] for one in partitions if one in held}

@@ -1,8 +1,8 @@
-"""Reads: librdkafka hands over records on a thread, and the inbox keeps them for the pipeline.
+"""Reads records: librdkafka hands them over on a thread, and the inbox keeps them for the pipeline.
 
-Rule: one read at a time. When a seek or a rebalance begins, all records that were read before are
-in the inbox: if they came later, they would be taken for records of the new position. Owner: the
-source.
+Rule: there is one read at a time. Before a seek or a rebalance begins, all records that were read
+are put into the inbox. If they came there later, they would be taken for records of the new
+position. Owner: the source.
 """
 
 import asyncio
@@ -24,19 +24,20 @@ from penstock.messages.traceparent import in_headers
 from penstock.ports import UNDECIDED, Commit, Record
 
 # If `FLOW_RECORDS` or more records wait when a read begins, records come faster than they are read.
-# In this case the read waits `GATHER_S` for more records, so that one turn of all stages handles
-# more of them. If `ENOUGH_RECORDS` wait already, a turn is worth its cost, and the read does not
-# wait. A lone record does not wait either. (aiokafka needs no such wait: it asks the broker for
-# records only after the former ones were taken, while librdkafka asks ahead.)
+# Then the read waits `GATHER_S` for more records, so that one turn of all stages handles more of
+# them. If `ENOUGH_RECORDS` wait already, a turn is worth its cost, so the read does not wait. If
+# fewer than `FLOW_RECORDS` wait, the read does not wait either. (aiokafka needs no such wait,
+# because it asks the broker for records only after the former ones were taken, while librdkafka
+# asks ahead.)
 FLOW_RECORDS, ENOUGH_RECORDS = 3, 50
 GATHER_S = 0.003
 
 
 class Reads:
-    """`failure`: the exception that ended a read. `lost`: from a partition to a position that the
-    log does not have; the entry stays until a seek moves the partition. `errors`: the other errors
-    that came among the records. `stopped`: partitions that may not be read until a seek or a new
-    assignment.
+    """`failure`: the exception that ended a read. `lost`: a mapping from a partition to a position
+    of ours that its log does not have; the entry stays until a seek moves the partition. `errors`:
+    the other errors that came among the records. `stopped`: partitions that may not be read until a
+    seek or a new assignment.
     """
 
     def __init__(self, handle: Handle, names: PartitionNames) -> None:
@@ -48,7 +49,8 @@ class Reads:
         self.failure: BaseException | None = None
         self._handle = handle
         self._names = names
-        # The positions that the thread has sought and that the inbox does not know yet.
+        # For each partition that the thread has moved by a seek: the new position, until the inbox
+        # knows it.
         self._sought: dict[int, Commit] = {}
         self._paused: set[int] = set()
         self._early: list[Any] = []
@@ -56,8 +58,8 @@ class Reads:
         self._woken: asyncio.Future[None] | None = None
 
     async def some(self, wanted: set[int], wait_ms: int) -> None:
-        """Return when a read has ended or a rebalance has begun. A read within which a rebalance
-        begins lasts until the rebalance has ended.
+        """Return when a read has ended or a rebalance has begun. If a rebalance begins within a
+        read, this read lasts until the rebalance has ended.
         """
         if self._reading is None:
             self._begin(wanted, wait_ms)
@@ -78,13 +80,13 @@ class Reads:
         self._reading.add_done_callback(self._arrived)
 
     def _read(self, pause: set[int], resume: set[int], wait_s: float) -> list[Any]:
-        """Read on the thread. Take all records that are there; if many are there, also take those
-        that come within a moment. If no record is there, wait for the first one, and take the
-        records that came with it.
+        """Called on the thread. Take all records that are there. If `FLOW_RECORDS` or more are
+        there, but fewer than `ENOUGH_RECORDS`, also take those that come within `GATHER_S`. If none
+        is there, wait for the first one, and take it with the records that came with it.
 
-        A notice that a partition was read to its end comes after nearly every record of a slow
-        topic. Such notices alone do not end a read, because each read costs a turn of all stages,
-        and two switches of the interpreter between threads.
+        librdkafka also gives a notice when a partition was read to its end. On a slow topic such a
+        notice comes after nearly every record. A notice does not end a read, because each read
+        costs a turn of all stages, and two switches of the interpreter between threads.
         """
         self._handle.follow_topics()
         consumer = self._handle.consumer
@@ -93,17 +95,18 @@ class Reads:
         if resume:
             consumer.resume(self._names.places(resume))
         until_s = time.monotonic() + wait_s
-        # Often records are there already. In this case one call brings all of them.
+        # Often records are there already. Then this call brings all of them.
         self._early = consumer.consume(MAX_RECORDS, 0)
         if FLOW_RECORDS <= records_in(self._early) < ENOUGH_RECORDS:
             behind = consumer.consume(MAX_RECORDS - len(self._early), GATHER_S)
             self._early += behind
         while all(map(is_end, self._early)) and (left_s := until_s - time.monotonic()) > 0:
-            # `consume` alone would wait until it had the full number of records.
+            # `poll` returns with the first record; `consume` would wait for the full number of
+            # records.
             if (first := consumer.poll(left_s)) is not None:
                 self._early.append(first)
-                # Not `self._early += consumer.consume(...)`: a rebalance within this call empties
-                # `_early`, and `+=` would bring its old records back.
+                # This is not written `self._early += consumer.consume(...)`, because a rebalance
+                # within the call empties `_early`, and `+=` would bring the old records back.
                 behind = consumer.consume(MAX_RECORDS, 0)
                 self._early += behind
         found, self._early = self._early, []
@@ -139,7 +142,7 @@ class Reads:
             else:
                 self.errors.append(error)
 
-    # The positions at which reading goes on.
+    # The following methods set the positions at which reading goes on.
 
     def begin(self, starts: Mapping[int, Commit]) -> set[int]:
         """Note that these partitions are now assigned to us, at these positions. Returns the
@@ -156,7 +159,7 @@ class Reads:
         return undecided
 
     def forget(self, partitions: Collection[int]) -> None:
-        """Forget these partitions: they were revoked."""
+        """Forget these partitions, because they were revoked."""
         self._paused.difference_update(partitions)
         self.stopped.difference_update(partitions)
         for one in partitions:
@@ -166,9 +169,9 @@ class Reads:
         self.inbox.forget(partitions)
 
     async def seek(self, starts: Mapping[int, Commit]) -> None:
-        """Move to new positions. The waiting records of these partitions are dropped. The records
-        of a read that is under way are dropped, too, because the thread ends that read before it
-        makes the seek. Partitions that are revoked meanwhile are left out.
+        """Move these partitions to new positions. Their waiting records are dropped. If a read is
+        under way, the thread ends it before it makes the seek, so the records of that read are
+        dropped, too. Partitions that are revoked meanwhile are left out.
         """
         if not (held := self.ours.held(starts)):
             return
@@ -181,10 +184,10 @@ class Reads:
                 del self._sought[one]
 
     def _seek(self, starts: Mapping[int, Commit], held: Mapping[int, int]) -> None:
-        """Seek on the thread. librdkafka refuses to seek a partition that it does not fetch: either
-        the fetch has not begun yet, or the position is gone. In this case the partitions are
-        assigned anew, each at its position; with the protocol `classic` all partitions of the
-        member must be assigned anew at once.
+        """Called on the thread. librdkafka refuses a seek in a partition that it does not fetch,
+        because the fetch has not begun yet or the log does not have the position. Then we assign
+        the partitions to librdkafka anew, each at its position. With the protocol `classic` we must
+        do this for all partitions of the member at once.
         """
         consumer, place = self._handle.consumer, self._names.place
         all_held = set(map(self._names.number, consumer.assignment()))
@@ -201,8 +204,8 @@ class Reads:
                 consumer.incremental_unassign(anew)
                 consumer.incremental_assign(anew)
                 return
-            # Records that were read but are not in the inbox yet come a second time; the inbox
-            # takes each record once.
+            # The records that are not in the inbox yet will come a second time. The inbox takes
+            # each record only once.
             sought = {one: start.next_offset for one, start in dict(self._sought).items()}
             places = self.inbox.read_up_to() | sought
             consumer.assign([place(one, places.get(one, 0)) for one in all_held])
@@ -220,7 +223,7 @@ def records_in(messages: list[Any]) -> int:
 
 
 def record_of(number: int, message: Any) -> Record:
-    """The record in the form in which aiokafka's source gives it to the pipeline."""
+    """Make the same record that aiokafka's source would give to the pipeline."""
     value, headers = message.value(), message.headers()
     return Record(
         number,

@@ -1,13 +1,13 @@
 """The callbacks by which librdkafka assigns and revokes this member's partitions.
 
-Rule: librdkafka calls back from inside a read, on the thread of the reads, and waits for the
-callback to return. So the thread waits in the callback while the event loop suspends or begins
-lanes, and makes the commits that come in this time.
+Rule: librdkafka makes these calls from inside a read, on the thread of the reads, and waits for the
+callback to return. So the callback keeps the thread while the event loop suspends or begins lanes.
+Commits that come in this time are made by the thread within the callback.
 
-With the protocol `classic` the group takes all partitions and gives some of them back: all are
-suspended, and those that do not come back are revoked. With `consumer` the group takes only the
-partitions that move: they are suspended and then revoked at once, so that no member waits for a
-drain. Owner: the source.
+With the protocol `classic` the group takes all partitions and gives some of them back. So all are
+suspended, and then those that do not come back are revoked. With `consumer` the group takes only
+the partitions that move. These are suspended and then revoked at once, so that no member waits for
+a drain. Owner: the source.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class Rebalances:
-    """`changes` grows with every assignment and revocation. `joining_since_s`: when the present
-    join began; None while this worker is a member. `begins_at` asks for the positions of assigned
-    partitions. `failed` gets the exception that a rebalance raised, because librdkafka loses the
-    exceptions of its callbacks.
+    """`changes`: a counter that grows with every assignment and revocation. `joining_since_s`: when
+    the present join began; None while this worker is a member. `begins_at`: a function that asks
+    for the positions of assigned partitions. `failed`: a function that is called with the exception
+    of a failed rebalance, because librdkafka loses the exceptions of its callbacks.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Rebalances:
 
     @property
     def is_changing(self) -> bool:
-        """True during a rebalance. The thread is inside a read all that time, and another read
-        would wait for the end of the rebalance.
+        """True during a rebalance. All that time the thread is inside a read, so another read would
+        have to wait until the rebalance has ended.
         """
         return self._changing is not None
 
@@ -69,8 +69,8 @@ class Rebalances:
         self.joining_since_s = None if self._handle.is_incremental else self._loop.time()
 
     def nothing_to_join(self) -> None:
-        """Call this while no topic matches the pattern: the time that a join may take has not begun
-        yet.
+        """Call this while no topic matches the pattern. The time that a join may take begins
+        later.
         """
         if self.joining_since_s is not None:
             self.joining_since_s = self._loop.time()
@@ -101,8 +101,8 @@ class Rebalances:
             consumer.unassign()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Let the event loop do this work, and return its result. None: the source stops, or the
-        work has failed.
+        """Let the event loop do this work, and return its result. Returns None if the source stops
+        or the work has failed.
         """
         if self._is_over:
             work.close()
@@ -128,7 +128,9 @@ class Rebalances:
             self._changing = None
 
     async def _assigned(self, numbers: Collection[int]) -> tuple[Mapping[int, Commit], set[int]]:
-        """Returns where the partitions begin, and which of the partitions stay paused for now."""
+        """Returns two things: the positions at which the partitions begin; and the partitions that
+        stay paused for now.
+        """
         if (held := self._reads.ours.all()) and not self._handle.is_incremental:
             # If the topics change while an assignment is made, librdkafka does not call `on_revoke`
             # before the next assignment. So the former partitions are revoked here.

@@ -1,8 +1,9 @@
-"""The input topics by confluent-kafka: one member of the consumer group, by librdkafka.
+"""Reads the input topics by confluent-kafka (librdkafka), as one member of the consumer group.
 
 Rule: nothing is read before `assigned` has returned, and nothing is committed after `suspended` or
-`revoked` has returned. The consumer runs on a thread of its own: there it waits for records and, in
-a rebalance, for the event loop. Owner: the consume task, which polls, and `settle`, which commits.
+`revoked` has returned. The consumer has a thread of its own. The thread waits for records; in a
+rebalance it waits for the event loop. Owner: the consume task, which polls, and `settle`, which
+commits.
 """
 
 import asyncio
@@ -110,8 +111,8 @@ class ConfluentSource:
         self._handle.join(self._rebalances.on_assign, self._rebalances.on_revoke)
 
     async def _join_again(self) -> None:
-        """The group has refused us, because our instance id is in use, perhaps by a dead member:
-        join again in a moment.
+        """Call this when the group has refused us because our instance id is in use. A dead member
+        may have the id, so join again in a moment.
         """
         await self._instance_id_wait.pause(self._instance_id)
         await self._handle.leave()
@@ -165,13 +166,14 @@ class ConfluentSource:
                 noted(error)
 
     async def _find(self, partition: int, offset: int) -> None:
-        """Find a new position for a partition whose position is lost. librdkafka reports the loss
-        only once, and does not read the partition again before a seek. If nothing was found now,
-        seek the lost position, so that librdkafka reports it again.
+        """Find a new position for a partition whose log does not have our position. librdkafka
+        reports this only once, and does not read the partition again before a seek. So if we find
+        no new position now, we seek the old one, and librdkafka reports it again.
 
         `offset`: the position that librdkafka reports. It may be higher than the offset after the
-        last record, because librdkafka also passes markers of transactions. It is below 0 if the
-        log was cut. A report of a position below the offset after the last record is out of date.
+        last record that we got, because librdkafka also passes markers of transactions. It is below
+        0 if the log was cut. If it is 0 or more, but lower than the offset after our last record,
+        the report is out of date.
         """
         held = self._reads.ours.held([partition])
         reaches = self._reads.inbox.read_up_to().get(partition)
@@ -181,7 +183,7 @@ class ConfluentSource:
         await self._places.find(partition, lost, self._rebalance)
         is_there = self._reads.inbox.read_up_to().get(partition) == reaches
         if is_there and self._reads.ours.still(held):
-            with suppress(Transient):  # the broker is away, and the next read reports it
+            with suppress(Transient):  # the broker is unreachable, and the next read reports it
                 await self.seek({partition: Commit(lost)})
 
     def pause(self, partition: int) -> None:
@@ -233,7 +235,7 @@ class ConfluentSource:
 
     async def _begins_at(self, partitions: Collection[int]) -> Mapping[int, Commit]:
         self._instance_id_wait.end()
-        with suppress(Transient):  # people see the former count until the next assignment
+        with suppress(Transient):  # until the next assignment the former count is shown
             self._count = await self._calls.partitions() or self._count
         return await self._places.starts(partitions)
 

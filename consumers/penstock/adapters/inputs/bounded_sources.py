@@ -1,8 +1,9 @@
-"""Sources that read only a part of the input topics: up to given ends for a replay or a job, or the
-next few records of each partition for a dry run.
+"""Sources that read only a part of the input topics: for a replay or a job up to given ends, for a
+dry run the next few records of each partition.
 
-Rule: no record at or after a partition's end reaches the pipeline, and the last committed position
-of the partition is its end. Owner: the replay, the job, or the dry run.
+Rule: no record at or after a partition's end reaches the pipeline. When the source is done, the
+group's position in each partition is the partition's end. Owner: the replay, the job, or the dry
+run.
 """
 
 import asyncio
@@ -17,12 +18,12 @@ from penstock.ports import Commit, Rebalance, Record, Source, Where
 
 
 class BoundedSource:
-    """Reads up to `ends`: for each partition the first offset that is not read. While `is_held` is
-    set, nothing is read at all.
+    """Reads each partition up to its end. `ends`: for each partition, the first offset that is not
+    read. While `is_held` is set, nothing is read at all.
 
-    Everything except reading is passed to the real source, so a bounded worker joins, commits,
-    hands back and takes over like any other. The offsets before the end count as read even where
-    they have no records. A partition without an end is not read at all.
+    Only reading differs from the real source. So a bounded worker joins the group, commits, hands
+    partitions back and takes them over like any other worker. Offsets before the end count as read
+    even if they have no records. A partition without an end is not read at all.
     """
 
     def __init__(self, source: Source, ends: Mapping[Where, int]) -> None:
@@ -39,8 +40,8 @@ class BoundedSource:
         return [record for record in found if record.offset < self._end(record.partition)]
 
     def _unread(self, partitions: Collection[int]) -> list[int]:
-        """The partitions that are not at their end. All other partitions are paused, so that the
-        client does not fetch them.
+        """Returns those of the partitions that are not at their end, and pauses the others, so that
+        the client does not fetch them.
         """
         reached = self._source.reached()
         at_end = {each for each in partitions if reached.get(each, -1) >= self._end(each)}
@@ -81,7 +82,7 @@ class BoundedSource:
         await self._source.stop()
 
 
-# The most bytes that the kept records of all partitions of a dry run have together.
+# A dry run keeps records of at most this many bytes, in all partitions together.
 MOST_BYTES = 64 << 20
 
 
@@ -94,8 +95,8 @@ class Head(NamedTuple):
 
 
 async def heads(reader: Reader, most: int) -> list[Head]:
-    """For each partition of the input topics, the next `most` records that the group would read;
-    fewer if they are large, but at least one.
+    """For each partition of the input topics: the next `most` records that the group would read. If
+    the records are large, there are fewer, but at least one.
     """
     found: list[Head] = []
     there = {topic: await reader.spans(topic) for topic in await reader.inputs()}
@@ -131,8 +132,9 @@ async def _fill(
     most: int,
     most_bytes: int,
 ) -> None:
-    """Read spans of `most` offsets, one after the other, because some offsets have no record. A
-    partition is full with `most` records, or as soon as its records exceed `most_bytes`.
+    """Read spans of `most` offsets, one after the other, until each partition is full. One span may
+    not be enough, because some offsets have no record. A partition is full when it has `most`
+    records, or more than `most_bytes`.
     """
     left = dict(left)
     room = dict.fromkeys(left, most_bytes)
@@ -157,9 +159,9 @@ def _record(read: Any) -> Record:
 
 
 class HeadSource(Groupless):
-    """The source of a dry run: hands over the records of `heads`, which were read before, without
-    joining the group. Commits are only noted here, never sent to Kafka. A partition is done when
-    its last record is committed. `on_end` is called when all partitions are done.
+    """The source of a dry run. It joins no group: the records of `heads` were read before, and this
+    source hands them over. It notes commits, and never sends them to Kafka. A partition is done
+    when its last record is committed. `on_end` is called when all partitions are done.
     """
 
     def __init__(self, heads: Sequence[Head], on_end: Callable[[], None]) -> None:

@@ -1,7 +1,8 @@
-"""The sources on Kafka that a worker opens: of its own group by the client that `kafka.client`
-names, of the groups of several regions, and of the rekeyer's group, in which one member reads all.
+"""Opens the sources that read from Kafka. There are three kinds: the source of a worker's own
+group, by the client that `kafka.client` names; the sources of a worker that also helps other
+regions; and the source of the rekeyer, in whose group one member reads everything.
 
-Rule: the caller sees one source in each case. Owner: the application.
+Rule: to the caller each kind is one source. Owner: the application.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +23,10 @@ from penstock.core.health.other_groups import RegionState
 from penstock.packages import missing_extra
 from penstock.ports import Commit, Record
 
-# Client ids of helping workers begin with this; all other members are the group's own workers.
+# The client id of a worker that helps begins with this. All other members are the group's own
+# workers.
 HELPER: Final = "penstock-help"
-# How long a rebalance of the rekeyer's group may wait for the open transaction.
+# How long a rebalance of the rekeyer's group may wait for the end of the open transaction.
 REKEYER_DRAIN_MS: Final = 5_000
 
 
@@ -52,8 +54,8 @@ class KafkaRegions(RegionalSource):
     """
 
     def __init__(self, cfg: config.Config, *, leaves: bool) -> None:
-        # A helper has no instance id in the groups that it helps: when it leaves, its partitions
-        # must move at once.
+        # When a helper leaves a group, its partitions must move at once. So it has no instance id
+        # in the groups that it helps.
         self._kafka = {
             name: replace(config.kafka_of(cfg, name), instance_id=None) for name in cfg.helped
         }
@@ -78,8 +80,8 @@ class KafkaRegions(RegionalSource):
         }
 
     def member_of(self, topic: str) -> GroupMember:
-        """Who this worker is to the group that reads this topic. For a region that the worker has
-        left, the generation is below 0.
+        """This worker's membership in the group that reads this topic. If the worker has left the
+        topic's region, the generation is below 0.
         """
         return self._members_by_region[self._region_by_topic.get(topic)].member_of(topic)
 
@@ -101,18 +103,19 @@ class KafkaRegions(RegionalSource):
 
 
 class SingleOwnerSource(KafkaSource):
-    """The source of the rekeyer: one member gets all partitions, because only a member that reads
-    all of them can put their records in order. Value and headers of each record are unchanged.
+    """The source of the rekeyer. One member of the group gets all partitions, because only a member
+    that reads all of them can put their records in order. The source leaves the value and the
+    headers of each record as they are.
 
-    `before`: the group of the workers, which read these topics until now. That group's positions
-    are used as long as our group has none.
+    `before`: the group of the workers, which read these topics until now. In a partition in which
+    our group has no position yet, the position of that group is used.
     """
 
     assignor = OneOwner
 
     def __init__(self, settings: config.Kafka, *, before: str) -> None:
-        # `decided`, because a former owner's transaction may end a moment before its positions
-        # count.
+        # `decided`, because a former owner's transaction may have ended although its positions do
+        # not count yet.
         super().__init__(settings, drain_ms=REKEYER_DRAIN_MS, decided=True)
         self._before = before
 
@@ -132,8 +135,8 @@ class SingleOwnerSource(KafkaSource):
         fresh = [where for where, commit in found.items() if commit is None]
         if fresh:
             former = await positions(client_of(self._consumer), self._before, fresh)
-            # Only the offset counts. The metadata tells how many rows of a record the workers have
-            # answered, and they answer these rows again.
+            # Only the offset is taken over. The metadata would tell which rows of a record the
+            # workers have answered already; the workers will answer these rows again.
             found |= {
                 where: commit and Commit(commit.next_offset) for where, commit in former.items()
             }

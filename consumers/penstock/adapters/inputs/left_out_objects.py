@@ -1,9 +1,9 @@
-"""Decides which objects this process leaves out, of all objects that the URLs name: those of other
-shards, and those that have a result already.
+"""Decides which of the objects that the URLs name this process leaves out: those of other shards,
+and those that have a result already.
 
-Rule: bucket and key alone decide the shard of an object. So processes that list the same objects
-divide them without talking to each other. An object whose result exists is done, because a result
-appears complete or not at all. Owner: `library.predict`.
+Rule: an object's shard depends only on its bucket and key. So processes that list the same objects
+divide them without talking to each other. If an object's result exists, the object is done, because
+a result appears complete or not at all. Owner: `library.predict`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from penstock.errors import Poison, first_cause
 from penstock.messages.reference import Reference
 from penstock.ports import Location, Record, Results
 
-# How many results are looked up at a time.
+# For how many results the store is asked at a time.
 LOOKS: Final = 64
 
 
@@ -58,8 +58,8 @@ class ExistingResults:
     async def left_out(
         self, found: AsyncIterator[Reference], skipped: Callable[[], object]
     ) -> AsyncGenerator[Reference]:
-        """The references without a result, in order. For each reference with a result, `skipped` is
-        called.
+        """Yields the references without a result, in order. For each reference with a result,
+        `skipped` is called.
         """
         some: list[Reference] = []
         async for reference in found:
@@ -93,8 +93,8 @@ class ExistingResults:
         except Poison:
             return False  # the pipeline answers the reference with this error
         stream = self._naming.of(reference, "")
-        # Offset and partition are 0, because names of results do not have them here: a template
-        # with such a field is refused.
+        # Offset and partition do not matter, so they are 0: a template for result names that uses
+        # them is refused here.
         record = Record(0, 0, None, b"", 0)
         ticket = Ticket(StoppedOwner("predict", 0), record, 0, stream, reference, store=store)
         name = self._names.of(ticket)

@@ -3,7 +3,7 @@ regions that the worker helps.
 
 Rule: a worker helps a region by joining that region's group, and stops helping by leaving the
 group. As in any rebalance, the group decides which member reads which partition from which offset.
-A partition's number is unique over all regions, so that the pipeline sees one source. Owner: the
+All regions share one numbering of partitions, so that the pipeline sees one source. Owner: the
 application.
 """
 
@@ -19,9 +19,9 @@ class RegionalSource:
     """Implements the ports `Source` and `Neighbours`. `poll` reads our own region only; records of
     a helped region are polled from the member that `join` returned.
 
-    `make`: makes the source of a region, without starting it. `region_of`: from each topic of
-    another region to the name of that region. `look`: asks for the lag and the workers of a
-    region's group; None stands for our own region.
+    `make`: a function that makes the source of a region without starting it. `region_of`: a mapping
+    from each topic of another region to the name of that region. `look`: a function that asks for
+    the lag and the workers of a region's group. To `look`, None stands for our own region.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class RegionalSource:
         return [self._own, *self._helping.values()]
 
     def _by_member(self, partitions: Collection[int]) -> dict[Source, list[int]]:
-        """From each member to the partitions that it reads. Partitions of a region that we have
-        left are omitted.
+        """A mapping from each member to those of the partitions that it reads. Partitions of a
+        region that we have left are omitted.
         """
         found: dict[Source, list[int]] = defaultdict(list)
         for number in partitions:

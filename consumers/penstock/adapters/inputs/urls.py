@@ -1,8 +1,9 @@
-"""The source and sink of `predict`: URLs of objects in, results out, without Kafka.
+"""The source and the sink of `predict`, which works without Kafka: the source takes URLs of
+objects, the sink gives results.
 
-Rule: the pipeline is the same and keeps the same promises. The URLs are the records of one
-partition, and results come in the order of the URLs. While the caller does not read results, the
-transfer waits. Owner: `library.predict`.
+Rule: the pipeline is the same as with Kafka, and keeps the same promises. The URLs are the records
+of one partition, and results come in the order of the URLs. While the caller does not take results,
+no more objects are transferred. Owner: `library.predict`.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from penstock.messages.reference import Reference
 from penstock.messages.urls import split_url
 from penstock.ports import Commit, Objects, Outgoing, Rebalance, Record, Where
 
-# The most references of one poll; the store's client holds the rest of a page of its listing.
+# The most references of one poll. The store lists its keys in pages; the store's client holds the
+# rest of a page meanwhile.
 POLL_RECORDS = 100
 # How many batches of results may wait for their reader.
 WAITING = 4
@@ -27,7 +29,7 @@ async def references(
     objects: Objects, urls: Sequence[str], places: StoreChoice
 ) -> AsyncIterator[Reference]:
     """A reference for each object or file that the URLs and paths name. The matches of a glob come
-    in the order of their keys. Raises `Fatal` if a glob matches nothing, or its bucket cannot be
+    in the order of their keys. Raises `Fatal` if a glob matches nothing, or if its bucket cannot be
     listed.
     """
     for url in urls:
@@ -59,8 +61,8 @@ async def references(
 
 
 class Groupless:
-    """A base for sources that are members of no group: nobody takes their partitions away, and no
-    operator tells them what to do with a partition that has stopped.
+    """The base of sources without a group. Nobody takes their partitions away, and no operator
+    tells them what to do with a partition that has stopped.
     """
 
     async def rewind(self, partitions: Collection[int]) -> Mapping[int, Commit]:
@@ -127,8 +129,8 @@ class UrlSource(Groupless):
 
 
 class ResultSink:
-    """Hands the records of one topic to the reader of `results`; records of other topics (dead
-    letters) are dropped.
+    """Hands the records of one topic to the caller that reads `results`. It drops the records of
+    other topics: those are dead letters.
     """
 
     def __init__(self, topic: str) -> None:

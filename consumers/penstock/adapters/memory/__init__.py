@@ -1,1 +1,1 @@
-"""Adapters in memory that a test or a simulation owns."""
+"""Adapters that keep everything in memory, for tests and simulations."""

@@ -1,7 +1,7 @@
 """A model in memory for tests and simulations.
 
-Rule: the model keeps the same promises as the real adapters (all pass one contract suite). A test
-that needs other answers gives the model a script. Owner: the test.
+Rule: the model keeps the same promises as the real adapters (all pass one contract suite). If a
+test needs other answers, it gives the model a script. Owner: the test.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ Script = Callable[[Sequence[Payload]], Awaitable[Answers | None]]
 
 @dataclass(slots=True)
 class MemoryModel:
-    """Answers each row with the sum of its numbers. A `script` may wait, raise, or give other
-    answers.
+    """Answers each row with the sum of its numbers. `script`: a function that may wait, raise, or
+    give other answers.
     """
 
     script: Script | None = None

@@ -1,7 +1,7 @@
 """Buckets and result objects in memory, for tests and simulations.
 
-Rule: both keep the same promises as the real adapters (all pass one contract suite), and fail when
-the test says so. Owner: the test.
+Rule: both keep the same promises as the real adapters (all pass one contract suite). Both fail when
+the test tells them to. Owner: the test.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ class _MemoryBody:
 class MemoryObjects:
     """Buckets as dictionaries. Objects that are put while `versioned` is set have a version id.
 
-    `on_open` may raise or wait before an object is opened. `faults`: from an object to the errors
-    of the next tries to read it; each error is raised after `faulty_after_chunks` chunks.
-    `part_faults`: the errors of the next parts, None for a part without an error. `parts`: key and
-    length of each part that was given out.
+    `on_open`: a function that is called before an object is opened; it may raise or wait. `faults`:
+    a mapping from an object to the errors of the next tries to read it; each error is raised after
+    `faulty_after_chunks` chunks. `part_faults`: the errors of the next parts that are read; None
+    for a part without an error. `parts`: the key and the length of each part that was given out.
     """
 
     def __init__(self, *, chunk_bytes: int = 1 << 20) -> None:
@@ -128,8 +128,8 @@ Name = tuple[str, str]
 
 class MemoryResults:
     """`objects`: the complete results. `written`: every version that was ever completed. `begun`:
-    the uploads that are not complete. `on_step` may raise or wait before each write and each
-    completion.
+    the uploads that are not complete. `on_step`: a function that is called before each write and
+    each completion; it may raise or wait.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,9 @@ class MemoryResults:
 
 
 class MemoryUpload:
-    """The upload of one result. `MemoryResults.begun` has only the latest upload of a name."""
+    """The upload of one result. If a name is uploaded several times, `MemoryResults.begun` has only
+    the latest upload.
+    """
 
     def __init__(self, results: MemoryResults, location: Location) -> None:
         self._results = results

@@ -1,8 +1,8 @@
 """Topics in memory, for tests and simulations: output topics to write to, and a reader of input
 partitions.
 
-Rule: the sink keeps the same promises as the real adapter. It delays nothing unless the test holds
-back delivery reports. Owner: the test, or the source of a simulation.
+Rule: the sink keeps the same promises as the real adapter. It delays only delivery reports, and
+only if the test holds them back. Owner: the test, or the source of a simulation.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class MemorySink:
         self.topics: dict[str, dict[int, list[tuple[bytes | None, bytes]]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        # The headers of each record, by topic and partition.
+        # For each topic and each of its partitions: the headers of each record.
         self.headers: dict[str, dict[int, list[Headers]]] = defaultdict(lambda: defaultdict(list))
         self.hold = False
         self.forgotten = 0
@@ -54,11 +54,11 @@ class MemorySink:
         return value_bytes + len(key or b"") < self.record_bytes
 
     def deliver(self) -> int:
-        """Send out all held delivery reports; returns how many."""
+        """Send out all delivery reports that are held back. Returns their number."""
         count = len(self._reports)
         while self._reports:
             report = self._reports.popleft()
-            if not report.done():  # done: its waiter was cancelled
+            if not report.done():  # it is done if its waiter was cancelled
                 report.set_result(None)
         return count
 
@@ -70,13 +70,14 @@ class MemorySink:
         return
 
 
-# Takes a partition and a position; returns the records from there on and the position after them.
+# A function that takes a partition and a position. Returns two things: the records from the
+# position on; and the position after them.
 Read = Callable[[int, int], tuple[Sequence[Record], int]]
 
 
 class PartitionReader:
-    """Keeps a position in each partition, and waits for more records. Partitions without a position
-    are not read.
+    """Reads partitions, and keeps its position in each of them. Partitions without a position are
+    not read.
 
     A poll returns at once if there are records. Otherwise it returns when the first record arrives,
     or without records when the time of the poll is over. The owner sets `arrived` after it has
@@ -113,5 +114,5 @@ class PartitionReader:
 
 
 def behind(records: Sequence[Record], position: int) -> int:
-    """The position after these records, or `position` if there are no records."""
+    """The position after the last of these records. If there are no records, it is `position`."""
     return records[-1].offset + 1 if records else position

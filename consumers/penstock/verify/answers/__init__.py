@@ -1,1 +1,3 @@
-"""Answers shown to people: `penstock trace`, `penstock watch`, and `penstock run --dry-run`."""
+"""The commands that show answers to people: `penstock trace`, `penstock watch`, and `penstock run
+--dry-run`.
+"""

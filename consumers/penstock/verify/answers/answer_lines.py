@@ -1,8 +1,8 @@
-"""What people and programs see of answers: the lines and the JSON of `penstock trace`, and the
-records of `penstock run --dry-run`.
+"""How commands print answers: `penstock trace` as lines or as JSON, and the records of `penstock
+run --dry-run`.
 
-Rule: a text for people says "unknown" where neither the topics nor a worker know a value. Programs
-get everything. Owner: the commands that show answers.
+Rule: if neither the topics nor a worker know a value, the text for people says "unknown". The JSON
+for programs has everything. Owner: the commands that show answers.
 """
 
 from collections import Counter
@@ -26,14 +26,14 @@ from penstock.verify.findings import counted
 
 # Stages that the page calls by other names than the metrics.
 STAGES = {"kafka_in": "in", "hold_back": "hold-back"}
-# A dry run shows the first rows of each object, and at most so many of its errors, because a broken
-# file may have a million.
+# A dry run shows at most this many first rows of each object, and at most this many of its errors,
+# because a broken file may have a million errors.
 FIRST_ROWS, MOST_ERRORS = 3, 10
 
 
 def object_text(row: Prediction) -> str:
-    """The object and the row that an answer is about. Nothing is cut or escaped here; the callers
-    do that by `terminal_text`.
+    """The object and the row that an answer is about. The text is neither cut nor escaped: the
+    callers do both by `terminal_text`.
     """
     if row.object is None:
         return "inline" if row.row is None else f"inline, row {row.row}"
@@ -42,7 +42,7 @@ def object_text(row: Prediction) -> str:
 
 
 def said(row: Prediction) -> str:
-    """What an answer says. Nothing is cut or escaped here."""
+    """The content of an answer. The text is neither cut nor escaped."""
     if row.error is not None:
         return f"{row.error.code}: {row.error.message}"
     if row.result is not None:
@@ -95,7 +95,7 @@ def _answered(found: Trace, asked: Found) -> Iterator[str]:
 
 
 def _way(way: Way) -> Iterator[str]:
-    """The times of the object, and the batch that carried its last rows."""
+    """The lines with the times of the object, and with the batch that carried its last rows."""
     yield f"worker    process {way.pid} of {way.host}"
     times = (f"{STAGES.get(stage, stage)} {ms:,} ms" for stage, ms in way.times_ms.items())
     yield f"times     {', '.join(times)}; {way.took_ms:,} ms to the end of its object"
@@ -106,7 +106,7 @@ def _way(way: Way) -> Iterator[str]:
 
 
 def _committed(found: Trace, asked: Found) -> str:
-    """Says in words whether the group has committed the message."""
+    """A sentence that says whether the group has committed the message."""
     offset = int(asked.where.rpartition("/")[2])
     if found.next_offset is None:
         return "no: the group has committed nothing of this partition"
@@ -129,7 +129,7 @@ def _when(at_ms: int) -> str:
 
 
 def as_json(found: Trace) -> Mapping[str, Any]:
-    """The document for programs."""
+    """The JSON document for programs."""
 
     def record(each: Found | None) -> Mapping[str, Any] | None:
         if each is None:
@@ -150,9 +150,10 @@ def as_json(found: Trace) -> Mapping[str, Any]:
 
 
 class DryRun:
-    """Shows the records that a worker would publish. Call `show` with them in order; `echo` gets
-    the lines. People see only the first rows, the errors and the last row of each object, and how
-    many rows are left out. The counts include the records that are not shown.
+    """Shows the records that a worker would publish. Call `show` with the records in order. `echo`:
+    a function that prints a line. Of each object, people see only the first rows, the errors, the
+    last row, and the number of rows that are not shown. The counts include records that are not
+    shown.
     """
 
     def __init__(self, letters_topic: str, echo: Callable[[str], None], *, as_json: bool) -> None:

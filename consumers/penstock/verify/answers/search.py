@@ -1,8 +1,8 @@
 """Finds the record about one row in a partition whose records are in the order of the input.
 
 Rule: each read halves the range, so about fifteen reads search a million records. After a crash the
-order jumps back, and a run of records is repeated. The order never jumps forward over a record, so
-the search finds one of the two copies. Owner: `penstock trace`.
+order jumps back, and a run of records is there twice. The order never jumps forward over a record,
+so the search finds one of the two copies. Owner: `penstock trace`.
 """
 
 import math
@@ -19,17 +19,17 @@ from penstock.messages.prediction import Source
 from penstock.messages.reference import SchemaError
 from penstock.verify.records_and_open_objects import id_of
 
-# The id of an answer.
+# The pattern of an answer's id.
 ANSWER = re.compile(
     r"(?P<topic>.+)/(?P<partition>\d+)/(?P<offset>\d+)/(?P<object>\d+)/(?P<row>[^/]+)"
 )
-# A range of at most this many offsets is read from its beginning instead of being halved.
+# A range of at most this many offsets is not halved: it is read from its beginning.
 NEAR = 400
 
 
 class Place(NamedTuple):
-    """The row of the input that a record is about. `row` is infinite for a record that ends an
-    object.
+    """The row of the input that a record is about. If the record ends an object, `row` is
+    infinite.
     """
 
     offset: int
@@ -42,8 +42,8 @@ def place_of(offset: int, object_index: int, row: str) -> Place:
 
 
 class Told(NamedTuple):
-    """The first and the last row that a record is about. `value`: what `search` returns for this
-    record.
+    """The first and the last row that a record is about. `value`: the value that `search` returns
+    if it finds this record.
     """
 
     first: Place
@@ -56,9 +56,9 @@ Tell = Callable[[Any], Iterable[Told]]
 
 
 async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -> Any | None:
-    """The `value` of the record about the wanted row; None: there is no such record. `read` gives
-    some records from an offset on. `tell` says which rows a record is about: no rows if the record
-    belongs to another input partition.
+    """The `value` of the record about the wanted row; None: there is no such record. `read`: a
+    function that gives some records from an offset on. `tell`: a function that says which rows a
+    record is about; it gives no rows if the record belongs to another input partition.
     """
     low, high = span
     while low < high:
@@ -79,8 +79,8 @@ async def search(read: Read, tell: Tell, span: tuple[int, int], wanted: Place) -
 
 
 async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], int]:
-    """The rows that the first records at or after `at` are about, and the offset after the records
-    that were read. Records for which `tell` gives no rows are left out.
+    """Read on from `at` until `tell` gives rows. Returns two things: these rows; and the offset
+    after the records that were read.
     """
     while at < end:
         records = [record for record in await read(at) if record.offset < end]
@@ -93,7 +93,7 @@ async def _told(read: Read, tell: Tell, at: int, end: int) -> tuple[list[Told], 
 
 
 class Found(NamedTuple):
-    """A record, its place, and when Kafka got it."""
+    """A record, with its place and the time at which Kafka got it."""
 
     where: str
     at_ms: int
@@ -108,14 +108,16 @@ def found_at(topic: str, record: Any) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Searches the partition to which the answers and letters of a message go."""
+    """Searches the output partition to which the answers to a message go, and the partition to
+    which its dead letters go.
+    """
 
     reader: Reader
     prober: Prober
     source: Source
 
     async def find(self, topic: str, wanted: Place, tell: Tell) -> Found | None:
-        """The record about this row; if there is none, the record that ends the object."""
+        """The record about this row. If there is none: the record that ends the object."""
         spans = await self.reader.spans(topic)
         partition = self.source.partition % len(spans)
         read = partial(self.prober.at, topic, partition)

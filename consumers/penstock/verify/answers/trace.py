@@ -1,8 +1,8 @@
-"""Follows one answer back through the topics: from a scene to its frames, from a row to its object
-and its dead letter, with the times at which Kafka got each record.
+"""Follows one answer back through the topics: from a scene to its frames, or from a row to its
+object and its dead letter. Also tells when Kafka got each record.
 
-Rule: nothing is committed, and workers are asked only for values that the topics do not keep. If
-the records of a partition are in the order of the input, a record is found by halving the range. If
+Rule: nothing is committed. Workers are asked only for values that the topics do not keep. If the
+records of a partition are in the order of the input, a record is found by halving the range. If
 they are in another order, all records since the message are read. Owner: `penstock trace`.
 """
 
@@ -33,14 +33,13 @@ from penstock.verify.answers.search import (
 from penstock.verify.records_and_open_objects import id_of
 
 _SCENE = re.compile(r".+/(?P<time>-?\d+)")
-# The search for a scene's frames begins this long before the scene, and the search for a scene
-# begins this long before the time that the scene shows. Deadlines and differences between clocks
-# are shorter than this.
+# Frames are searched from this long before their scene on. A scene is searched from this long
+# before the time that it shows on. Deadlines and differences between clocks are shorter than this.
 MARGIN_MS = 60_000
 
 
 class Frame(NamedTuple):
-    """A member of a scene, and the answer to its frame."""
+    """A member of a scene, with the answer to the frame that it sent."""
 
     member: str
     status: str
@@ -51,8 +50,9 @@ class Frame(NamedTuple):
 class Trace(NamedTuple):
     """`asked`: the input record that was answered. `scene`: the scene whose id was given, or the
     scene that was the input record. `next_offset`: the group's next offset in the input partition
-    of `asked`. `trace_id`: the trace of the object's spans, if the answer names it. `way`: the
-    object's way as the worker remembers it, or the reason why no worker told it.
+    of `asked`. `trace_id`: the id of the trace that has the object's spans, if the answer names it.
+    `way`: the object's times in each stage, as the worker remembers them; or the reason why no
+    worker told them.
     """
 
     id: str
@@ -67,8 +67,8 @@ class Trace(NamedTuple):
 
 
 async def trace(cfg: config.Config, id: str) -> Trace:
-    """Follow this answer or scene. Raises `Fatal` (exit 2) if the text is no id, or if no topic has
-    the record.
+    """Follow the answer or the scene with this id. Raises `Fatal` (exit 2) if the text is no id, or
+    if no topic has the record.
     """
     async with open_reader(cfg.kafka, cfg.delivery.isolation) as reader:
         if found := ANSWER.fullmatch(id):
@@ -141,8 +141,8 @@ def _trace_id(answer: Found | None) -> str | None:
 
 
 async def _scene(cfg: config.Config, reader: Reader, id: str, time: int) -> Found:
-    """Look near the time that the scene shows, then on the whole topic, because a scene that was
-    made from a replay of old records was written much later than the time that it shows.
+    """Look near the time that the scene shows. If the scene is not there, look on the whole topic:
+    a scene made from a replay of old records was written much later than the time that it shows.
     """
     topic = cfg.scenes.topic
     for spans in (await reader.spans_since(topic, time - MARGIN_MS), await reader.spans(topic)):
@@ -168,7 +168,7 @@ async def _frames(cfg: config.Config, reader: Reader, found: Found) -> list[Fram
 async def _by_id(
     reader: Reader, topic: str, spans: Spans, ids: Collection[str]
 ) -> dict[str, Found]:
-    """The first record of each id."""
+    """For each of the ids that is found: the first record with this id."""
     found: dict[str, Found] = {}
     async with aclosing(reader.records(topic, spans)) as records:
         async for record in records:

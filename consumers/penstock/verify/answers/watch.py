@@ -1,8 +1,8 @@
 """`penstock watch`: shows the answers as they come, from the topics alone.
 
 Rule: no group is joined and nothing is committed. The input topics are read as well, so that each
-answer is shown with the time since its input record. This time is missing if the input record was
-written before the reading began. Owner: the command.
+answer is shown with the time since its input record. If the input record was written before the
+reading began, this time is unknown. Owner: the command.
 """
 
 import fnmatch
@@ -24,19 +24,22 @@ from penstock.terminal_text import clock_time, cut
 from penstock.verify.answers.answer_lines import said
 
 WAIT_MS = 1_000
-# With --since, the reading of the input begins this long before the given time, because the first
-# answers belong to earlier messages.
+# The first answers after the time of --since belong to earlier messages. So the reading of the
+# input begins this long before that time.
 MARGIN_MS = 60_000
-# For each partition the times of at most this many input records are kept, with about 200 bytes
-# each.
+# Of each partition, the times of at most this many input records are kept. Each takes about 200
+# bytes.
 MOST_TIMES = 200_000
-# When an answer comes, the times of this many messages before the answered one are kept, because
-# with `output.order = "stream"` the answers to older messages may come later.
+# When an answer comes, we forget the times of messages that are more than this many offsets older
+# than the answered one. We keep the others, because with `output.order = "stream"` the answers to
+# older messages may come later.
 BEHIND = 10_000
 
 
 class Wanted:
-    """Which answers are shown: all, only those of some streams, or only those with an error."""
+    """Tells which answers are shown: all, only those of some streams, or only those with an
+    error.
+    """
 
     def __init__(self, streams: Sequence[str] = (), *, errors: bool = False) -> None:
         self._streams = [re.compile(fnmatch.translate(glob)) for glob in streams]
@@ -49,8 +52,8 @@ class Wanted:
 
 
 class Answer(NamedTuple):
-    """A record of the output topic. `took_ms`: the time from Kafka's time stamp of the input record
-    to Kafka's time stamp of this record; None: unknown.
+    """A record of the output topic. `took_ms`: the time between two time stamps of Kafka, that of
+    the input record and that of this record; None: unknown.
     """
 
     where: str
@@ -76,7 +79,9 @@ class Answer(NamedTuple):
 async def watch(
     cfg: config.Config, wanted: Wanted, since_ms: int | None
 ) -> AsyncGenerator[list[Answer]]:
-    """Answers from now on, or from `since_ms` on, in lists as they come, without an end."""
+    """Yields lists of answers as they come, and never ends. The first answers are those from now
+    on, or from `since_ms` on.
+    """
     isolation = cfg.delivery.isolation
     async with open_reader(cfg.kafka, isolation) as reader:
         answers = await _answers_begin(reader, cfg.output.topic, since_ms)
@@ -110,8 +115,9 @@ async def _answers_begin(reader: Reader, topic: str, since_ms: int | None) -> di
 
 
 async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int]:
-    """The offsets at which the reading of the input begins, so that it includes the input records
-    of the first answers. Without `since_ms` these are the group's committed offsets.
+    """The offsets at which the reading of the input begins. They must be low enough that the input
+    records of the first answers are read. Without `since_ms` they are the group's committed
+    offsets.
     """
     found: dict[Where, int] = {}
     for topic in await reader.inputs():
@@ -128,11 +134,11 @@ async def _inputs_begin(reader: Reader, since_ms: int | None) -> dict[Where, int
 
 
 class _Asked:
-    """The times at which Kafka got the input records that are not answered yet."""
+    """Remembers, for input records that are not answered yet, when Kafka got them."""
 
     def __init__(self) -> None:
-        # An `OrderedDict`, because in a plain dict it takes ever longer to find the first key as
-        # earlier keys are deleted.
+        # This is an `OrderedDict`, because a plain dict needs ever longer to find its first key the
+        # more keys before it were deleted.
         self._times: dict[tuple[str, int], OrderedDict[int, int]] = {}
 
     def note(self, bite: Bite) -> None:
@@ -141,8 +147,8 @@ class _Asked:
         times.update((record.offset, record.timestamp) for record in bite.records[:room])
 
     def at_ms(self, source: Source) -> int | None:
-        """When Kafka got the input record of this answer; None: unknown. The times of input records
-        more than `BEHIND` offsets before this one are forgotten, because they are answered.
+        """When Kafka got the input record of this answer; None: unknown. Forgets the times of input
+        records that are more than `BEHIND` offsets before it, because they are answered.
         """
         times = self._times.get((source.topic, source.partition))
         if times is None:
