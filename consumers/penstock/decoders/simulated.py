@@ -17,7 +17,7 @@ from penstock.process.asyncio_additions import Places
 
 
 class _Abandoned(BaseException):
-    """Raised in the thread of a decoder whose user has gone, so that it stops reading the object."""
+    """Raised in the thread of a decoder whose user has gone: it ends the reading of the object."""
 
 
 class _Threaded:

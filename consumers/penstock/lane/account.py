@@ -92,7 +92,9 @@ class LaneAccount:
 
     @property
     def stopped(self) -> LineStop | None:
-        """Where the whole lane was stopped. None: it goes on, or it keeps an order for each stream."""
+        """Where the whole lane was stopped. None: it goes on, or it keeps one order for each
+        stream.
+        """
         return next(iter(self._stops.values()), None) if self._streams is None else None
 
     def line_of(self, ticket: Ticket) -> str:

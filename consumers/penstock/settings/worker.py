@@ -61,7 +61,7 @@ def settings_for_worker(
     output_partitions: int,
     dead_letter_partitions: int,
 ) -> Settings:
-    """The settings of a group member. `versions`: for each model but the default one, its version."""
+    """The settings of a group member. `versions`: the version of each model but the default one."""
     check_inputs(cfg)
     is_same = cfg.output.partitioning == "same"
     labels = Labels(

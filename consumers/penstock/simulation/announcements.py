@@ -1,4 +1,5 @@
-"""The messages of a simulated world and the objects that they name: every shape, format and size.
+"""The messages of a simulated world, and the objects that they name: of every shape, format and
+size.
 
 Rule: everything is drawn from one seeded source. A row is two numbers: its own, and a flag that
 tells the model how to treat the row (`unreliable_services.py`). Owner: the simulation.
@@ -20,8 +21,8 @@ from penstock.simulation.unreliable_services import FINE, REFUSED_ALONE, REFUSED
 
 BUCKET = "b"
 MOST_OBJECTS = 4
-# This much padding makes a Parquet file larger than the tail that is fetched first, so that row
-# groups must be fetched by themselves.
+# With this much padding a Parquet file is larger than the tail that is fetched first, so that row
+# groups must be fetched separately.
 PADDING_BYTES = 70_000
 TINY, SMALL, HUGE = (1, 2), (1, 30), (200, 500)
 
@@ -42,7 +43,7 @@ def tar(members: Sequence[tuple[str, bytes]]) -> bytes:
 
 @dataclass
 class Objects:
-    """Makes objects. Each row has a number of its own, over all objects."""
+    """Makes objects. The rows of all objects are numbered one after the other."""
 
     random: Random
     number: int = field(default=0, init=False)
@@ -122,7 +123,7 @@ Put = Callable[[str, bytes], str]
 
 
 class Messages:
-    """Makes messages, and stores the objects that they name by `put`."""
+    """Makes messages. `put`: a function that stores the objects that the messages name."""
 
     def __init__(
         self, random: Random, make: Callable[[], tuple[str, bytes]], put: Put, streams: int
@@ -153,7 +154,9 @@ class Messages:
         return message
 
     def again(self, suffix: str) -> bytes:
-        """Other bytes for a key with this suffix; empty if no such object is drawn soon."""
+        """New bytes for an object whose key has this suffix. Empty if a few draws bring no object
+        of this kind.
+        """
         for _ in range(20):
             made, data = self._make()
             if made == suffix:
@@ -164,7 +167,7 @@ class Messages:
         return self._random.choice(self._made[-8:]) if self._made else None
 
     def _stored(self) -> tuple[str, str]:
-        """Key and entity tag of a new object."""
+        """Stores a new object. Returns its key and its entity tag."""
         suffix, data = self._make()
         self._keys += 1
         key = f"f/{self._keys}{suffix}"

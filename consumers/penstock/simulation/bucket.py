@@ -1,8 +1,8 @@
 """The bucket of a simulated world: its objects, and what happens to them while workers read.
 
-Rule: the bucket tells every version of an object to the deployments, which find out the right
-answers to that version. When an object changes, the errors that readers may get from the change are
-noted in `unsteady`, and the checks allow them. Owner: one simulation.
+Rule: the bucket tells every version of an object to the deployments, which compute the right
+answers to that version. If an object changes, readers may get certain errors from the change. The
+bucket notes these errors in `unsteady`, and the checks allow them. Owner: one simulation.
 """
 
 from random import Random
@@ -17,7 +17,7 @@ from penstock.simulation.scenario import Scenario
 
 
 class Draws(NamedTuple):
-    """One source of random numbers for each concern."""
+    """One source of random numbers for each concern, so that they do not disturb each other."""
 
     storm: Random
     load: Random
@@ -26,8 +26,8 @@ class Draws(NamedTuple):
 
 
 class Bucket:
-    """`message` draws a message and stores most of the objects that it names. Objects in `cursed`
-    can never be opened. `cut`: from the name of an object to the number of bytes after which its
+    """`message` draws a message and stores most of the objects that it names. `cursed`: objects
+    that can never be opened. `cut`: for some objects, by name, the number of bytes after which the
     transfer always breaks.
     """
 
@@ -52,8 +52,8 @@ class Bucket:
         self._draws = draws
         zoo, make = announcements.Objects(draws.load), scenario.make_object
         make_object = zoo.make if make is None else lambda: make(draws.load)
-        # In a world in which failures in a row stop a line, all objects are of one stream. Divided
-        # among several streams, the few objects of a world would stop no line.
+        # In a world in which failures in a row stop a line, all objects are of one stream. There
+        # are so few objects that several streams would never have enough failures to stop a line.
         streams = 1 if troubles.lines else 5
         self._messages = announcements.Messages(draws.load, make_object, self.put, streams)
         self._poison = PoisonMessages(draws.poison, self.put, streams)
@@ -61,12 +61,12 @@ class Bucket:
 
     @property
     def slow(self) -> int:
-        """How many objects take minutes before they are given up."""
+        """How many objects need minutes until they are given up."""
         return len(self.cursed) + self._poison.slow
 
     def message(self) -> bytes | None:
         """The next message. The objects that it names are stored before it is returned; an object
-        that is missing then is never stored.
+        that is not stored by then never is.
         """
         if self._draws.spoil.random() < self._spoilt:
             value: bytes | None = self._poison.make()
@@ -94,7 +94,9 @@ class Bucket:
             self.put(key, self._messages.again(suffix))
 
     def broke(self, key: str) -> None:
-        """The transfer of an object has broken. The object may be replaced before the next try."""
+        """The transfer of an object has broken. Before the next try another object may take its
+        name.
+        """
         if self._troubles.objects and self._draws.spoil.random() < 0.5:
             for one in self._messages.present:
                 if one[0] == key:
@@ -118,6 +120,6 @@ class Bucket:
                 self.objects.delete(announcements.BUCKET, key)
 
     def switch_versions(self) -> None:
-        """The bucket starts or stops to give objects a version id."""
+        """The bucket starts or stops giving a version id to each object."""
         self.objects.versioned = not self.objects.versioned
         self._history.note("versions", str(self.objects.versioned))

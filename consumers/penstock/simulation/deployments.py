@@ -1,8 +1,8 @@
-"""The deployments of a world, one after the other: each has its own settings and its own promises.
+"""The deployments of a world, one after the other. Each has its own settings and its own promises.
 
-Rule: workers of one deployment read the commits of the former ones; docs/guarantees.md says what
-may happen then. The first deployment of a seed is the same whether or not the world changes later.
-Owner: one simulation.
+Rule: workers of one deployment read the commits of the former deployments; docs/guarantees.md says
+what may happen then. The first deployment of a seed is the same whether the world changes later or
+not. Owner: one simulation.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,9 @@ from penstock.stages.result_objects import ResultPlan
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """Troubles of a world besides delays and failures. Each kind comes in some of the seeds."""
+    """What may go wrong in a world besides delays and failures. Each kind happens in some of the
+    seeds.
+    """
 
     settings: bool = False
     objects: bool = False
@@ -39,7 +41,7 @@ NONE = Troubles()
 
 
 def drawn_troubles(random: Random) -> Troubles:
-    """Half of the worlds have no troubles, the other half has a mix of them."""
+    """Half of the worlds have no troubles, and the other half has a mix of them."""
     if random.random() < 0.5:
         return NONE
     return Troubles(*(random.random() < 0.4 for _ in Troubles.__slots__))
@@ -92,8 +94,9 @@ class Deployments:
             truths.announced(record, asked)
 
     def change(self, partitions: int) -> None:
-        """Begin another deployment. Either everything may differ from the last deployment, or only
-        the row options and the settings that the world's troubles change.
+        """Begin another deployment. In some cases everything may differ from the last deployment.
+        In all others only the row options change, and the settings that belong to the world's
+        troubles.
         """
         random, before = self._random, self.now
         drawn = drawn_settings(random, self._scenario)
@@ -103,7 +106,7 @@ class Deployments:
         self.now = self._deployment(settings, exactly_once=random.random() < 0.4)
 
     def mend_lines(self) -> None:
-        """Workers that start from now on have no limits that stop a line."""
+        """The settings of workers that start from now on have no limits that stop a line."""
         settings = _with_line(self.now.settings, LineLimits(0.0, 0))
         self.now = Deployment(settings, self.now.terms)
 

@@ -1,9 +1,9 @@
 """Messages and objects that try to stop a worker, although they are legal or nearly legal.
 
-Rule: each kind has once stopped or slowed a worker: a dead letter that is too large for every
-topic, a letter for each row with the whole message in it, bad rows that count no bytes, a transfer
-that always breaks at the same byte, rows that kill or stall the model's process. Owner: the
-simulation.
+Rule: each kind has once stopped or slowed a worker. The kinds: a dead letter that is too large for
+every topic; a letter for each row, with the whole message in each letter; bad rows that count no
+bytes; a transfer that always breaks at the same byte; rows that kill or stall the model's process.
+Owner: the simulation.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,9 @@ UNLIKE = (
 
 
 class PoisonMessages:
-    """`put` stores an object. `cut`: from an object's key to the number of bytes after which the
-    object's transfer always breaks. `slow`: how many objects take minutes until they are given up.
+    """`put`: a function that stores an object. `cut`: for some objects, by key, the number of bytes
+    after which the transfer always breaks. `slow`: how many objects need minutes until they are
+    given up.
     """
 
     def __init__(self, random: Random, put: Callable[[str, bytes], str], streams: int) -> None:
@@ -84,7 +85,7 @@ class PoisonMessages:
         return b"".join(b"%d,%d\n" % (number, flag) for number, flag in numbered)
 
     def _many_ranges(self) -> bytes:
-        """A message with many row ranges. Its dead letter repeats all of them twice."""
+        """A message with many row ranges. Its dead letter repeats all ranges twice."""
         ranges = [(2 * number, 2 * number + 1) for number in range(self._random.choice((20, 300)))]
         kind = self._random.randrange(3)
         if kind == 0:

@@ -1,11 +1,11 @@
 """What keeps a request from its answer: the worker's process, which may be paused or dead, and the
 faults of the services.
 
-Rule: a service awaits `Process.gate` before each request and each answer: a paused worker waits
-there, and a dead one stays there. Then the service asks the `FaultInjector` whether the request
-fails, and how long its answer takes. Every draw comes from one seeded source, so that a seed gives
-a whole history. After `stop` nothing fails and nothing is delayed. Owner: the simulation, which has
-one process per worker.
+Rule: a service awaits `Process.gate` before each request and each answer. A paused worker waits
+there until it goes on, and a dead worker waits there for ever. Then the service asks the
+`FaultInjector` whether the request fails, and how long its answer takes. Everything is drawn from
+one seeded source, so a seed gives a whole history. After `stop` nothing fails and nothing is
+delayed. Owner: the simulation, which has one process per worker.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from random import Random
 
 
 class Process:
-    """`is_cut`: True if the process is dead, and everything that it has sent and that has not
-    arrived yet is lost. `going` is set unless the process is paused.
+    """`is_cut`: True if the process is dead, and everything is lost that it has sent and that has
+    not arrived yet. `going`: an event that is set unless the process is paused.
     """
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Process:
             self.going.set()
 
     def die(self, *, is_cut: bool) -> None:
-        """`is_cut`: True if everything that the process has sent and that has not arrived yet is
-        lost.
+        """`is_cut`: True if everything is lost that the process has sent and that has not arrived
+        yet.
         """
         self.alive, self.is_cut = False, is_cut
         self.going.set()
@@ -53,8 +53,8 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chances per request, and the longest ordinary delay: one answer in twenty takes ten times as
-    long.
+    """The chances of each fault per request. `delay_s`: the longest ordinary delay; one answer in
+    twenty takes ten times as long.
     """
 
     store_away: float = 0.0
@@ -72,14 +72,14 @@ class Faults:
 
 NO_FAULTS = Faults()
 
-# The pipeline rejects rows if the model's process dies each time that it gets these rows. A second
-# death by chance must therefore not meet the same rows, so no death by chance follows another for
+# If the model's process dies each time that it gets certain rows, the pipeline rejects these rows.
+# So two deaths by chance must not meet the same rows: after a death by chance, no other follows for
 # this long.
 BETWEEN_DEATHS_S = 60.0
 
 
 def drawn_faults(random: Random) -> Faults:
-    """A mix of faults; in one seed of four nothing fails."""
+    """A mix of faults. In one seed of four nothing fails."""
     if random.random() < 0.25:
         return Faults(delay_s=random.choice((0.0, 0.02, 0.1)))
 
@@ -102,7 +102,7 @@ def drawn_faults(random: Random) -> Faults:
 
 
 class FaultInjector:
-    """Every service asks this before it answers."""
+    """Every service asks the injector before it answers."""
 
     def __init__(self, faults: Faults, random: Random) -> None:
         self.faults = faults
@@ -127,7 +127,9 @@ class FaultInjector:
         return True
 
     def delay_s(self) -> float:
-        """The delay of an answer; often none, because races happen within one turn of the loop."""
+        """The delay of an answer. It is often zero, because races happen within one turn of the
+        loop.
+        """
         most_s, drawn = self.faults.delay_s, self._random.random()
         if not most_s or drawn < 0.4:
             return 0.0

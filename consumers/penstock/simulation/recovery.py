@@ -1,9 +1,9 @@
-"""The end of a world: no service fails any more, so all rows must be answered and all workers end.
-And the operator, who tells workers what to do with stopped lines.
+"""The end of a world: no service fails any more, so all rows must be answered and all workers must
+end. And the operator, who tells workers what to do with stopped lines.
 
 Rule: each partition with uncommitted records must move within a bounded time. The operator says one
 word at a time about each stop, and no worker has to restart. The first word may be "resume", which
-does not help, because the cause is not mended; the next word is "skip". Owner: one simulation.
+does not help, because the cause remains; the next word is "skip". Owner: one simulation.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from penstock.simulation.world import World
 # Rows that are not answered within this time after the last fault count as never answered.
 RECOVERY_S = 7_200.0
 # A partition must move within this time. An object that cannot be read is given up after two
-# minutes, and a row that stalls the model after nearly two minutes. With few fetchers these times
-# add up.
+# minutes, and a row that stalls the model is given up after nearly two minutes. With few fetchers
+# these times add up.
 MOVES_S = 300.0
 LOOK_S = 0.5
 
@@ -78,8 +78,8 @@ class Recovery:
         return world.history.broken(f"{what}: {world.group.committed}, {workers}")
 
     def _mend_lines(self) -> None:
-        """Release lines that have stopped: by a word of the operator about each line, or by new
-        settings for all workers.
+        """Let lines that have stopped go on: either the operator says a word about each line, or
+        all workers get new settings.
         """
         world, fleet = self._world, self._fleet
         stopped = [worker for worker in fleet.running() if worker.pipeline.stopped]
@@ -109,7 +109,8 @@ class Recovery:
                 )
 
 
-# This is longer than a worker takes to read a word and to stop again.
+# How long the operator waits between two words: longer than a worker takes to read a word and to
+# stop again.
 PATIENCE_S = 10.0
 
 
@@ -121,7 +122,9 @@ class Operator:
         self._spoke_s = -PATIENCE_S
 
     def speak(self) -> None:
-        """Say a word about each stopped line, once workers have had time to read the last words."""
+        """Say a word about each stopped line, but only after workers have had time to read the last
+        words.
+        """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._spoke_s < PATIENCE_S:
             return

@@ -1,7 +1,7 @@
 """A region in memory, and a worker with its settings and the services that it reaches in all
 regions. A region has a consumer group, a store and a model.
 
-Rule: the worker runs the real pipeline, with the real choice among stores, model servers and
+Rule: the worker runs the real pipeline, which really chooses among stores, model servers and
 groups; only the services are in memory. A partition's number is unique in the whole world, because
 one worker has members in several regions. Owner: the simulation of regions.
 """
@@ -53,7 +53,7 @@ TOPIC = "refs."
 SILENT_S = 30.0
 
 
-# The lives of these members check nothing: what was published is judged at the end.
+# The lives of these members check nothing, because what was published is judged at the end.
 Member = SimulatedSource[Watched]
 
 
@@ -99,7 +99,9 @@ class Region:
         return RegionState(self.lag, sum(one in self.group for one in self.members))
 
     def cut_off(self, *, is_silent: bool) -> None:
-        """Cut off store and model: they refuse connections or, with `is_silent`, do not answer."""
+        """Cut off store and model. With `is_silent` they do not answer; otherwise they refuse
+        connections.
+        """
 
         async def away(_: object) -> None:
             if is_silent:
@@ -116,9 +118,9 @@ class Region:
 TERMS = HelpTerms(lag=6, after_s=3.0)
 OUTPUT = "predictions"
 DRAIN_S = 5.0
-# The time beyond the drain in which the group expects a hand-back.
+# How much longer than the drain a hand-back may take before the group expels the member.
 MARGIN_S = 55.0
-# The broker's longest ordinary delay; one answer in twenty takes ten times that.
+# The broker's longest ordinary delay. One answer in twenty takes ten times as long.
 DELAY_S = 0.02
 
 
@@ -134,7 +136,9 @@ class RegionsWorld(NamedTuple):
 
 
 class RegionWorker:
-    """A worker that runs at once, in a task of its own. `home`: the worker's own region."""
+    """A worker that begins to run at once, in a task of its own. `home`: the worker's own
+    region.
+    """
 
     def __init__(self, name: str, home: Region, world: RegionsWorld) -> None:
         self.name, self.home = name, home
@@ -196,7 +200,9 @@ class RegionWorker:
         return member
 
     def end(self) -> None:
-        """End the worker's tasks. The tasks of a killed worker would not end by themselves."""
+        """End the worker's tasks. If the worker was killed, its tasks would not end by
+        themselves.
+        """
         for task in (self.task, *self._listening):
             task.cancel()
 
@@ -220,7 +226,7 @@ class RegionWorker:
 
 
 def _stores(world: RegionsWorld, telemetry: ReplicasTelemetry) -> Stores:
-    """The store of each region, with the other stores as its replicas."""
+    """For each region: its store, with the stores of the other regions as replicas."""
 
     def of(name: str) -> Callable[[], Objects]:
         return lambda: world.regions[name].objects

@@ -31,15 +31,16 @@ from penstock.simulation.region_workers import (
 )
 from penstock.simulation.virtual_time import VirtualClock, run
 
-# This is long enough for a session, two looks, the time for which help must be needed, and a join.
+# How soon a region must be helped: this is long enough for a session, two looks, the time for which
+# help must be needed, and a join.
 HELPED_WITHIN_S = 30.0
 RECOVERY_S = 300.0
 BUCKET = "b"
 
 
 class Report(NamedTuple):
-    """`counts`: the numbers of notes by kind, such as `help`, `cut off` and `killed`. Two equal
-    histories have the same `digest`.
+    """`counts`: how many notes of each kind there are, such as `help`, `cut off` and `killed`. Two
+    equal histories have the same `digest`.
     """
 
     rows: int
@@ -49,7 +50,7 @@ class Report(NamedTuple):
 
 
 def simulate_regions(seed: int) -> Report:
-    """Raises `Violation` with the seed and the history when a promise is broken."""
+    """Raises `Violation` with the seed and the history if a promise is broken."""
     return run(_World(seed).live())
 
 
@@ -76,7 +77,7 @@ class _World:
         try:
             await self._live()
         except* Violation:
-            pass  # the history keeps the error; it is raised below, without its group
+            pass  # the history keeps the error: below it is raised without its group
         return self._judged()
 
     async def _live(self) -> None:
@@ -111,7 +112,8 @@ class _World:
             key, rows = f"{self._announced}.csv", self.random.randint(1, 5)
             data = b"".join(b"%d,%d\n" % (self._announced, row) for row in range(rows))
             region.objects.put(BUCKET, key, data)
-            # The stores of the other regions get their copy at once, or some time later.
+            # The stores of the other regions get their copy of the object at once, or some time
+            # later.
             late_s = self.random.choice((0.0, 0.0, 10.0 * self.random.random()))
             for other in self.regions.values():
                 if other is not region:
@@ -138,7 +140,9 @@ class _World:
                 self._hire(victim.home)
 
     async def _cut_off(self, region: Region) -> None:
-        """Cut a region off for a while: store and model, and in some cases its workers, too."""
+        """Cut a region off for a while: always its store and model, and in some cases its workers
+        as well.
+        """
         is_silent, with_workers = self.random.random() < 0.5, self.random.random() < 0.7
         self.history.note("cut off", f"{region.name} {is_silent=} {with_workers=}")
         region.cut_off(is_silent=is_silent)
@@ -160,7 +164,7 @@ class _World:
         worker.kill()
 
     async def _calm(self) -> None:
-        """Wait, now that nothing is cut off, until all is answered and all helpers have left."""
+        """Nothing is cut off now. Wait until all is answered and all helpers have left."""
         promises: dict[str, Callable[[], bool]] = {
             "not all is answered": lambda: not any(one.lag for one in self.regions.values()),
             "somebody helps for ever": lambda: not any(one.is_helping for one in self._workers),

@@ -2,8 +2,8 @@
 true.
 
 Rule: when a record that names a result arrives on the topic, the record is compared with the bytes
-of the result that are complete at that time. So a reader that finds a record finds the result that
-the record names. Owner: one simulation.
+of the result that are complete at that time. So the check shows that a reader who finds a record
+also finds the result that it names. Owner: one simulation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,14 @@ from penstock.simulation.checks.history import History
 from penstock.simulation.process_and_faults import FaultInjector, Process
 from penstock.stages.result_objects import ResultPlan
 
-# One name for each record and model, so that each result has one right content.
+# Each record and model has its own name, so that each result has one right content.
 _NAMES: Final = ResultNames("s3://results/{model}/{partition}/{offset}.jsonl", "rows", Scope())
 
 
 def drawn_plan(random: Random) -> ResultPlan | None:
-    """How results are written; None in the half of the worlds without result objects."""
+    """How results are written. None: the world has no result objects, which is so in half of the
+    worlds.
+    """
     mode = random.choice((None, None, "objects", "both"))
     if mode is None:
         return None
@@ -54,7 +56,9 @@ class SimulatedResults:
 
 
 class SimulatedUpload:
-    """An upload that a dead worker has begun stays until another worker begins one of that name."""
+    """If a worker dies during an upload, the upload stays until another worker begins one with the
+    same name.
+    """
 
     def __init__(self, upload: MemoryUpload, process: Process, injector: FaultInjector) -> None:
         self._upload = upload
@@ -88,7 +92,7 @@ def as_rows(
     records: Sequence[Mapping[str, Any]], results: MemoryResults, history: History, *, of_rows: bool
 ) -> Iterator[Mapping[str, Any]]:
     """The records as they would be without result objects. If rows have no records of their own,
-    the record of an object is replaced by a record for each row in its result.
+    the record of an object is replaced: each row in its result becomes a record.
     """
     for record in records:
         if "result" not in record:

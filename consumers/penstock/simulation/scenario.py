@@ -1,5 +1,4 @@
-"""A world is decided by two things, both of which are here: the scenario of the test, and settings
-that are drawn from the seed.
+"""What decides a world: the scenario of the test, and the settings that are drawn from the seed.
 
 Rule: sizes are small and limits tight, so that a world reaches each limit within a few seconds.
 Owner: one simulation.
@@ -33,9 +32,9 @@ class Scenario:
     """What is simulated: your model, your objects, your formats. By default, every kind that
     exists.
 
-    `answer` is the model, which gets one payload at a time; a row's answer must not depend on its
-    neighbours. `make_object` returns the suffix of a file's name and the file's bytes. With
-    `shadow` each worker has a shadow model, which fails and is slow at random.
+    `answer`: the model, a function that gets one payload at a time; a row's answer must not depend
+    on its neighbours. `make_object`: a function that returns the suffix of a file's name and the
+    file's bytes. With `shadow` each worker has a shadow model, which fails and is slow at random.
     """
 
     answer: Answer = echo
@@ -44,7 +43,8 @@ class Scenario:
     shadow: bool = False
 
 
-# Rows of numbers, rows of JSON, and opaque rows, for which every object is read as lines of text.
+# Rows of numbers, rows of JSON, and opaque rows. With opaque rows every object is read as lines of
+# text.
 _ROWS = (
     *[RowOptions(), RowOptions(form="json")] * 2,
     RowOptions(form="bytes", format="text"),
@@ -76,7 +76,7 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
             wait_for_object_s=0.0,
         ),
         buffer_bytes=pick((1, 4_000, 30_000, 1 << 20)),
-        # The rows of a stopped line would not be answered, but here every row must be answered.
+        # A line never stops, because in this world every row must be answered.
         lane=LaneLimits(pick((1, 3, 16)), NO_LIMITS, order_by_stream=by_stream),
         times=TimeLimits(
             commit_interval_s=pick((0.02, 0.2)),
@@ -89,15 +89,16 @@ def drawn_settings(random: Random, scenario: Scenario) -> Settings:
         publish=PublishTerms(same_partition),
         letters=LetterTerms(DEAD_LETTERS, partitions),
         input_partitions=partitions,
-        # With order by stream, `dedupe` is off: a pointer to an earlier answer of another stream
-        # might be published before that answer.
+        # With order by stream, `dedupe` is off, because a pointer to an earlier answer of another
+        # stream might be published before that answer.
         dedupe=not by_stream and pick((False, True, True)),
     )
     return _with_another_model(made, random) if random.random() < 0.3 else made
 
 
 # All workers of a world have the same routes, because workers with different routes cannot trust
-# each other's answers. Some streams are answered by one model, some by the other, two by both.
+# each other's answers. Some streams are answered by one model, some by the other, and two streams
+# by both.
 FAN_OUT = Routes(
     ["rows", OTHER],
     [Route(("rows", OTHER), stream="s[12]"), Route(("rows",), split={OTHER: 50.0})],

@@ -1,8 +1,8 @@
-"""The shadow model of a simulated worker. Each call may find it slow, mute, away, wrong or of
-another opinion than the live model.
+"""The shadow model of a simulated worker. In each call it may be slow, mute, away or wrong, or it
+may have another opinion than the live model.
 
-Rule: the shadow draws from a source of its own and notes nothing in the history. So a world has the
-same history with a shadow and without one, unless the shadow disturbs live work. Owner: one
+Rule: the shadow draws from a random source of its own and notes nothing in the history. So a world
+has the same history with a shadow and without one, unless the shadow disturbs live work. Owner: one
 simulation.
 """
 
@@ -22,7 +22,7 @@ from penstock.stages.shadow_asking import ShadowPlan
 from penstock.stages.shadow_topic import ShadowTerms
 
 MANNERS = ("agrees", "differs", "slow", "mute", "away", "full", "refuses", "wrong", "too few")
-# This is longer than most worlds last.
+# How long a mute shadow is silent: longer than most worlds last.
 MUTE_S = 600.0
 
 
@@ -40,7 +40,9 @@ def drawn_shadow(random: Random) -> ShadowPlan:
 
 
 class SimulatedShadow:
-    """The shadow model, through this worker's connection. `seen` counts the calls by manner."""
+    """The shadow model, as this worker's connection reaches it. `seen`: for each manner of
+    answering, how many calls met it.
+    """
 
     version: str | None = None
     most_rows: int | None = None

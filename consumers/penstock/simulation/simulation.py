@@ -29,7 +29,7 @@ from penstock.simulation.world import World
 
 __all__ = ["Report", "Scenario", "Violation", "simulate"]
 
-# With so many disturbances a world takes 30 ms on average, so 2,000 seeds take one to two minutes
+# With so many disturbances a world takes 30 ms on average. So 2,000 seeds take one to two minutes
 # of CPU time.
 MOST_DISTURBANCES = 16
 MOST_PARTITIONS = 4
@@ -49,12 +49,12 @@ class Report(NamedTuple):
 
 
 def simulate(seed: int, scenario: Scenario | None = None) -> Report:
-    """Raises `Violation` with the seed and the history when a promise is broken."""
+    """Raises `Violation` with the seed and the history if a promise is broken."""
     return run(_Events(World(seed, scenario or Scenario())).run())
 
 
 class _Events:
-    """Draws the events of a world from the seed, and lets them happen."""
+    """Draws the events of a world from the seed, and makes them happen."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -93,8 +93,8 @@ class _Events:
         )
 
     async def _live(self) -> None:
-        # The history keeps the violation, and `failed` is set. If the violation were raised here,
-        # it would reach the caller in a group with the errors of the tasks that it interrupts.
+        # `failed` is set, and the history keeps the violation. If it were raised here, it would
+        # reach the caller in a group with the errors of the tasks that it interrupts.
         with suppress(Violation):
             await self._disturb_and_recover()
 

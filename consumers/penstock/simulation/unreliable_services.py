@@ -2,10 +2,10 @@
 model.
 
 Rule: a request that is on the wire may still have its effect after the worker's death. But a dead
-worker gets no answer, and a paused worker gets the answer when it goes on. The model answers each
-row by the row's own number. A row is two numbers, its own and a flag; the flag tells the model how
-to treat the row, so the right answer to a row depends on the row alone. Owner: the simulation, with
-one object store and one model per worker.
+worker gets no answer, and a paused worker gets the answer when it goes on. A row is two numbers:
+its own number and a flag. The model answers with the row's own number, and the flag tells the model
+how to treat the row. So the right answer to a row depends only on the row. Owner: the simulation;
+each worker has one object store and one model.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from penstock.simulation.process_and_faults import FaultInjector, Process
 from penstock.stages.object_reader import PROBE_KEY
 
 T = TypeVar("T")
-# Some of the objects up to this size come in one piece, like small objects from a real store.
+# Some of the objects up to this size come in one piece, as small objects come from a real store.
 WHOLE_BYTES = 400
 AskModel = Callable[[Sequence[Payload]], Answers]
 
 
 @dataclass(eq=False)
 class SimulatedObjects:
-    """The bucket that all workers share, through this worker's connection. Objects in `cursed` can
-    never be opened. `cut`: from the name of an object to the number of bytes after which its
-    transfer always breaks. `broke` is called when any other transfer breaks.
+    """The bucket that all workers share, as this worker's connection reaches it. `cursed`: objects
+    that can never be opened. `cut`: for some objects, by name, the number of bytes after which the
+    transfer always breaks. `broke`: a function that is called when any other transfer breaks.
     """
 
     objects: MemoryObjects
@@ -127,7 +127,7 @@ class _SimulatedBody:
 
 
 class SimulatedModel:
-    """The model, through this worker's connection."""
+    """The model, as this worker's connection reaches it."""
 
     version: str | None = None
     most_rows: int | None = None
@@ -171,11 +171,12 @@ class SimulatedModel:
         return
 
 
-# The flags of rows, which tell the model how to treat the row.
+# The flag of a row, which tells the model how to treat the row.
 FINE, REFUSED_ALONE, REFUSED_WITH_ALL, KILLS, HANGS, LARGE, HUNG_UP_ON = 0, 1, 2, 3, 4, 5, 6
-# More than the output topic takes, in worlds where records must be small.
+# How long a large answer is: more than the output topic takes, in worlds where records must be
+# small.
 LARGE_BYTES = 8_000
-# After this time the server ends a process that hangs.
+# If a process hangs for this long, the server ends it.
 HANGS_S = 8.0
 
 
@@ -226,15 +227,17 @@ def _pairs(payload: Payload) -> list[Any]:
 
 
 def _pair_of(line: bytes) -> Any:
-    """The two numbers of a line of text. Any other line gets the flag with which the model refuses
-    it.
+    """The two numbers of a line of text. A line without two numbers gets the flag with which the
+    model refuses it.
     """
     number, _, flag = line.partition(b",")
     return (int(number), int(flag)) if number.isdigit() and flag.isdigit() else (0, REFUSED_ALONE)
 
 
 def _pair(row: object) -> Any:
-    """The two numbers of a JSON row. Any other row gets the flag of a row that is refused."""
+    """The two numbers of a JSON row. A row without two numbers gets the flag with which the model
+    refuses it.
+    """
     if isinstance(row, list) and len(row) == 2 and all(_is_number(cell) for cell in row):
         return row
     return (0, REFUSED_ALONE)

@@ -1,8 +1,8 @@
 """An event loop whose clock jumps to the next timer as soon as no task can go on.
 
-Rule: no real time passes; a drain of 15 s costs nothing. If every task waits and no timer is set,
-nothing can ever happen again: then `Deadlock` is raised, so that the test does not hang. Work on
-other threads is not waited for, so threads cannot be used with this loop.
+Rule: no real time passes, so a drain of 15 s costs nothing. If every task waits and no timer is
+set, nothing can ever happen again: then `Deadlock` is raised, so that the test does not hang. The
+loop does not wait for work on other threads, so threads cannot be used with it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ EPOCH_MS = 1_800_000_000_000
 
 
 async def inline(work: Callable[[], T]) -> T:
-    """Do the work in the event loop itself, in place of a thread."""
+    """Do the work in the event loop itself instead of a thread."""
     return work()
 
 
@@ -30,8 +30,8 @@ class Deadlock(Exception):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that rings after the timers of the same instant that were set before it. asyncio's
-    own heap gives timers of one instant in an order that depends on all other timers.
+    """A timer that rings after the timers of the same instant that were set before it. With
+    asyncio's own heap, the order of the timers of one instant depends on all other timers.
     """
 
     def __init__(self, order: tuple[float, int], *given: Any) -> None:
@@ -45,7 +45,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Never blocks: instead of waiting, it sets the clock to the time of the next timer."""
+    """Never blocks. Instead of waiting, it sets the clock to the time of the next timer."""
 
     def __init__(self, next_timer_s: Callable[[], float]) -> None:
         super().__init__()
@@ -56,15 +56,15 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self.on_turn is not None:
             self.on_turn()
-        # With `timeout` 0, tasks are ready. The system is asked only when no task is ready, because
-        # asking takes as long as a short task.
+        # If `timeout` is 0, tasks are ready. The system is asked only when no task is ready,
+        # because asking takes as long as a short task.
         events = [] if timeout == 0 else super().select(0)
         if not events:
             if timeout is None:
                 raise Deadlock("every task waits and no timer is set")
             if timeout:
-                # The timer's own time and not `now_s + timeout`, because the last digits of that
-                # sum depend on how many timers have rung.
+                # The clock is set to the timer's own time. The last digits of `now_s + timeout`
+                # would depend on how many timers have rung.
                 self.now_s = self._next_timer_s()
         return events
 
@@ -98,12 +98,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._scheduled[0].when()
 
     def each_turn(self, look: Callable[[], None] | None) -> None:
-        """Call `look` between any two turns of the loop: after the steps of all ready tasks."""
+        """Call `look` between every two turns of the loop: after the steps of all ready tasks."""
         self._jumping.on_turn = look
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on virtual time."""
+    """Like `asyncio.run`, but on virtual time."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(work)
 
@@ -119,7 +119,7 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 class VirtualClock:
-    """The clock port on the loop's virtual time; wall time starts at `EPOCH_MS`."""
+    """The port for clocks, with the loop's virtual time. Wall time starts at `EPOCH_MS`."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

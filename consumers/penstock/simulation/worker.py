@@ -18,7 +18,7 @@ from penstock.simulation.unreliable_services import SimulatedModel, SimulatedObj
 
 @dataclass(eq=False)
 class Worker:
-    """`run` it in a task of its own; `kill`, `pause` or `stop` it from outside."""
+    """Call `run` in a task of its own; call `kill`, `pause` or `stop` from outside."""
 
     pipeline: Pipeline
     source: SimulatedSource[Life]
@@ -44,15 +44,15 @@ class Worker:
             self._listening.cancel()
 
     def kill(self, *, is_cut: bool) -> None:
-        """Die as by `kill -9`. The group notices it when the session is over."""
+        """Die as after `kill -9`. The group notices this only when the worker's session is over."""
         self.process.die(is_cut=is_cut)
         asyncio.get_running_loop().call_later(SESSION_S, self.group.leave, self.source)
         if self._task is not None:
             self._task.cancel()
 
     def pause(self) -> None:
-        """Freeze as by SIGSTOP. If this lasts longer than the worker's session, the group goes on
-        without the worker.
+        """Freeze as after SIGSTOP. If the pause is longer than the worker's session, the group goes
+        on without the worker.
         """
         self.process.pause()
         asyncio.get_running_loop().call_later(SESSION_S, self._expire)
@@ -62,8 +62,8 @@ class Worker:
             self.group.leave(self.source)
 
     def go_on(self, heartbeat_s: float = 0.0) -> None:
-        """Go on after `pause`. For `heartbeat_s` the worker does not know whether the group has
-        gone on without it.
+        """Go on after `pause`. In the first `heartbeat_s` the worker does not know whether the
+        group has gone on without it.
         """
         self.process.go_on()
         asyncio.get_running_loop().call_later(heartbeat_s, self._beat)

@@ -1,7 +1,7 @@
 """The workers of a world: starts, kills, freezes and stops them, and judges how each one ends.
 
-Rule: a worker may end by itself only if the broker was away or all of its lines stopped; then
-another worker takes its place. No message may end a worker. A stop must end in time, whatever fails
+Rule: a worker may end by itself only if the broker was away or all of its lines stopped. Another
+worker then replaces it. No message may end a worker. A stop must end in time, whatever fails
 meanwhile. Owner: one simulation.
 """
 
@@ -18,13 +18,13 @@ from penstock.simulation.world import World
 
 MOST_WORKERS = 3
 LOOK_S = 0.5
-# A worker that was frozen works as a zombie until its next heartbeat, which comes at most this much
-# later. Only then does the worker learn that the group has gone on without it.
+# A frozen worker that goes on does not know yet that the group has gone on without it. It learns
+# this at its next heartbeat, which comes at most this much later.
 HEARTBEAT_S = 3.0
 
 
 class WorkerFleet:
-    """`hire` starts one more worker; `kill`, `freeze` and `stop` choose a running one."""
+    """`hire` starts one more worker; `kill`, `freeze` and `stop` choose a running worker."""
 
     def __init__(self, world: World, random: Random, tasks: asyncio.TaskGroup) -> None:
         self._world = world
@@ -65,8 +65,8 @@ class WorkerFleet:
         self._tasks.create_task(self._ends(worker))
 
     def freeze(self) -> None:
-        """Freeze a worker; in half of the cases for longer than its session, so that the group goes
-        on without the worker meanwhile.
+        """Freeze a worker. In half of the cases it is frozen for longer than its session, so that
+        the group goes on without the worker meanwhile.
         """
         if running := self.running():
             worker = self._random.choice(running)
@@ -118,9 +118,9 @@ class WorkerFleet:
         if world.troubles.lines and isinstance(reason, Fatal) and "line is stopped" in str(reason):
             world.history.counts["every line stopped"] += 1
             world.deployments.mend_lines()
-            # Each partition that is still this worker's must have the mark of a stop in its commit.
-            # Other partitions need no mark: their next owner finds by itself that the line must
-            # stop.
+            # Each partition that still belongs to this worker must have the mark of a stop in its
+            # commit. Other partitions need no mark, because their next owner finds by itself that
+            # the line must stop.
             return all(
                 without_stop(world.group.decided(number).metadata)[1] is not None
                 for number in range(world.partitions)

@@ -37,10 +37,11 @@ from penstock.simulation.virtual_time import VirtualClock, inline
 from penstock.simulation.worker import Worker
 from penstock.telemetry.worker import Telemetry
 
-# The limit in worlds with small records: a letter that names 300 ranges of rows does not fit.
+# The largest record in worlds with small records. A dead letter that names 300 ranges of rows does
+# not fit.
 MOST_RECORD_BYTES = 6_000
 # How often transfers break in worlds where objects are replaced. The share is high, so that the
-# next try often meets another object.
+# next try often meets a replaced object.
 OFTEN = 0.2
 # The share of the worlds in which two models answer the same rows. The share is small, because a
 # world with two models takes twice the time.
@@ -50,14 +51,14 @@ FAR = 1_000
 
 
 class World:
-    """`announce` appends messages and `hire` makes workers; `look` checks the bounds after every
-    turn of the loop.
+    """`announce` appends messages; `hire` makes workers; `look` checks the bounds after every turn
+    of the loop.
     """
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         def source(part: str) -> Random:
-            """Each part has a source of its own, so that a change in one part does not shift the
-            draws of others.
+            """Each part has a random source of its own, so that a change in one part does not
+            change what the others draw.
             """
             return Random(f"{seed}/{part}")
 
@@ -70,8 +71,8 @@ class World:
         self._most_bytes = MOST_RECORD_BYTES if self.troubles.small_records else None
         self.results = MemoryResults()
         self._fan = FAN_OUT if source("fan-out").random() < FANNED_OUT else None
-        # Worlds with small records have no result objects, because a row may fit into a result but
-        # not into a record.
+        # Worlds with small records have no result objects, because a row that fits into a result
+        # may not fit into a record.
         plan = None if self.troubles.small_records else drawn_plan(source("results"))
         self.deployments = Deployments(
             source("settings"),
@@ -116,7 +117,9 @@ class World:
 
     @staticmethod
     def _injector_of_others(drawn: Faults, random: Random) -> FaultInjector:
-        """The faults of the other models, which may be away nearly all the time."""
+        """The faults of the models besides the default one. These models may be away nearly all the
+        time.
+        """
         is_away = random.random() < 0.5
         return FaultInjector(replace(drawn, model_away=0.97) if is_away else drawn, random)
 
@@ -162,7 +165,9 @@ class World:
         self.logs[number].gap_end = self.topic.end(number)
 
     def move(self) -> None:
-        """Move the group's position in a partition back or too far, while no worker reads."""
+        """While no worker reads, move the group's position in a partition back, or too far
+        forward.
+        """
         number = self.random.randrange(self.partitions)
         before = self.group.reached(number)
         beyond = self.topic.end(number) + FAR
@@ -266,7 +271,7 @@ class World:
         return Transactions(producers, source)
 
     def _ask(self, payloads: Sequence[Payload]) -> Answers:
-        """The answers of one call to all payloads, which count as one list of rows."""
+        """The answers of one call to all payloads. Their rows count as one list of rows."""
         values: list[bytes] = []
         errors: dict[int, str] = {}
         for payload in payloads:

@@ -1,1 +1,1 @@
-"""Checks that the promises hold in a simulated world, against the right answers."""
+"""Checks that a simulated world keeps the promises, by comparison with the right answers."""

@@ -1,8 +1,8 @@
-"""Finds, for each record that reaches a topic, the life that published it, and has the record
+"""For each record that reaches a topic, finds the life that published it, and has the record
 checked.
 
 Rule: each record is checked twice: by the life that published it, and by the outcome, which knows
-nothing of lives. Records come from a producer or in a transaction. Owner: one simulation.
+nothing of lives. Records come either from a producer or in a transaction. Owner: one simulation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from penstock.simulation.scenario import OUTPUT
 
 @dataclass(eq=False)
 class Arrivals:
-    """`accept` is called when a worker hands a batch to its producer, `land` when a transaction is
+    """Call `accept` when a worker hands a batch to its producer, and `land` when a transaction is
     committed. `most_bytes`: the largest record that a topic takes.
     """
 
@@ -45,7 +45,7 @@ class Arrivals:
         self, source: SimulatedSource[Life], deployment: Deployment, outgoing: Outgoing
     ) -> Accepted:
         """Check the sizes of the records now, and their content when they reach the topic. Answers
-        are checked by the life that their partition has now.
+        are checked by the life that their partition has at the time of this call.
         """
         self._check_sizes(source, outgoing)
         if outgoing.topic != OUTPUT:
@@ -60,8 +60,8 @@ class Arrivals:
         return Accepted(life.sending, append)
 
     def _check_sizes(self, source: SimulatedSource[Life], outgoing: Outgoing) -> None:
-        """No record may be too large for its topic: the broker would refuse it after every restart
-        again.
+        """No record may be too large for its topic, because the broker would refuse it again after
+        every restart.
         """
         largest = max(map(len, outgoing.values))
         if self.most_bytes is not None and largest > self.most_bytes:
@@ -71,8 +71,8 @@ class Arrivals:
             )
 
     def _check_kept(self, life_of: Callable[[int], Life], outgoing: Outgoing) -> None:
-        """A life may keep the bytes of a message in only one of its dead letters. If several models
-        answer, one letter of each model may keep them.
+        """The bytes of a message may be in only one of the dead letters of a life. If several
+        models answer, one letter for each model may have them.
         """
         for value in outgoing.values:
             if b'"value_b64":"' not in value:
@@ -114,8 +114,8 @@ class Arrivals:
                 )
 
     def land(self, source: SimulatedSource[Life], deployment: Deployment, landing: Landing) -> None:
-        """A transaction is committed: readers now see all its records. No row may come a second
-        time.
+        """A transaction is committed, so readers now see all its records. No row of them may have
+        come before.
         """
         lives = {life.partition: life for life, _ in landing.positions}
         for out in landing.outgoing:

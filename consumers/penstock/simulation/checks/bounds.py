@@ -14,18 +14,18 @@ from penstock.simulation.checks.partition_log import PartitionLog
 from penstock.simulation.deployments import Deployment
 from penstock.simulation.worker import Worker
 
-# Far more turns than any world needs at one instant. If time does not pass during so many turns,
-# tasks wake each other without end.
+# Far more turns of the loop than any world needs at one instant. If time stands still for so many
+# turns, tasks wake each other without end.
 MOST_TURNS = 300_000
-# Refused rows may take this many times the memory of decoded rows: a decoded row counts at least
-# 136 bytes, and a row that is refused alone becomes a block of its own with an error, which counts
+# Refused rows may take this many times the memory of decoded rows. A decoded row counts at least
+# 136 bytes. A row that is refused alone becomes a block of its own with an error, which counts
 # about 900 bytes.
 GROWTH = 8
 
 
 class _Limits(NamedTuple):
-    """The limits of a worker, which never change. `calls`: for each model, the most calls at one
-    time.
+    """The limits of a worker, which never change. `calls`: for each model, how many calls may be in
+    flight at one time.
     """
 
     objects: int
@@ -35,7 +35,7 @@ class _Limits(NamedTuple):
 
 
 class Bounds:
-    """In each turn of the loop, `turn` is called once, and `check` for each living worker."""
+    """In each turn of the loop, call `turn` once, and `check` for each living worker."""
 
     def __init__(self, logs: Sequence[PartitionLog], history: History) -> None:
         self._logs = logs
@@ -46,7 +46,8 @@ class Bounds:
 
     def turn(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        # The count begins anew when time passes, because slow worlds take many turns in all.
+        # The count begins anew whenever time has passed, because slow worlds take many turns in
+        # all.
         self._turns = self._turns + 1 if now_s == self._now_s else 1
         self._now_s = now_s
         if self._turns > MOST_TURNS:
@@ -58,8 +59,8 @@ class Bounds:
         if limits is None:  # computed once: this method takes a sixth of a simulation's time
             limits = self._limits[worker] = _limits(worker, deployment)
         of_objects = wiring.budget.spent_bytes - wiring.budget.messages_bytes
-        # The sum of all that may be held takes longer than all other checks. So it is only computed
-        # if this much simpler limit is exceeded, which is rare.
+        # To add up all that may be held takes longer than all other checks. So this is only done if
+        # a much simpler limit is exceeded, which is rare.
         if of_objects > GROWTH * deployment.settings.buffer_bytes:
             self._hold(worker, "bytes", of_objects, self._most_bytes(worker.pipeline, deployment))
         for lane in wiring.lanes.values():
@@ -76,12 +77,12 @@ class Bounds:
         self._hold(worker, "transfers", worker.objects.reading, limits.transfers)
 
     def _most_bytes(self, pipeline: Pipeline, deployment: Deployment) -> int:
-        """The most bytes that may be held: the budget and the decoding steps that may exceed it,
-        all times `GROWTH`, because refused rows take more memory than decoded ones. One step may
-        have begun while a byte of the budget was left. Each object at the head of a queue may have
-        two more steps: the next one, and one that is kept until it is known whether the object goes
-        on after that step. With order by stream each head may have four, because heads do not wait
-        for each other's deliveries.
+        """The most bytes that may be held: the budget, and the decoding steps that may exceed it.
+        Both count `GROWTH` times, because refused rows take more memory than decoded ones. One step
+        may have begun while a byte of the budget was left. Each object at the head of a queue may
+        have two more steps: the next one, and one that is kept until it is known whether the object
+        goes on after that step. With order by stream each head may have four, because heads do not
+        wait for each other's deliveries.
         """
         heads = (
             sum(4 * len(self._logs[number].streams) for number in pipeline.wiring.lanes)
@@ -100,17 +101,17 @@ class Bounds:
 def _limits(worker: Worker, deployment: Deployment) -> _Limits:
     settings = deployment.settings
     return _Limits(
-        # A record with several objects is admitted whole if there is room for one of them.
+        # If there is room for one object of a record, all objects of the record are admitted.
         settings.lane.max_objects - 1 + announcements.MOST_OBJECTS * _answers(deployment),
         settings.lane.order_by_stream,
         [terms.callers for terms in settings.terms.values()],
-        # Each model has its own fetchers. Objects that need a decoder have further seats, as many
-        # as one model has fetchers.
+        # Each model has its own fetchers. In addition, objects that need a decoder may be read by
+        # as many readers as one model has fetchers.
         settings.objects.fetchers * (len(worker.models) + 1),
     )
 
 
 def _answers(deployment: Deployment) -> int:
-    """The most answers that one object may get."""
+    """How many answers one object may get at most."""
     routes = deployment.settings.routes
     return max((len(route.models) for route in routes.routes), default=1) if routes else 1

@@ -1,14 +1,14 @@
 """What happened in a simulation, in order; and the first promise that was broken.
 
-Rule: the notes of a seed are the same on every machine, so equal digests of the notes show that a
-replay was exact. Owner: one simulation.
+Rule: the notes of a seed are the same on every machine. So if a seed is run again, equal digests of
+the notes show that the same things happened. Owner: one simulation.
 """
 
 import asyncio
 import hashlib
 from collections import Counter
 
-# How many of the last notes the error shows. A history has thousands.
+# How many of the last notes the error shows. A history has thousands of notes.
 SHOWN_NOTES = 60
 
 
@@ -17,7 +17,7 @@ class Violation(Exception):
 
 
 class History:
-    """Call `note` for what happens, and `broken` for a promise that is broken."""
+    """Call `note` for each event, and `broken` for each broken promise."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -32,8 +32,8 @@ class History:
         self._notes.append(f"{now_s:10.4f} {what} {about}")
 
     def broken(self, promise: str) -> Violation:
-        """Returns the error, which the caller may raise. The first broken promise ends the
-        simulation.
+        """A promise is broken, which ends the simulation. Returns the error of the first broken
+        promise, which the caller may raise.
         """
         if self.failure is None:
             shown = "\n".join(self._notes[-SHOWN_NOTES:])
@@ -45,5 +45,5 @@ class History:
         return hashlib.sha256("\n".join(self._notes).encode()).hexdigest()
 
     def instants(self) -> str:
-        """A digest for which the order of the notes of one instant does not matter."""
+        """A digest that does not depend on the order of the notes of one instant."""
         return hashlib.sha256("\n".join(sorted(self._notes)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The commit from which a life starts, and the rows that this commit allows the life to skip.
+"""The commit from which a life starts, and the rows that the life may skip because of it.
 
 Rule: a life may skip rows only by a cursor that fits what the life reads now: this object, this
 version, and row options that give the same rows. Owner: the checks of one life.
@@ -16,8 +16,9 @@ from penstock.simulation.checks.truth import Truth, Truths
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a worker reads objects (`truths`), and its optional promises. `from_first_row`: True if
-    rows are only in result objects, because these are always written from the first row on.
+    """`truths`: how a worker reads objects. All others: the worker's optional promises.
+    `from_first_row`: True if rows are only in result objects, because these are always written from
+    the first row on.
     """
 
     truths: Truths
@@ -50,7 +51,7 @@ class Inherited:
 
     def begins(self, number: Number, version: str | None, row: int | None) -> int:
         """The row at which this life must begin the object. `row`: the first row of the object that
-        this life publishes.
+        this life has published.
         """
         allowed = self._may_begin(number, version)
         if len(allowed) > 1:
@@ -62,8 +63,8 @@ class Inherited:
 
     def _may_begin(self, number: Number, version: str | None) -> set[int]:
         """The rows at which the life may begin. If row options have changed but give the same rows
-        so far, the life may begin at the cursor or at the first row. If the object cannot be read
-        any more, the life must begin at the cursor, because no version contradicts the cursor.
+        so far, the life may begin at the cursor or at the first row. If the object can no longer be
+        read, no version contradicts the cursor, so the life must begin at the cursor.
         """
         log, asked, ours = self._log, self._log.asked(number), self._terms.truths
         at = self.cursor(number)
@@ -87,8 +88,8 @@ class Inherited:
     ) -> bool:
         """True if the object may end without a record that says so. Only a deployment without
         markers allows this. With `is_written`, an object that failed may end in this way only if
-        its dead letter was delivered. `before`: the version of the object, and how many rows of it
-        this life has published.
+        its dead letter was delivered. `before`: the version of the object, and how many of its rows
+        this life has published; None: it has published no row.
         """
         if self._terms.markers:
             return False
@@ -119,6 +120,8 @@ class Inherited:
 
 
 def claimed(commit: Commit) -> tuple[Progress, bool]:
-    """The progress that a commit claims, and whether all of its metadata could be read."""
+    """Returns two things: the progress that a commit claims, and whether all of its metadata could
+    be read.
+    """
     metadata, _ = cursor.without_stop(commit.metadata)
     return cursor.decode(metadata, commit.next_offset)

@@ -2,7 +2,8 @@
 
 Rule: from its start on, a life publishes all rows that are asked for, in order, each once and with
 its true answer; the order is that of the partition, or of each stream. A life commits only what was
-acknowledged to it, and nothing after its end. Owner: the simulation, one per assignment.
+acknowledged to it, and nothing after its end. Owner: the simulation, which has one `Life` for each
+assignment.
 """
 
 from collections import defaultdict
@@ -20,7 +21,7 @@ from penstock.simulation.kafka.lives import Watched
 
 class Reached(NamedTuple):
     """How far an object is published: all rows before `row`. `ended`: True if the object's last
-    record is published. `failed`: True if the last record is an error.
+    record is published. `failed`: True if this last record is an error.
     """
 
     number: Number
@@ -31,7 +32,7 @@ class Reached(NamedTuple):
 
 
 class Life(Watched):
-    """Records are `published` and `acknowledged` in the partition's order."""
+    """Call `published` and `acknowledged` for the records in the partition's order."""
 
     def __init__(
         self,
@@ -59,13 +60,13 @@ class Life(Watched):
         return self._history.broken(f"{self.name}, partition {self.partition}: {promise}")
 
     def sending(self) -> None:
-        """A batch leaves the worker, which cannot hold it back any more."""
+        """A batch leaves the worker. From now on the worker cannot hold it back."""
         if self.over or self.suspended:
             raise self.broken("a batch is sent after the partition was handed back")
 
     def published(self, records: Sequence[Mapping[str, Any]]) -> Sequence[Reached]:
-        """Check records that reach the output topic. Returns, for each record, how far its object
-        is published by then.
+        """Check records that reach the output topic. Returns for each record how far its object is
+        published with this record.
         """
         return [self._publish(record) for record in records]
 
@@ -78,8 +79,8 @@ class Life(Watched):
             raise self.broken(f"{commit} is committed after the partition was handed back")
 
     def committed(self, commit: Commit) -> None:
-        """Check a commit: everything that it claims was delivered, its offset is not before the
-        last commit, and each cursor is bound to the version that was read.
+        """Check a commit. Everything that it claims must be delivered; its offset must not be
+        before the last commit; and each cursor must be bound to the version that was read.
         """
         claims, is_whole = claimed(commit)
         if not is_whole or len(commit.metadata) > MAX_CHARS or not commit.metadata.isascii():
@@ -101,9 +102,9 @@ class Life(Watched):
     def _claimed(self, claims: Progress) -> Iterator[Number]:
         """The objects that this commit claims as done and that the last commit did not claim."""
         log = self._log
-        # A commit claims records before its offset only if the offset has moved. A life that began
-        # beyond the topic's end commits the offset of its beginning: records that are appended
-        # after that get lower offsets, although nobody has read them.
+        # A commit claims records before its offset only if the offset has moved. Suppose a life
+        # began beyond the topic's end. It commits the offset of its beginning, but records that are
+        # appended after that get lower offsets, and nobody has read them.
         moves = claims.next_offset > self._committed
         for index in range(self._swept, log.index(claims.next_offset)) if moves else ():
             yield from ((index, number) for number in range(len(log.objects(index))))
@@ -135,7 +136,8 @@ class Life(Watched):
         return self._inherited.may_be_silent(number, at, is_written=is_written)
 
     def _check_rows(self, commit: Commit, number: Number, reached: Cursor) -> None:
-        # If rows are only in result objects, a cursor counts dead letters instead of rows.
+        # If rows are only in result objects, a cursor tells how far dead letters are delivered, not
+        # rows.
         if self._terms.from_first_row or self._inherited.cursor(number) == reached:
             return
         acked = self._acked.get(number)
@@ -157,7 +159,7 @@ class Life(Watched):
                 raise self.broken(f"{commit} is committed without the dead letter {letter}")
 
     def _head(self, queue: str, found: tuple[int, int | None]) -> Number | None:
-        """The object whose turn it is: the first one of the queue that was not done before this
+        """The object whose turn it is: the first object of the queue that was not done before this
         life, has not ended, and must have a record. `found`: the object of the record that is
         published now, as the offset of its message and its number within the message.
         """
@@ -201,15 +203,15 @@ class Life(Watched):
         return reached
 
     def _is_repeated(self, number: Number, row: int | None) -> bool:
-        """True if a former life published this row, and this life only writes it into the result
-        object again. The former life wrote the row's dead letter, perhaps for another model.
+        """True if a former life published this row, and this life only writes it again into the
+        result object. The former life wrote the row's dead letter, perhaps for another model.
         """
         is_below = row is not None and row < self._inherited.cursor(number).row
         return self._terms.from_first_row and is_below
 
     def _before(self, record: Mapping[str, Any], head: Number, version: str | None) -> Reached:
-        """How far the object `head` was published before this record. All rows of the object must
-        be of one version.
+        """How far the object `head` was published before this record. Breaks a promise if the
+        record's row is of another version than the rows before.
         """
         before = self._published.get(head)
         if before is None:
@@ -251,8 +253,8 @@ class Life(Watched):
         return before._replace(ended=True, failed=code is not None)
 
     def _check_pointer(self, record: Mapping[str, Any], before: Reached) -> Reached:
-        """Check a marker that points to an earlier answer: this life must have given that answer,
-        to the end, from the same version of the same object.
+        """Check a marker that points to an earlier answer. This life must have given that answer to
+        its end, and from the same version of the same object.
         """
         log, name = self._log, record["duplicate_of"]
         _, partition, offset, _, row = name.rsplit("/", 4)

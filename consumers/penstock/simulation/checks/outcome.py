@@ -14,9 +14,9 @@ Object = tuple[int, int, int]
 
 
 class Outcome:
-    """`add` is called with the records that reach the topic. At the end, `missing` gives the
-    objects that are not answered. `repeated`: how many rows came again. `repeated_once`: how many
-    rows came again in transactions.
+    """Call `add` with the records that reach the topic. At the end, `missing` gives the objects
+    that are not answered. `repeated`: how many rows came again. `repeated_once`: how many rows came
+    again although they came in transactions.
     """
 
     def __init__(self, logs: Sequence[PartitionLog]) -> None:
@@ -33,8 +33,8 @@ class Outcome:
     def add(
         self, records: Sequence[Mapping[str, Any]], truths: Truths, *, once: bool = False
     ) -> None:
-        """Add records. `truths`: how their worker reads objects. `once`: True if the records come
-        from a transaction.
+        """Add records. `truths`: how the worker that wrote them reads objects. `once`: True if the
+        records come from a transaction.
         """
         for record in records:
             source, about, row = record["source"], record["object"], record["row"]
@@ -64,9 +64,9 @@ class Outcome:
         return partition, offset, -1 if number is None else number
 
     def _is_read_by(self, where: Object, truths: Truths) -> None:
-        """If workers with other row options read an object, the cursor is made for their options
-        from then on. If workers with the former options come back, that cursor is of no use to
-        them, and they answer the object again from its first row.
+        """If a worker with other row options reads an object, the cursor is made for these options
+        from then on. If workers with the former options come back, they cannot use that cursor, so
+        they answer the object again from its first row.
         """
         if self._readers.setdefault(where, truths) is not truths:
             self._readers[where] = truths
@@ -74,7 +74,7 @@ class Outcome:
                 del self._once[key]
 
     def again(self, partition: int) -> None:
-        """From now on this partition may be answered once more, even in transactions."""
+        """From now on the rows of this partition may come once more, even in transactions."""
         self._once = defaultdict(
             set, {key: rows for key, rows in self._once.items() if key[0][0] != partition}
         )

@@ -26,7 +26,7 @@ class Letter(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The object, version and row options that a cursor was made for."""
+    """What a cursor was made for: object, version and row options."""
 
     name: str
     version: str | None
@@ -34,10 +34,10 @@ class Bound(NamedTuple):
 
 
 class PartitionLog:
-    """`fan`: the routes, if they may name several models for an object. Such an object has a number
-    for each of its models. `letters`: the dead letters that were delivered. `unsteady`: from the
-    name of an object whose answer depends on when it is read to the error codes that are allowed
-    for it. `silent`: objects that rightly got no record.
+    """`fan`: the routes; given only if they may name several models for an object. Such an object
+    has a number for each of its models. `letters`: the dead letters that were delivered.
+    `unsteady`: the objects whose answer depends on when they are read; for each, by name, the error
+    codes that are allowed for it. `silent`: objects that rightly got no record.
     """
 
     def __init__(self, records: Sequence[Record], fan: Routes | None = None) -> None:
@@ -56,7 +56,7 @@ class PartitionLog:
 
     @property
     def streams(self) -> set[str]:
-        """All streams. If several models may answer, each stream is there once for each model."""
+        """All streams. If several models may answer, each stream appears once for each model."""
         return {asked.queue for objects in self._asked for asked in objects}
 
     def index(self, offset: int) -> int:
@@ -64,14 +64,14 @@ class PartitionLog:
         return bisect_left(self.records, offset, key=lambda record: record.offset)
 
     def objects(self, index: int) -> Sequence[Asked]:
-        """The objects of the record at this index."""
+        """The objects of the record that has this index."""
         while len(self._asked) <= index:
             self._asked.append(asked_by(self.records[len(self._asked)], self.fan))
         return self._asked[index]
 
     def answered(self, offset: int, id: str, model: str) -> int | None:
-        """The number of an object within the input record at `offset`. `id` and `model` are those
-        of the output record that answers the object.
+        """The number of an object within its input record, which is the one at `offset`. `id` and
+        `model` are those of the output record that answers the object.
         """
         object_index = int(id.rsplit("/", 2)[1])
         return self._find(
@@ -80,7 +80,7 @@ class PartitionLog:
         )
 
     def at_place(self, offset: int, place: int) -> int | None:
-        """The number, within its record, of the object at this place in a commit."""
+        """The number, within its record, of the object that commits know by this place."""
         return self._find(offset, lambda one: one.place == place)
 
     def _find(self, offset: int, fits: Callable[[Asked], bool]) -> int | None:
@@ -93,8 +93,8 @@ class PartitionLog:
         return self.objects(number[0])[number[1]]
 
     def bind(self, number: Number, digest: str, version: str | None, truths: Truths) -> bool:
-        """Note a committed cursor. Returns True if its digest stands for one version: the digest is
-        not empty, and was not committed for another version before.
+        """Note a committed cursor. Returns True if its digest stands for only one version: the
+        digest is not empty, and no commit used it for another version before.
         """
         name = self.asked(number).name
         before = self._bound.get((number, digest))
@@ -102,11 +102,11 @@ class PartitionLog:
         return bool(digest) and (before is None or before.version == version)
 
     def bound(self, number: Number, digest: str) -> Bound | None:
-        """The object, version and row options of the last committed cursor with this digest."""
+        """What the last committed cursor with this digest was made for."""
         return self._bound.get((number, digest))
 
     def may_fail(self, asked: Asked, code: str) -> bool:
-        """True if the object may be answered by this error, whatever its content is."""
+        """May the object be answered by this error, whatever its content is?"""
         if asked.reference is None:
             return code == "bad_reference" and asked.inline is None
         return code in self.unsteady.get(asked.name, ())

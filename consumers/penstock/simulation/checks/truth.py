@@ -1,8 +1,8 @@
 """The right answer to every reference, computed in the simplest way.
 
 Rule: an object is decoded whole and the model is called directly, without batches or retries. Only
-the decoder and the model are shared with the pipeline. Owner: the simulation, one `Truths` for each
-set of row options.
+the decoder and the model are shared with the pipeline. Owner: the simulation, which has one
+`Truths` for each set of row options.
 """
 
 from bisect import bisect_left
@@ -37,8 +37,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The answers to one version of one object: the rows that are asked for, in order (`numbers`,
-    `answers`), how many rows the object has in all, and the code of the error that ends it early.
+    """The answers to one version of one object. `numbers` and `answers`: the numbers of the rows
+    that are asked for, in order, and the answer to each. `rows`: how many rows the object has in
+    all. `failure`: the code of the error that ends the object early; None: it has no such error.
     """
 
     numbers: Sequence[int]
@@ -47,20 +48,22 @@ class Truth:
     failure: str | None
 
     def next(self, row: int) -> int | None:
-        """The index in `numbers` of the first row at or after this one that is asked for."""
+        """Among the rows that are asked for: the index in `numbers` of the first that is not before
+        `row`.
+        """
         index = bisect_left(self.numbers, row)
         return index if index < len(self.numbers) else None
 
     def below(self, row: int) -> Sequence[tuple[int, Row]]:
-        """The rows before this one that are asked for, with their answers."""
+        """Those of the rows that are asked for that come before `row`, each with its answer."""
         return list(zip(self.numbers, self.answers, strict=True))[: bisect_left(self.numbers, row)]
 
 
 class Asked(NamedTuple):
     """One object of one record. If it has neither reference nor inline rows, the message cannot be
     read. `object_index`: the object's number in the record. `model`: the model that answers, if a
-    route may name several. `place`: the number of the object in commits; if several models answer
-    an object, it has a place for each.
+    route may name several. `place`: the number by which commits know the object; if several models
+    answer an object, it has a place for each of them.
     """
 
     reference: Reference | None
@@ -72,7 +75,7 @@ class Asked(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """The queue in which the object keeps its place with `output.order = "stream"`."""
+        """With `output.order = "stream"`: the queue in whose order the object is answered."""
         return queue_of(self.stream, self.model)
 
     @property
@@ -90,7 +93,7 @@ def queue_of(stream: str, model: str | None) -> str:
 
 def asked_by(record: Record, fan: Routes | None = None) -> Sequence[Asked]:
     """The objects that a record names; none if the record needs no answer. With `fan`, each object
-    appears once for every model that its route names.
+    appears once for each model that its route names.
     """
     named = [
         one._replace(object_index=index, place=index) for index, one in enumerate(_named_by(record))
@@ -126,8 +129,8 @@ def _named_by(record: Record) -> Sequence[Asked]:
 
 
 class Truths:
-    """`put` is called with every version of every object, and `announced` with every record; then
-    `of` gives the truth about each. A prediction above `most_bytes` is too large for the topic.
+    """Call `put` with every version of every object, and `announced` with every record; then `of`
+    gives the truth about each object. A prediction above `most_bytes` is too large for the topic.
     """
 
     def __init__(
@@ -138,7 +141,7 @@ class Truths:
         most_bytes: int | None = None,
     ) -> None:
         self.options = options
-        self.step_bytes = 0  # the most that the rows of one decoding step cost, with their answers
+        self.step_bytes = 0  # the largest cost of the rows of one decoding step, with answers
         self._answer_bytes = 0
         self._answer = answer
         self._chunk_bytes = chunk_bytes
@@ -219,7 +222,7 @@ class Truths:
         ]
 
     def _row(self, value: bytes, member: str | None) -> Row:
-        # `ROW_COST_BYTES` covers short answers already, so this may count them twice.
+        # `ROW_COST_BYTES` already covers short answers, so these may be counted twice here.
         self._answer_bytes += len(value)
         if self._most_bytes is not None and len(value) > self._most_bytes:
             return Row(None, "result_too_large", member)
@@ -231,7 +234,9 @@ def _name(reference: Reference) -> str:
 
 
 def _stream(record: Record, name: str) -> str:
-    """The stream of a message that does not name one: the Kafka key, else the object's folder."""
+    """The stream of a message that does not name one: the Kafka key, or else the object's
+    folder.
+    """
     if record.key:
         return record.key.decode()
     bucket, _, key = name.partition("/")

@@ -2,8 +2,8 @@
 
 Rule: the group acts like Kafka's coordinator. A rebalance waits until every member has handed back
 its partitions, up to a deadline. A member that is silent or late is expelled, and finds out later.
-A commit from another generation is refused. A commit from a member that has handed back and waits
-for the next generation breaks a promise, because with Kafka such a commit would begin another
+A commit from another generation is refused. If a member has handed back and waits for the next
+generation, a commit from it breaks a promise, because with Kafka such a commit would begin another
 rebalance. Owner: the simulation.
 """
 
@@ -19,9 +19,10 @@ from penstock.simulation.kafka.topics import Topic
 SESSION_S = 8.0
 # Members that join within this time share one rebalance.
 GATHERING_S = 0.05
-# In this share of the cases a partition stays with its member; in all other cases chance decides.
+# In this share of all cases a partition stays with its member. Otherwise its owner is drawn at
+# random.
 STAYS = 0.5
-# The broker takes back a transaction that is open for longer than this.
+# If a transaction is open for longer than this, the broker takes it back.
 TRANSACTION_S = 30.0
 
 
@@ -33,12 +34,12 @@ class Member(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """The time in which the member must hand back its partitions."""
+        """How long the member may take to hand back its partitions."""
         ...
 
     def hand_back(self) -> asyncio.Future[None]:
-        """Ask for all partitions back. The future is done when the member will not commit any more
-        in the old generation.
+        """Ask for all partitions back. The future is done when the member will no longer commit in
+        the old generation.
         """
         ...
 
@@ -46,7 +47,7 @@ class Member(Protocol):
 
 
 class Open:
-    """A transaction of a member. It is open until it is decided or taken back."""
+    """A transaction of a member. It is open until it is either decided or taken back."""
 
     def __init__(self, member: Member, positions: Mapping[int, Commit], began_s: float) -> None:
         self.member = member
@@ -58,8 +59,8 @@ class Open:
 
 
 class Group:
-    """`coordinate` is the group's one task. `only`: the partitions of the group; empty: the whole
-    topic.
+    """Run `coordinate` as the group's only task. `only`: the partitions of the group; empty: the
+    whole topic.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Group:
         # For each partition, the operator's words about its stopped lines.
         self.said: dict[int, str] = {}
         self._moved: dict[int, Commit] = {}
-        # For each partition, the offset before which everything was answered. If an operator moves
-        # a position further, this offset stays.
+        # For each partition: everything before this offset was answered. If an operator moves a
+        # position further, this offset does not change.
         self._reached: dict[int, int] = {}
         self._written: dict[int, Commit] = {}
         self._topic = topic
@@ -84,7 +85,7 @@ class Group:
         self._fenced: set[Member] = set()
         # All open transactions. `_pending`: for each partition, the transactions that will move its
         # position, in the order in which their positions arrived. `_places`: for each partition,
-        # the place in this order of the transaction or commit that moved the position last.
+        # which number in this order the transaction or commit had that moved the position last.
         self._open: dict[Open, None] = {}
         self._pending: dict[int, list[Open]] = {}
         self._places: dict[int, int] = {}
@@ -106,7 +107,7 @@ class Group:
         self._wanted.set()
 
     def leave(self, member: Member) -> None:
-        """Remove the member: it leaves by itself, or its session is over."""
+        """Remove the member, because it leaves by itself, or because its session is over."""
         if self._members.pop(member, member) is None:
             self._history.note("leave", member.name)
             self._wanted.set()
@@ -120,11 +121,11 @@ class Group:
         return self.committed.get(partition, Commit(0))
 
     def move(self, partition: int, offset: int) -> None:
-        """Move the position and keep its metadata. This happens when an operator moves a position,
+        """Move the position, but keep its metadata. This happens when an operator moves a position,
         or when a topic is deleted and made again.
         """
         if self.is_undecided(partition):
-            return  # the end of a transaction would move it again
+            return  # otherwise the end of a transaction would move it again
         before = self.start(partition)
         self._reached[partition] = min(offset, self.reached(partition))
         moved = Commit(offset, before.metadata)
@@ -132,14 +133,18 @@ class Group:
             self.committed[partition] = self._moved[partition] = moved
         self._history.note("move", f"{partition} {moved}")
 
-    # Transactions.
+    # What follows is about transactions.
 
     def is_undecided(self, partition: int) -> bool:
-        """True while a transaction may still move the position: no owner may begin there yet."""
+        """True while a transaction may still move the position. Until then no owner may begin
+        there.
+        """
         return bool(self._pending.get(partition))
 
     def decided(self, partition: int) -> Commit:
-        """The position, or the one to which a decided transaction is about to move it."""
+        """The committed position; if a decided transaction is about to move it, the position after
+        the move.
+        """
         ended = [one for one in self._pending.get(partition, ()) if one.is_decided]
         return ended[-1].positions[partition] if ended else self.start(partition)
 
@@ -151,8 +156,8 @@ class Group:
         return opened
 
     def stage(self, opened: Open, generation: int) -> bool:
-        """The positions of the transaction arrive. Returns False if the group has gone on without
-        the member.
+        """The positions of the transaction arrive at the group. Returns False if the group has gone
+        on without the member.
         """
         member = opened.member
         if opened.is_taken_back or generation != self.generation or member not in self._members:
@@ -167,7 +172,9 @@ class Group:
         return True
 
     def decide(self, opened: Open, marked_in_s: float) -> bool:
-        """Commit the transaction, unless it was taken back. Positions move after `marked_in_s`."""
+        """Commit the transaction, unless it was taken back. The positions move after
+        `marked_in_s`.
+        """
         if opened.is_taken_back:
             return False
         opened.is_decided = True
@@ -188,8 +195,8 @@ class Group:
             self._forget(opened)
 
     def take_back_older(self, than_s: float) -> None:
-        """Take back the transactions of all members that were begun at least `than_s` ago. A living
-        member repeats its transaction.
+        """Take back all transactions that were begun at least `than_s` ago, whichever member has
+        begun them. A living member repeats its transaction.
         """
         latest_s = asyncio.get_running_loop().time() - than_s
         for opened in [one for one in self._open if one.began_s <= latest_s]:
@@ -206,7 +213,7 @@ class Group:
 
     def worth(self, partition: int, start: Commit) -> Commit:
         """The part of a position that a worker may use. If an operator has moved the position, only
-        its offset counts, unless the position is again one that a worker has written.
+        the offset may be used, unless a worker has written the same position as well.
         """
         is_moved = self._moved.get(partition) == start and self._written.get(partition) != start
         return Commit(start.next_offset) if is_moved else start
@@ -235,7 +242,7 @@ class Group:
         return member not in self._fenced and self._owners.get(partition) is member
 
     def put(self, partition: int, commit: Commit) -> None:
-        """Write a position, by a commit or with a transaction."""
+        """Write the position of a partition, from a commit or from a transaction."""
         self.committed[partition] = self._written[partition] = commit
         if commit.next_offset <= self._topic.end(partition):
             self._reached[partition] = commit.next_offset
@@ -256,7 +263,7 @@ class Group:
             if not handed.done():
                 self.leave(member)
         self.generation += 1
-        # A member that has joined meanwhile takes part in the next rebalance.
+        # A member that joined during the hand-back takes part in the next rebalance.
         members = [one for one in self._handing if one in self._members]
         self._handing = {}
         if not members:

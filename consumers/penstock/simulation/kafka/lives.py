@@ -1,7 +1,7 @@
 """The lives of one worker: for each partition that it has, the life of the present assignment.
 
 Rule: a partition has one life at a time. A life that is over or suspended may neither publish nor
-commit, which the checks of lives look at. Owner: the source, one per worker.
+commit; the checks of each life look at this. Owner: the source; each worker has one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,8 +29,8 @@ W = TypeVar("W", bound=Watched)
 
 
 class Lives(Generic[W]):
-    """`watch` makes the checks of a life from its name, its partition, and the start that the
-    worker may use.
+    """`watch`: a function that makes the checks of a life from its name, its partition, and the
+    start that the worker may use.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class Lives(Generic[W]):
         self._lives: dict[int, W] = {}
 
     def of(self, partition: int) -> W:
-        """The life that the worker publishes for. If there is none, a promise is broken."""
+        """The life for which the worker publishes in this partition. Having none breaks a
+        promise.
+        """
         life = self._lives.get(partition)
         if life is None:
             raise self._history.broken(
@@ -72,7 +74,7 @@ class Lives(Generic[W]):
             self._lives[number].suspended = False
 
     def committing(self, commits: Mapping[int, Commit]) -> None:
-        """A commit leaves the worker."""
+        """A commit is leaving the worker."""
         for number, commit in commits.items():
             self._lives[number].committing(commit)
             self._lives[number].committed(commit)

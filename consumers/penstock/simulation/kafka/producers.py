@@ -2,10 +2,10 @@
 become visible together, or never.
 
 Rule: as with a real broker, a transaction begins, sends its positions, and ends. A group that has
-gone on without this member refuses the positions. Otherwise the positions wait at the group, and
+gone on without this member refuses the positions. Otherwise the group holds the positions back, and
 nobody may read them before the transaction's end. A request that is on the wire may arrive after
 the worker's death, and a worker that dies before the end leaves an open transaction. Owner: the
-simulation, one `SimulatedProducers` per worker.
+simulation; each worker has one `SimulatedProducers`.
 """
 
 import asyncio
@@ -25,13 +25,15 @@ CLOSE_S = 5.0
 
 
 class Landing(NamedTuple):
-    """The records of a transaction, and its positions, each with the life that it belongs to."""
+    """What a transaction makes visible. `outgoing`: its records; `positions`: its positions, each
+    with the life that it belongs to.
+    """
 
     outgoing: Sequence[Outgoing]
     positions: Sequence[tuple[Life, Commit]]
 
 
-# A function that is called when a transaction is committed.
+# The type of a function that is called when a transaction is committed.
 Land = Callable[[Landing], None]
 
 
@@ -49,8 +51,8 @@ class SimulatedProducers:
         return "group"
 
     async def take_back_left(self) -> None:
-        """Does nothing. In this world only the positions wait for an open transaction, and the
-        source that asks for a position takes the transaction back.
+        """Does nothing. In this world an open transaction holds back only the positions, and a
+        source that asks for a position takes the open transaction back.
         """
 
     async def open(self, number: int) -> "SimulatedPassage":
@@ -97,8 +99,8 @@ class SimulatedProducers:
             raise Transient("another producer has taken the transaction back")
 
     async def _request(self, arrive: Callable[[], bool]) -> bool:
-        """Send a request and wait for its answer. The request arrives even if the worker dies,
-        unless the worker's connection is cut.
+        """Send a request and wait for its answer. `arrive` is called when the request arrives. It
+        arrives even if the worker dies, unless the worker's connection is cut.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -114,7 +116,7 @@ class SimulatedProducers:
         return found
 
     async def close(self, number: int) -> None:
-        """Take back the last transaction if it is open, unless the request to do so is lost."""
+        """If the last transaction is open, take it back. The request to do so may be lost."""
         await self.injector.delay()
         is_lost = not self.process.alive or self.process.is_cut
         if self.is_slow and self.injector.happens(self.injector.faults.commit_fails):

@@ -1,9 +1,9 @@
 """The source of one worker, a member of the group in memory: it is assigned partitions, reads and
 commits.
 
-Rule: the pipeline's `suspended`, `revoked` and `assigned` are called one after the other, as a real
-consumer calls its listener. Once a worker is killed, nothing calls it any more. Owner: the
-simulation.
+Rule: the source calls the pipeline's `suspended`, `revoked` and `assigned` one after the other, as
+a real consumer calls its listener. Once a worker is killed, its source calls nothing any more.
+Owner: the simulation.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from penstock.simulation.kafka.lives import Lives, W
 from penstock.simulation.kafka.topics import IN_ORDER_S, Topic
 from penstock.simulation.process_and_faults import FaultInjector, Process
 
-# How much longer than the drain a hand-back or a stop may take: commits may fail, producers may
+# How much longer than the drain a hand-back or a stop may take. Commits may fail, producers may
 # close slowly, and the worker looks only every ten seconds whether they have closed.
 STOP_S = 30.0
 ASK_AGAIN_S = 0.2
@@ -31,8 +31,8 @@ ABANDONED_S = 1.0
 
 
 class SimulatedSource(Generic[W]):
-    """`watch`: makes the checks of a life, see `Lives`. `drain_s` and `margin_s`: together the time
-    in which the group expects a hand-back. `exactly_once`: True if positions that an open
+    """`watch`: a function that makes the checks of a life, see `Lives`. `drain_s` plus `margin_s`:
+    the time in which the group expects a hand-back. `exactly_once`: True if positions that an open
     transaction may move are reported as `UNDECIDED`. `is_in_trouble`: True if the broker sometimes
     does not tell positions for a while.
     """
@@ -94,7 +94,7 @@ class SimulatedSource(Generic[W]):
         self._ordered.set()
 
     async def listen(self) -> None:
-        """Carry out the coordinator's orders, one after the other."""
+        """Carry out the coordinator's orders, one after another."""
         while True:
             await self._ordered.wait()
             self._ordered.clear()
@@ -106,7 +106,7 @@ class SimulatedSource(Generic[W]):
                     return  # the worker has left
                 if isinstance(order, asyncio.Future):
                     await self._hand_back()
-                    # As on one connection, earlier commits arrive before the request to join.
+                    # Earlier commits arrive before the request to join, as on one connection.
                     await asyncio.sleep(
                         max(0.0, self._arrives_s - asyncio.get_running_loop().time())
                     )
@@ -116,8 +116,8 @@ class SimulatedSource(Generic[W]):
                     await self._take_over(*order)
 
     def heartbeat(self) -> None:
-        """The first heartbeat after a silence: if the group has expelled this member, hand back and
-        join again.
+        """The first heartbeat after a silence. If the group has expelled this member, it hands back
+        its partitions and joins again.
         """
         if self not in self._group and self._rebalance is not None:
             self.hand_back()
@@ -150,10 +150,10 @@ class SimulatedSource(Generic[W]):
                 self._is_in_trouble and self._injector.happens(self._injector.faults.commit_fails)
             ):
                 break
-            await asyncio.sleep(ASK_AGAIN_S)  # as with a coordinator that loads its log
+            await asyncio.sleep(ASK_AGAIN_S)  # as with a coordinator that still loads its log
         starts = {number: self._start(number) for number in partitions}
         await self._injector.delay()
-        if self._rebalance is not None:  # the worker may have left
+        if self._rebalance is not None:  # None: the worker has left
             await self._assigned(starts)
 
     async def _lose(self, partitions: Collection[int]) -> None:
@@ -219,9 +219,9 @@ class SimulatedSource(Generic[W]):
         return await self._reader.poll(partitions, wait_ms)
 
     async def _begin_again(self, number: int) -> None:
-        """Handle a position beyond the end of the partition: tell the pipeline that the partition
-        was revoked and assigned again at its beginning. If a rebalance begins meanwhile, stop: the
-        rebalance decides about the partition.
+        """The position is beyond the end of the partition. Tell the pipeline that the partition was
+        revoked, and then assigned again at its beginning. If a rebalance begins meanwhile, stop,
+        because the rebalance decides about the partition.
         """
         assert self._rebalance is not None
         generation = self.generation
@@ -237,8 +237,8 @@ class SimulatedSource(Generic[W]):
             await self._assigned(start)
 
     def _read(self, partition: int, position: int) -> tuple[Sequence[Record], int]:
-        """The next records, and the position after them; if a gap follows up to the end of the
-        partition, the position after the gap.
+        """Returns the next records, and the position after them. If only a gap follows up to the
+        end of the partition, it is the position after the gap.
         """
         log = self._topic.records[partition]
         index = bisect_left(log, position, key=lambda record: record.offset)
@@ -246,8 +246,8 @@ class SimulatedSource(Generic[W]):
         return fresh, behind(fresh, max(position, self._topic.end(partition)))
 
     async def commit(self, commits: Mapping[int, Commit]) -> None:
-        """The commit leaves at once, reaches the group in the order of the calls, and is answered
-        some time later.
+        """The commit leaves at once, reaches the group in the order of the calls, and gets its
+        answer some time later.
         """
         await self._process.gate()
         ours = {number: commit for number, commit in commits.items() if number in self._ours}

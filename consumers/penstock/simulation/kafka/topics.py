@@ -3,9 +3,9 @@ one worker's producer reaches them, slow and unreliable.
 
 Rule for the input: each record is appended after all earlier ones of its partition; offsets may
 have gaps, even after the last record. Rule for the output: a batch that is on the wire may still
-arrive after the worker's death. A batch that the producer has only accepted leaves later, while the
-process runs, unless the worker calls `forget` before. Owner: the simulation, which has one
-`SimulatedSink` per worker.
+arrive after the worker's death. If the producer has accepted a batch but not sent it, the batch
+leaves later, while the process runs, unless the worker calls `forget` before. Owner: the
+simulation; each worker has one `SimulatedSink`.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ def _of_one_topic(number: int) -> Where:
 
 
 class Topic:
-    """One topic, or several: `where` tells the topic of a partition. Each event in `readers` is set
-    when a record is appended.
+    """One topic, or several. `where`: a function that tells to which topic a partition belongs.
+    Each event in `readers` is set when a record is appended.
     """
 
     def __init__(self, partitions: int, where: Callable[[int], Where] = _of_one_topic) -> None:
@@ -49,7 +49,7 @@ class Topic:
         self._ends.append(0)
 
     def leave_gap(self, partition: int) -> None:
-        """Use up an offset without a record, as a producer's transaction does at its end."""
+        """Use up an offset without a record, as a producer's transaction does when it ends."""
         self._ends[partition] += 1
 
     def end(self, partition: int) -> int:
@@ -57,9 +57,9 @@ class Topic:
 
 
 class Accepted(NamedTuple):
-    """What happens to a batch: `leave` is called when it goes on the wire, `append` when it reaches
-    the broker. `append` returns a function, which is called when the delivery report reaches the
-    worker.
+    """What happens to a batch. `leave`: a function that is called when the batch goes on the wire.
+    `append`: a function that is called when the batch reaches the broker; it returns a function
+    that is called when the delivery report reaches the worker.
     """
 
     leave: Callable[[], None]
@@ -68,15 +68,15 @@ class Accepted(NamedTuple):
 
 # The time between two events of one connection, which keeps them in order on the loop's heap.
 IN_ORDER_S = 1e-6
-# How often a batch of a frozen process looks whether the process goes on.
+# How often the batches of a frozen process check whether the process goes on.
 LOOK_S = 0.5
 
 
 @dataclass(eq=False)
 class SimulatedSink:
-    """This worker's producer. `count` returns the number of partitions of each topic. `accept`
-    decides what happens to a batch. `is_slow`: True if the producer keeps batches for a while
-    before they leave.
+    """This worker's producer. `count`: a function that returns the number of partitions of each
+    topic. `accept`: a function that decides what happens to a batch. `is_slow`: True if the
+    producer keeps batches for a while before they leave.
     """
 
     count: Callable[[], int]
@@ -144,7 +144,7 @@ class SimulatedSink:
         return self.most_bytes is None or len(key or b"") + value_bytes <= self.most_bytes
 
     async def forget(self) -> None:
-        if self.process.alive:  # at the gate a dead process would wait for ever
+        if self.process.alive:  # a dead process would wait at the gate for ever
             await self.process.gate()
         self._accepted.clear()
 
@@ -152,7 +152,7 @@ class SimulatedSink:
         return
 
     def _next_s(self, outgoing: Outgoing, what: str) -> float:
-        """When the next event of this kind happens: a random time from now on, but always after the
+        """When the next event of this kind happens: after a random time, but always after the
         former event of this kind.
         """
         where = (outgoing.topic, outgoing.partition, what)
